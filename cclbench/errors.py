@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions people meet: each says what is wrong, where, and what to do next.
+
+Every message is one to three lines.  The command line turns them into exit codes:
+`CheckFailed` 1, `UsageError` 2, `InputError` 3; anything else is a defect of ours, 4.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CclbenchError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is the command line's answer."""
+
+    exit_code = 4
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        self.what, self.where, self.hint = what, where, hint
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        located = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{located}; {self.hint}" if self.hint else located
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Workers send errors back to the parent; keyword-only arguments need help to survive it.
+        return _rebuild, (type(self), self.what, self.where, self.hint)
+
+
+class CheckFailed(CclbenchError):
+    """Input was readable, and a check on it failed: an invalid card, a regression."""
+
+    exit_code = 1
+
+
+class UsageError(CclbenchError):
+    """The call itself is wrong: an unknown metric, run or option value."""
+
+    exit_code = 2
+
+
+class InputError(CclbenchError):
+    """A file is unreadable, corrupt, contradictory or in no format we read."""
+
+    exit_code = 3
+
+
+def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str | None) -> CclbenchError:
+    return kind(what, where=where, hint=hint)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint that lists the nearest known names, or all of them where none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "known: " + (", ".join(known) if known else "none")

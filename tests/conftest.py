@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout's root: workload_cards/, traces/ and scripts/ lie below it."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of external evidence; its absence skips a test on a bare machine and fails it in CI."""
+    folder = Path(os.environ.get("CCLBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "fixtures"))
+    if not folder.is_dir():
+        if os.environ.get("CI"):
+            pytest.fail(f"CI needs the external evidence, and {folder} is missing")
+        pytest.skip(f"external evidence not found at {folder}; set CCLBENCH_TEST_DATA")
+    return folder
