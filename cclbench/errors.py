@@ -29,7 +29,7 @@ class CclbenchError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.hint)
 
 
-class CheckFailed(CclbenchError):
+class CheckFailed(CclbenchError):  # noqa: N818  (it is the check that failed, not the program)
     """Input was readable, and a check on it failed: an invalid card, a regression."""
 
     exit_code = 1

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a metric is: a per-rank function, a combination over ranks, and its own explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cclbench.registry import Registry
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view import RankView
+
+Key = tuple[int | None, str | None, str | None, str | None, str | None]
+
+
+class NotApplicable(Exception):  # noqa: N818  (an answer, not an error)
+    """There is no such number here; the message is the reason a person reads."""
+
+
+class Failed(Exception):  # noqa: N818  (an answer, not an error)
+    """There is a number and it can't be true; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One number, about the whole rank or run unless a key narrows it.
+
+    `weight` is what it counts for when ranks are averaged: a ratio's denominator, else 1.
+    `reason` qualifies the number (what it leaves out, what it rests on).
+    """
+
+    value: float | None
+    step: int | None = None
+    group: str | None = None
+    collective: str | None = None
+    category: str | None = None
+    stat: str | None = None
+    weight: float = 1.0
+    provenance: Literal["measured", "derived", "modelled", "published"] = "measured"
+    status: Literal["ok", "not_applicable", "failed"] = "ok"
+    reason: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """What the number is about, apart from the rank."""
+        return self.step, self.group, self.collective, self.category, self.stat
+
+
+PerRank = Callable[["RankView"], "Value | Iterable[Value]"]
+Combine = Callable[[Mapping[int, Sequence[Value]]], "Iterable[Value]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A registered metric.  Every text is shown by `cclbench explain`."""
+
+    name: str
+    definition: str
+    formula: str
+    unit: str
+    better: Literal["higher", "lower"] | None
+    inputs: tuple[str, ...]
+    not_applicable: str
+    aliases: tuple[str, ...]
+    version: int
+    per_rank: PerRank
+    combine: Combine
+    combined: str
+    """How ranks are combined, in words."""
+    rank_rows: bool
+    """Whether the metric has a meaning for one rank alone."""
+
+    @property
+    def topic(self) -> str:
+        """The part before the dot."""
+        return self.name.partition(".")[0]
+
+
+METRICS: Registry[Metric] = Registry("metric", home="cclbench.analyzers", group="cclbench.analyzers")
+
+
+def _by_key(ranks: Mapping[int, Sequence[Value]]) -> dict[Key, list[Value]]:
+    grouped: dict[Key, list[Value]] = {}
+    for rank in sorted(ranks):
+        for value in ranks[rank]:
+            if value.status == "ok" and value.step is None:
+                grouped.setdefault(value.key, []).append(value)
+    return grouped
+
+
+def _merge(values: Sequence[Value], number: float) -> Value:
+    first = values[0]
+    reasons = dict.fromkeys(v.reason for v in values if v.reason)
+    return Value(
+        value=number,
+        group=first.group,
+        collective=first.collective,
+        category=first.category,
+        stat=first.stat,
+        provenance=first.provenance,
+        reason="; ".join(reasons) or None,
+    )
+
+
+def mean_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Σ weight·value / Σ weight over the ranks that have one; of a ratio, the ratio of the sums."""
+    for values in _by_key(ranks).values():
+        weight = sum(v.weight for v in values)
+        if weight:
+            yield _merge(values, sum(v.weight * (v.value or 0.0) for v in values) / weight)
+
+
+def max_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """The largest value of any rank."""
+    for values in _by_key(ranks).values():
+        yield _merge(values, max(v.value or 0.0 for v in values))
+
+
+def sum_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Σ value over the ranks."""
+    for values in _by_key(ranks).values():
+        yield _merge(values, sum(v.value or 0.0 for v in values))
+
+
+def metric(
+    name: str,
+    *,
+    definition: str,
+    formula: str,
+    unit: str,
+    better: Literal["higher", "lower"] | None,
+    inputs: Iterable[str] = ("events",),
+    not_applicable: str = "the rank has no work in the window",
+    aliases: Iterable[str] = (),
+    version: int = 1,
+    combine: Combine = mean_over_ranks,
+    rank_rows: bool = True,
+) -> Callable[[PerRank], PerRank]:
+    """Register the decorated per-rank function as metric `name`.
+
+    The function takes a `RankView` and returns one `Value` or several; it raises `NotApplicable` or
+    `Failed` with a reason instead of inventing a number.  Values with `step` set are rows of that
+    step and do not enter the combination, unless `combine` looks at them itself.
+    """
+
+    def register(function: PerRank) -> PerRank:
+        METRICS.add(
+            name,
+            Metric(
+                name=name,
+                definition=definition,
+                formula=formula,
+                unit=unit,
+                better=better,
+                inputs=tuple(inputs),
+                not_applicable=not_applicable,
+                aliases=tuple(aliases),
+                version=version,
+                per_rank=function,
+                combine=combine,
+                combined=(combine.__doc__ or "").strip().splitlines()[0],
+                rank_rows=rank_rows,
+            ),
+            origin=function.__module__,
+        )
+        return function
+
+    return register

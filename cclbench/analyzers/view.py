@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank as a metric sees it: its windows, its sets of busy time, its rows, decoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import intervals
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.schema import TraceFacts
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
+
+POLICIES = ("steps", "annotations", "trace")
+_SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+
+
+class RankTables(Protocol):
+    """Where a view gets its rows from: the store, or a test."""
+
+    @property
+    def facts(self) -> TraceFacts:
+        """What the rank's trace says of itself."""
+        ...
+
+    def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
+        ...
+
+    def collectives(self) -> pa.Table:
+        """The rank's rows of `schema.COLLECTIVES`."""
+        ...
+
+    def steps(self) -> pa.Table:
+        """The rank's rows of `schema.STEPS`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """The stretches of time a metric is about; arrays of shape (windows,), in time order."""
+
+    policy: str
+    steps: tuple[int | None, ...]
+    starts: Int64
+    ends: Int64
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def total(self) -> int:
+        """ΣW in ns."""
+        return int((self.ends - self.starts).sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """The exact partition of each window, int64 ns, shape (windows,): the five sum to `window`."""
+
+    window: Int64
+    compute_only: Int64
+    overlapped: Int64
+    exposed_comm: Int64
+    exposed_copy: Int64
+    idle: Int64
+
+
+class RankView:
+    """One rank's work in the chosen windows.
+
+    C, K and M are unions over the rank's tracks: C kernels that are not communication, K communication
+    kernels, M copies and memsets; on a CPU-only rank C is the union of its ops that are not
+    communication calls, K the work of its communication threads, and M is empty.
+    """
+
+    def __init__(
+        self,
+        tables: RankTables,
+        *,
+        rank: int,
+        window: str = "steps",
+        steps: tuple[int | None, int | None] | None = None,
+        card: Card | None = None,
+    ) -> None:
+        self.tables, self.rank, self.card = tables, rank, card
+        self._window, self._steps = window, steps
+
+    @property
+    def facts(self) -> TraceFacts:
+        """What the rank's trace says of itself."""
+        return self.tables.facts
+
+    @cached_property
+    def windows(self) -> Windows:
+        """The windows of the policy asked for, or of the next one that this trace can give.
+
+        `steps` falls back to annotation windows where nothing links launches to kernels, and to the
+        whole trace where nothing is annotated.
+        """
+        table = self.tables.steps()
+        source = table["source"].cast(pa.string())
+        for policy in POLICIES[POLICIES.index(self._window) :]:
+            chosen = table.filter(pc.is_in(source, value_set=pa.array(_SOURCES[policy])))
+            if self._steps is not None and policy != "trace":
+                chosen = _select(chosen, self._steps)
+            if len(chosen):
+                chosen = chosen.sort_by("start_ns")
+                return Windows(
+                    policy,
+                    tuple(chosen["step"].to_pylist()),
+                    chosen["start_ns"].to_numpy(),
+                    chosen["end_ns"].to_numpy(),
+                )
+            if self._steps is not None and policy == self._window:
+                raise NotApplicable("no step of this rank lies in the range asked for with --steps")
+        raise NotApplicable(self.no_work)
+
+    @property
+    def no_work(self) -> str:
+        """Why a rank without windows has none."""
+        if self.facts.works_on is None:
+            return "the trace holds host rows only, none of the accelerator's"
+        return "the trace holds no work"
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether the CPU is the device: a first-class one, whose ops and gloo threads are the work."""
+        return self.facts.works_on == "host"
+
+    @cached_property
+    def _busy(self) -> tuple[Intervals, Intervals, Intervals]:
+        if self.facts.works_on is None:
+            raise NotApplicable(self.no_work)
+        return self._busy_host() if self.on_host else self._busy_device()
+
+    def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
+        compute, communication, copies = [], [], []
+        for batch in self.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
+            starts, ends = spans(batch)
+            comm = is_category(batch, "communication")
+            compute.append(intervals.union(starts[~comm], ends[~comm]))
+            communication.append(intervals.union(starts[comm], ends[comm]))
+        for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns")):
+            copies.append(intervals.union(*spans(batch)))
+        empty = intervals.EMPTY
+        return (
+            intervals.join(empty, *compute),
+            intervals.join(empty, *communication),
+            intervals.join(empty, *copies),
+        )
+
+    def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
+        """C and K of a CPU-only rank.
+
+        A communication call on a thread that also computes (`c10d::*`, `wait_tensor`) starts or awaits
+        the transfer that the communication threads do: on its thread it is neither C nor K.
+        """
+        by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
+        for batch in self.tables.events(("op",), ("track", "start_ns", "dur_ns", "category")):
+            starts, ends = spans(batch)
+            tracks, comm = batch["track"].to_numpy(), is_category(batch, "communication")
+            for track in np.unique(tracks):
+                ops, calls = by_track.setdefault(int(track), ([], []))
+                here = tracks == track
+                ops.append(intervals.union(starts[here & ~comm], ends[here & ~comm]))
+                calls.append(intervals.union(starts[here & comm], ends[here & comm]))
+        compute, communication = [intervals.EMPTY], [intervals.EMPTY]
+        for ops, calls in by_track.values():
+            work, call = intervals.join(*ops), intervals.join(*calls)
+            if len(work):
+                compute.append(intervals.subtract(work, call))
+            else:
+                communication.append(call)
+        return intervals.join(*compute), intervals.join(*communication), intervals.EMPTY
+
+    @property
+    def compute(self) -> Intervals:
+        """C, over the whole trace."""
+        return self._busy[0]
+
+    @property
+    def communication(self) -> Intervals:
+        """K, over the whole trace."""
+        return self._busy[1]
+
+    @property
+    def copies(self) -> Intervals:
+        """M, over the whole trace."""
+        return self._busy[2]
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The partition of every window into compute, overlap, exposed communication, copy and idle."""
+        w = self.windows
+        edges, (c, k, m) = intervals.atoms(list(self._busy), np.concatenate([w.starts, w.ends]))
+
+        def inside(mask: Mask) -> Int64:
+            return intervals.lengths(edges, mask, w.starts, w.ends)
+
+        return Parts(
+            window=w.ends - w.starts,
+            compute_only=inside(c & ~k),
+            overlapped=inside(c & k),
+            exposed_comm=inside(k & ~c),
+            exposed_copy=inside(m & ~c & ~k),
+            idle=inside(~(c | k | m)),
+        )
+
+    def inside(self, s: Intervals) -> Int64:
+        """|X ∩ W| of each window, int64 ns, shape (windows,)."""
+        return intervals.within(s, self.windows.starts, self.windows.ends)
+
+    def window_of(self, at: Int64) -> Int64:
+        """Index of the window that holds each instant, −1 for none, shape of `at`; windows are disjoint."""
+        w = self.windows
+        index = np.searchsorted(w.starts, at, side="right") - 1
+        return np.where((index >= 0) & (at < w.ends[index]), index, -1)
+
+    @cached_property
+    def kernels(self) -> pa.Table:
+        """Kernels that begin in a window: start_ns, dur_ns, track, name, category, blocks, flops, correlation."""
+        columns = ("start_ns", "dur_ns", "track", "name", "category", "blocks", "flops", "correlation")
+        kept = [
+            batch.filter(pa.array(self.window_of(batch["start_ns"].to_numpy()) >= 0))
+            for batch in self.tables.events(("kernel",), columns)
+        ]
+        kept = [batch for batch in kept if len(batch)]
+        if not kept:
+            raise NotApplicable("the rank ran no kernels in the window")
+        return pa.Table.from_batches(kept).unify_dictionaries().combine_chunks()
+
+    @cached_property
+    def collectives(self) -> pa.Table:
+        """Collectives of this rank that begin in a window, rows of `schema.COLLECTIVES`."""
+        table = self.tables.collectives()
+        return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))
+
+
+def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
+    """Start and end of each row, int64 ns."""
+    starts = batch["start_ns"].to_numpy()
+    return starts, starts + batch["dur_ns"].to_numpy()
+
+
+def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
+    """Which rows are of that category, shape (rows,)."""
+    return words(batch, "category") == category
+
+
+def words(batch: pa.RecordBatch | pa.Table, column: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    """A dictionary column as an object array of its words, shape (rows,); null is None."""
+    values = batch[column]
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    dictionary = np.append(np.array(values.dictionary.to_pylist(), dtype=object), [None])
+    return dictionary[values.indices.fill_null(len(dictionary) - 1).to_numpy(zero_copy_only=False)]
+
+
+def _select(table: pa.Table, steps: tuple[int | None, int | None]) -> pa.Table:
+    first, last = steps
+    number = table["step"]
+    if first is not None:
+        table = table.filter(pc.greater_equal(number, first))
+    if last is not None:
+        table = table.filter(pc.less(table["step"], last))
+    return table

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interval algebra on int64 nanoseconds: union, intersect, subtract, length.
+
+Intervals are half-open [start, end).  An `Intervals` value is a set of points in time, held as sorted,
+disjoint, non-touching, non-empty pieces; every operation is exact and vectorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """A set of instants: `starts[i] < ends[i] < starts[i+1]`, int64 ns, shape (n,)."""
+
+    starts: Int64
+    ends: Int64
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def length(self) -> int:
+        """|X|: total length in ns."""
+        return int((self.ends - self.starts).sum())
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(starts: Int64, ends: Int64) -> Intervals:
+    """The union of any intervals, in any order, overlapping or not; empty ones vanish."""
+    full = ends > starts
+    starts, ends = starts[full], ends[full]
+    if not len(starts):
+        return EMPTY
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    first = np.empty(len(starts), np.bool_)
+    first[0] = True
+    np.greater(starts[1:], reach[:-1], out=first[1:])
+    last = np.append(np.flatnonzero(first)[1:] - 1, len(starts) - 1)
+    return Intervals(starts[first], reach[last])
+
+
+def join(*sets: Intervals) -> Intervals:
+    """X ∪ Y ∪ ..."""
+    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """X ∩ Y."""
+    edges, (in_a, in_b) = atoms([a, b])
+    return _pieces(edges, in_a & in_b)
+
+
+def subtract(a: Intervals, b: Intervals) -> Intervals:
+    r"""X \ Y."""
+    edges, (in_a, in_b) = atoms([a, b])
+    return _pieces(edges, in_a & ~in_b)
+
+
+def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, list[Mask]]:
+    """Cut time at every edge of every set, and at `cuts`.
+
+    Returns the sorted distinct edges, shape (m+1,), and for each set a mask, shape (m,), of the
+    pieces [edges[i], edges[i+1]) it covers: any set expression is then boolean algebra on masks.
+    """
+    parts = [edge for s in sets for edge in (s.starts, s.ends)]
+    edges = np.unique(np.concatenate([*parts, cuts] if cuts is not None else parts))
+    left = edges[:-1]
+    masks = []
+    for s in sets:
+        at = np.searchsorted(s.starts, left, side="right") - 1
+        masks.append((at >= 0) & (left < s.ends[at]) if len(s) else np.zeros(len(left), np.bool_))
+    return edges, masks
+
+
+def lengths(edges: Int64, mask: Mask, starts: Int64, ends: Int64) -> Int64:
+    """Length of the masked pieces inside each window [starts[i], ends[i]), shape of `starts`.
+
+    Windows may overlap; each of their bounds must be among `edges` (pass them as `cuts`).
+    """
+    covered = np.concatenate([[0], np.cumsum(np.where(mask, np.diff(edges), 0))]).astype(np.int64)
+    return np.asarray(
+        covered[np.searchsorted(edges, ends)] - covered[np.searchsorted(edges, starts)], dtype=np.int64
+    )
+
+
+def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
+    """|X ∩ [starts[i], ends[i])| for each window i."""
+    edges, (mask,) = atoms([s], np.concatenate([starts, ends]))
+    return lengths(edges, mask, starts, ends)
+
+
+def _pieces(edges: Int64, mask: Mask) -> Intervals:
+    return union(edges[:-1][mask], edges[1:][mask])

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One registry for every kind of plug-in: decorators inside, entry points outside.
+
+Our own modules are imported on first use, then the entry points of the group.  A plug-in that
+fails to load becomes a warning and a row in `broken`, never a crash.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Generic, TypeVar
+
+from cclbench.errors import UsageError, near
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named plug-ins of one kind, from the package `home` and the entry-point group `group`."""
+
+    def __init__(self, noun: str, *, home: str, group: str) -> None:
+        self.noun, self.home, self.group = noun, home, group
+        self.broken: dict[str, str] = {}
+        self._known: dict[str, T] = {}
+        self._origin: dict[str, str] = {}
+        self._loaded = False
+
+    def add(self, name: str, plugin: T, *, origin: str) -> None:
+        """Register; a second plug-in of the same name is an error that names both origins."""
+        if name in self._known:
+            raise UsageError(
+                f"{self.noun} {name!r} is defined twice, in {self._origin[name]} and in {origin}"
+            )
+        self._known[name], self._origin[name] = plugin, origin
+
+    def get(self, name: str) -> T:
+        """The plug-in of that name; `UsageError` with near matches when there is none."""
+        self._load()
+        try:
+            return self._known[name]
+        except KeyError:
+            raise UsageError(f"unknown {self.noun} {name!r}", hint=near(name, self._known)) from None
+
+    def origin(self, name: str) -> str:
+        """The module or distribution that registered it."""
+        self.get(name)
+        return self._origin[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(sorted(self._known))
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        package = importlib.import_module(self.home)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self.home}.{module.name}")
+        for entry in metadata.entry_points(group=self.group):
+            try:
+                entry.load()
+            except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
+                self.broken[entry.name] = f"{type(error).__name__}: {error}"
+                warnings.warn(
+                    f"{self.noun} plug-in {entry.name!r} ({entry.value}) did not load: {error}", stacklevel=2
+                )

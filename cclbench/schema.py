@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema, version 1: every Arrow table cclbench writes, each field with its unit and meaning.
+
+Time is int64 nanoseconds since the Unix epoch (of the rank's own clock), bytes are int64, and a
+value nobody knows is null.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+VERSION: Final = 1
+
+SIDES: Final = ("device", "host")
+KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
+CATEGORIES: Final = (
+    "gemm",
+    "attention",
+    "convolution",
+    "normalization",
+    "elementwise",
+    "reduction",
+    "moe",
+    "embedding",
+    "optimizer",
+    "sampling",
+    "communication",
+    "copy",
+    "other",
+)
+COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
+WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
+COLLECTIVE_KINDS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "send_recv",
+    "barrier",
+)
+
+_WORD = pa.dictionary(pa.int8(), pa.string())
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+
+def _field(name: str, kind: pa.DataType, meaning: str, unit: str = "", *, null: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"meaning": meaning, "unit": unit})
+
+
+def _schema(table: str, *fields: pa.Field) -> pa.Schema:
+    return pa.schema(fields, metadata={"cclbench.table": table, "cclbench.schema": str(VERSION)})
+
+
+EVENTS: Final = _schema(
+    "events",
+    _field("device", pa.int16(), "index of the accelerator as the process sees it", null=True),
+    _field("track", pa.int64(), "stream (device side) or thread (host side)"),
+    _field("side", _WORD, "where it ran: " + ", ".join(SIDES)),
+    _field("kind", _WORD, "what it is: " + ", ".join(KINDS)),
+    _field("category", _WORD, "what it does, by its name: " + ", ".join(CATEGORIES)),
+    _field("name", _NAME, "the profiler's name for it"),
+    _field("start_ns", pa.int64(), "begin", "ns"),
+    _field("dur_ns", pa.int64(), "duration; 0 for an instant", "ns"),
+    _field("correlation", pa.int64(), "links a launch with what it launched", null=True),
+    _field(
+        "step",
+        pa.int32(),
+        "step that holds it: of a device event the step of its launch, of a host op the one it begins in;"
+        " null on python rows, where the steps table gives it by time",
+        null=True,
+    ),
+    _field("bytes", pa.int64(), "bytes copied or set; of [memory] rows those then allocated", "B", null=True),
+    _field("copy_direction", _WORD, "of a copy: " + ", ".join(COPY_DIRECTIONS), null=True),
+    _field("flops", pa.float64(), "operations, where the trace states them", "FLOP", null=True),
+    _field("hbm_bytes", pa.int64(), "device memory traffic, where the trace states it", "B", null=True),
+    _field("blocks", pa.int32(), "thread blocks in the kernel's grid", null=True),
+    _field("collective", pa.int64(), "key into collectives", null=True),
+)
+
+COLLECTIVES: Final = _schema(
+    "collectives",
+    _field("collective", pa.int64(), "key of the instance"),
+    _field("rank", pa.int32(), "rank whose view this row is"),
+    _field("kind", _WORD, "what it does: " + ", ".join(COLLECTIVE_KINDS), null=True),
+    _field("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),
+    _field("group", _NAME, "stable id of the sorted list of ranks, such as 0-7 or 0-6:2", null=True),
+    _field("group_ranks", pa.list_(pa.int32()), "global ranks of the process group, sorted", null=True),
+    _field("group_size", pa.int32(), "ranks in the process group", null=True),
+    _field("dimension", _WORD, "parallel dimension of the group: dp, tp, pp, ep, cp, ...", null=True),
+    _field("seq", pa.int64(), "sequence number within the group", null=True),
+    _field("src_rank", pa.int32(), "sending rank of a point-to-point transfer", null=True),
+    _field("dst_rank", pa.int32(), "receiving rank of a point-to-point transfer", null=True),
+    _field("in_bytes", pa.int64(), "payload handed in by this rank", "B", null=True),
+    _field("out_bytes", pa.int64(), "payload handed back to this rank", "B", null=True),
+    _field("dtype", _WORD, "element type, as the framework names it", null=True),
+    _field("payload_source", _WORD, "where the bytes are from: kernel, host_op, annotation", null=True),
+    _field("step", pa.int32(), "step that holds it", null=True),
+    _field("start_ns", pa.int64(), "begin on this rank", "ns"),
+    _field("end_ns", pa.int64(), "end on this rank", "ns"),
+    _field("arrival_ns", pa.int64(), "begin on the common clock; null until matched", "ns", null=True),
+    _field("wait_ns", pa.int64(), "latest arrival − own arrival; null until matched", "ns", null=True),
+    _field("transfer_ns", pa.int64(), "end − latest arrival; null until matched", "ns", null=True),
+)
+
+STEPS: Final = _schema(
+    "steps",
+    _field("rank", pa.int32(), "rank whose window this is"),
+    _field("step", pa.int32(), "number the workload gave it; null for the whole trace", null=True),
+    _field("start_ns", pa.int64(), "begin, inclusive", "ns"),
+    _field("end_ns", pa.int64(), "end, exclusive", "ns"),
+    _field("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
+)
+
+RESULTS: Final = _schema(
+    "results",
+    _field("metric", pa.string(), "topic.name"),
+    _field("value", pa.float64(), "the number; null unless status is ok", null=True),
+    _field("unit", pa.string(), "base unit: s, B, B/s, FLOP/s, 1 (a fraction), count, ..."),
+    _field("status", pa.string(), "ok, not_applicable or failed"),
+    _field("provenance", pa.string(), "measured, derived, modelled or published", null=True),
+    _field("reason", pa.string(), "why there is no number, or what qualifies the one there is", null=True),
+    _field("better", pa.string(), "direction: higher, lower or null where neither", null=True),
+    _field("rank", pa.int32(), "rank, null for the run", null=True),
+    _field("step", pa.int32(), "step, null where the row spans them", null=True),
+    _field("group", pa.string(), "process group, null where the row spans them", null=True),
+    _field("collective", pa.string(), "collective kind, null where the row spans them", null=True),
+    _field(
+        "category",
+        pa.string(),
+        "kernel category, copy direction or size; null where it spans them",
+        null=True,
+    ),
+    _field("stat", pa.string(), "p50, p95, max, cv, ...; null for the metric's own value", null=True),
+    _field("window", pa.string(), "window policy: steps, annotations or trace"),
+    _field("version", pa.int32(), "version of the metric's definition"),
+)
+
+
+def group_id(ranks: tuple[int, ...]) -> str:
+    """Stable, readable id of a process group: `0-7`, `0-6:2` (stride), `3`, `0,1,5`.
+
+    `ranks` are global ranks in any order; equal sets have equal ids.  Irregular groups of more than
+    eight ranks are abbreviated as `n24:` and eight hexadecimal digits of their list's SHA-256.
+    """
+    ordered = sorted(set(ranks))
+    strides = {b - a for a, b in pairwise(ordered)}
+    if len(ordered) == 1:
+        return str(ordered[0])
+    if len(strides) == 1 and (len(ordered) > 2 or strides == {1}):
+        stride = strides.pop()
+        return f"{ordered[0]}-{ordered[-1]}" + (f":{stride}" if stride > 1 else "")
+    listed = ",".join(map(str, ordered))
+    if len(ordered) <= 8:
+        return listed
+    return f"n{len(ordered)}:{sha256(listed.encode()).hexdigest()[:8]}"
+
+
+class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process group as the trace lists it: its name, what it is for, its global ranks."""
+
+    name: str
+    description: str | None = None
+    ranks: tuple[int, ...] | None = None
+
+
+class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one rank's trace says of itself, apart from its events; null where it says nothing."""
+
+    rank: int | None = None
+    rank_source: str | None = None
+    world_size: int | None = None
+    producer: str | None = None
+    producer_version: str | None = None
+    backend: str | None = None
+    vendor: str | None = None
+    device_name: str | None = None
+    device_memory_bytes: int | None = None
+    device_count: int | None = None
+    sm_count: int | None = None
+    library_version: str | None = None
+    groups: tuple[ProcessGroup, ...] = ()
+    works_on: str | None = None
+    """`device` where there are accelerator rows, `host` for a CPU-only workload, null where the
+    accelerator's rows are missing."""
