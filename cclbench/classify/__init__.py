@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one taxonomy of kernels and collectives: ordered rules, data not code.
+
+`category` says what a kernel or op does, `collective` which collective of which library it is, and
+`base_name` what to call all instances of a kernel.  Each looks at the name alone, so call it once
+for each unique name.
+"""
+
+from cclbench.classify.collectives import CollectiveName, collective
+from cclbench.classify.kernels import category
+from cclbench.classify.names import base_name
+
+__all__ = ["CollectiveName", "base_name", "category", "collective"]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel names as profilers print them: their head, cheap to get, and their base name, for people."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+ANONYMOUS: Final = "(anonymous namespace)"
+
+# Launchers that hold what they launch as their first template argument.
+_LAUNCHER: Final = re.compile(
+    r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|flash::enable_sm\w+)$", re.IGNORECASE
+)
+_TRAILER: Final = re.compile(r"(?:\.kd|\s*\[clone [^\]]*\])+$")
+_RESULT_TYPE: Final = re.compile(r"^(?:void |std::enable_if<.*?>::type )")
+_TOKEN: Final = re.compile(r"operator\(\)|operator ?[<>=!+*/-]+|->|[<>(){}\[\]]")
+_CLOSES: Final = {">": "<", ")": "(", "}": "{", "]": "["}
+_IDENTIFIER: Final = re.compile(r"(?<![\w(:])(?!true\b|false\b)[A-Za-z_]\w*(?:::\w+)*")
+_PROSE: Final = re.compile(r"[^<({\[]* \(")
+# How far into a mangled launcher the name of what it launches can lie.
+_MANGLED_REACH: Final = 200
+_DIGITS: Final = re.compile(r"L?(\d+)")
+
+
+def head(name: str) -> str:
+    """The qualified name without result type, anonymous namespaces, template and call arguments.
+
+    Takes the text before the first `<` or `(`, so it costs one scan: `void a::(anonymous
+    namespace)::f<int>(int)` gives `a::f`, `_ZN1a1fIiEEvi` gives `a::f`, and a name that is no C++
+    symbol comes back whole.
+    """
+    if name.startswith("_Z"):
+        return _mangled_head(name)
+    text = _TRAILER.sub("", name) if name.endswith(("d", "]")) else name
+    if text.startswith(("void ", "std::")):
+        text = _RESULT_TYPE.sub("", text, count=1)
+    text = text.replace(ANONYMOUS + "::", "").replace("<unnamed>::", "")
+    ends = [at for at in (text.find("<"), text.find("(")) if at > 0]
+    return text[: min(ends)] if ends else text
+
+
+def _mangled_head(name: str) -> str:
+    """The nested name of an Itanium-mangled symbol, up to its first template argument."""
+    at = 3 if name.startswith("_ZN") else 2
+    parts: list[str] = []
+    while number := _DIGITS.match(name, at):
+        begin = number.end()
+        at = begin + int(number[1][:5])
+        part = name[begin:at]
+        if not part.startswith("_GLOBAL__N"):
+            parts.append(part)
+    return "::".join(parts) if parts else name
+
+
+def base_name(name: str) -> str:
+    """The name that stands for all instances of a kernel, namespaces kept.
+
+    Result type, template arguments and parameter lists go:
+    `void at::native::reduce_kernel<512, 1>(float*)` gives `at::native::reduce_kernel`.  A CUTLASS or
+    CK launcher gives the name of what it launches.  Mangled names, Triton names and anything else
+    that is no demangled C++ signature stay as they are.
+    """
+    text = _TRAILER.sub("", name)
+    plain = text.replace("<unnamed>", ANONYMOUS).replace(ANONYMOUS, "\0").replace("operator ()", "operator()")
+    if text.startswith("_Z") or _PROSE.match(plain):
+        return text
+    kept, called = _outside_brackets(plain)
+    if called or kept.startswith("void "):
+        kept = kept.rsplit(" ", 1)[-1]
+    if _LAUNCHER.match(kept):
+        kept = launched(plain) or kept
+    return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
+
+
+def launched(name: str) -> str | None:
+    """What a CUTLASS or CK launcher launches (its first template argument that is a type), else None."""
+    launcher = head(name)
+    if not _LAUNCHER.match(launcher):
+        return None
+    if name.startswith("_Z"):
+        return name[:_MANGLED_REACH]
+    found = (inner[0] for inner in _IDENTIFIER.finditer(name, name.find("<") + 1))
+    return next((inner for inner in found if not _LAUNCHER.match(inner)), None)
+
+
+def _outside_brackets(text: str) -> tuple[str, bool]:
+    """Text outside template and call arguments, and whether it had a parameter list.
+
+    A parameter list ends the name, unless it belongs to an outer function (`f(int)::{lambda()#1}`) or
+    to the result type (`decltype(f()) g()`).
+    A space inside a lambda's name becomes `\\1`, so that it does not look like the end of a type.
+    """
+    kept: list[str] = []
+    opened: list[str] = []
+    last, called = 0, False
+    for token in _TOKEN.finditer(text):
+        bracket = token[0]
+        opener = _CLOSES.get(bracket)
+        if len(bracket) > 1:
+            continue
+        if opener is None:
+            if not opened:
+                kept.append(text[last : token.start()])
+                last = token.start()
+            opened.append(bracket)
+            continue
+        if opener not in opened or (bracket == ">" and opened[-1] != "<"):
+            continue  # a comparison inside parentheses
+        while opened.pop() != opener:
+            pass
+        if opened:
+            continue
+        if bracket in "}]":
+            kept.append(text[last : token.end()].replace(" ", "\1"))
+        last = token.end()
+        if bracket == ")":
+            called = True
+            if not text.startswith(("::", " "), last) or text.startswith(" const", last):
+                return "".join(kept), called
+    if not opened:
+        kept.append(text[last:])
+    return "".join(kept), called or bool(opened)
