@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Units, and how people write and read them.
+
+Quantities come in as text with their unit (`200 Gb/s`) and leave as base SI numbers; figures leave as
+base SI numbers and are shown to people by `humanise` alone.  Prefixes are decimal: 1 GB = 1e9 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Literal
+
+from cclbench.errors import CheckFailed
+
+Dimension = Literal["bandwidth", "size"]
+
+_DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
+_BIT = Decimal(1) / 8
+
+_FACTORS: dict[Dimension, dict[str, Decimal]] = {
+    "bandwidth": {f"{p}b/s": _BIT * 10**e for p, e in _DECIMAL.items()}
+    | {f"{p}B/s": Decimal(10**e) for p, e in _DECIMAL.items()},
+    "size": {f"{p}B": Decimal(10**e) for p, e in _DECIMAL.items()}
+    | {f"{p}B": Decimal(1024**e) for p, e in _BINARY.items()},
+}
+_EXAMPLE: dict[Dimension, str] = {"bandwidth": "200 Gb/s", "size": "12.5 GB"}
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
+
+
+def parse_quantity(text: str, dimension: Dimension) -> float:
+    """Bytes per second ("bandwidth") or bytes ("size") of a number, one space and a unit.
+
+    `b` is bits and `B` is bytes, always: "200 Gb/s" = 2.5e10 and "200 GB/s" = 2e11 bytes/s.
+    Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise CheckFailed(f"{text!a} is not a number, one space and a unit, like {_EXAMPLE[dimension]}")
+    number, unit = match.groups()
+    factors = _FACTORS[dimension]
+    if unit not in factors:
+        raise CheckFailed(
+            f"{text!a} has no known unit of {dimension}",
+            hint=f"known: {', '.join(factors)} (b is bits, B is bytes)",
+        )
+    value = float(Decimal(number) * factors[unit])
+    if value == 0:
+        raise CheckFailed(f"{text!a} is zero", hint="leave out what is not known")
+    return value
+
+
+_LARGE = tuple((10.0**e, prefix) for prefix, e in reversed((_DECIMAL | {"P": 15, "E": 18}).items()))
+_SCALES = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+    **{unit: tuple((factor, prefix + unit) for factor, prefix in _LARGE) for unit in ("B", "B/s", "FLOP/s")},
+}
+
+
+def humanise(value: float, unit: str) -> str:
+    """A figure in base SI as a person reads it: three significant digits and a fitting prefix.
+
+    0.0012 "s" → "1.20 ms"; 3e11 "B/s" → "300 GB/s"; 0.462 "1" → "46.2 %"; 1234 "count" → "1,234".
+    A unit without a rule of its own is printed behind the number, unscaled.
+    """
+    if unit == "1":
+        return f"{_significant(100 * value, decimals=1)} %"
+    if unit == "count":
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+    if unit not in _SCALES:
+        return f"{_significant(value)} {unit}"
+    rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"
+    if rounded == 0 or (unit == "B" and rounded < 1000):
+        return f"{value:.3g} {unit}"
+    scales = _SCALES[unit]
+    factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
+    return f"{_significant(value / factor)} {symbol}"
+
+
+def _significant(value: float, decimals: int | None = None) -> str:
+    """`value` with three significant digits, or with `decimals` where it is at least one."""
+    magnitude = abs(float(f"{value:.2e}"))
+    if magnitude == 0:
+        return "0"
+    if magnitude < 1e-3:
+        return f"{value:.2e}"
+    if magnitude < 1:
+        return f"{value:.3g}"
+    if decimals is None:
+        decimals = 2 if magnitude < 10 else 1 if magnitude < 100 else 0
+    return f"{value:,.{decimals}f}"
