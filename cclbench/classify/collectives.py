@@ -3,6 +3,7 @@
 
 Each rule is a library and a pattern; the first whose pattern occurs in the name's head (lower case)
 wins, and `NOT_COMMUNICATION` goes before all.  The kind then follows from `KINDS`, first match again.
+White space separates the alternatives of a pattern.
 Names are from the sources of the libraries and from traces of them.
 """
 
@@ -23,78 +24,99 @@ class CollectiveName(NamedTuple):
 
 # Framework kernels that gather, scatter, broadcast or reduce within one device, code that Inductor
 # generated from a graph with collectives in it, copies around collectives, Python functions, prose.
-NOT_COMMUNICATION: Final = (
-    r"^at::|^aten::|^triton_(?:poi|red|per|tem|for|mix|unk)_|^fsdp::|^cub::|^thrust::|^rocprim::|^cutlass"
-    r"|get_dispatch_layout|(?:block|warp|local|thread)_?all_?reduce|mpi_reduce_local|local_reduce_scatter"
-    r"|^nn\.module|\.py$|\s"
-)
+NOT_COMMUNICATION: Final = r"""
+    ^at::  ^aten::  ^triton_(?:poi|red|per|tem|for|mix|unk)_  ^fsdp::  ^cub::  ^thrust::  ^rocprim::  ^cutlass
+    get_dispatch_layout  (?:block|warp|local|thread)_?all_?reduce  local_reduce_scatter  mpi_reduce_local
+    ^nn\.module  \.py$  \s
+"""
 
 LIBRARIES: Final = (
     ("rccl", r"rccl\w*kernel"),
-    ("nccl", r"nccl(?:dev|sym|kernel|all|reduce|broadcast|bcast|send|recv|scatter|gather|_ep\b|:)"),
-    ("mscclpp", r"mscclpp"),
+    (
+        "nccl",
+        r"nccl(?:dev|sym|kernel|all(?:reduce|gather|to)|reduce|broadcast|bcast|send|recv|scatter|gather|_ep\b|:)",
+    ),
+    ("mscclpp", "mscclpp"),
     ("msccl", r"msccl\w*kernel"),
-    ("gloo", r"^gloo:"),
-    ("ucc", r"^ucc:"),
+    ("gloo", "^gloo:"),
+    ("ucc", "^ucc:"),
     (
         "mpi",
-        r"^mpi:|^p?mpi_i?(?:all|reduce|scan|exscan|bcast|barrier|gather|scatter|[bsr]?send|recv|mrecv"
-        r"|neighbor_|wait)",
+        """
+        ^mpi:  ^p?mpi_i?(?:all(?:reduce|gather|to)|reduce|scan|exscan|bcast|barrier|gather|scatter|neighbor_)
+        ^p?mpi_i?(?:[bsr]?send|m?recv)  ^p?mpi_wait
+        """,
     ),
     (
         "xla",
-        r"^%?(?:async-|ragged-)?(?:all-reduce|all-gather|all-to-all|reduce-scatter|collective-)"
-        r"|^%?(?:send|recv)(?:-done)?\.\d|^%?(?:send|recv)-done$|^stream_executor::\S*allreduce",
+        r"""
+        ^%?(?:async-|ragged-)?(?:all-reduce|all-gather|all-to-all|reduce-scatter|collective-)
+        ^%?(?:send|recv)(?:-done)?\.\d  ^%?(?:send|recv)-done$  ^stream_executor::\S*allreduce
+        """,
     ),
-    ("oneccl", r"oneccl|\bccl::"),
-    ("hccl", r"^hcom_|\bhccl"),
+    ("oneccl", r"oneccl  \bccl::"),
+    ("hccl", r"^hcom_  \bhccl"),
     ("deepep", r"\b(?:deep|hybrid)_ep(?:_v\d)?::"),
     ("uccl", r"\buccl(?:_ep)?::"),
     ("nixl", r"\bnixl(?:_ep)?::"),
-    ("mori", r"\bmori::|\bep(?:dispatch|combine)\w*kernel"),
-    ("pplx", r"\bpplx\w*::|\ba2a_(?:dispatch|combine)"),
-    ("rocshmem", r"rocshmem|roc_shmem"),
+    ("mori", r"\bmori::  \bep(?:dispatch|combine)\w*kernel"),
+    ("pplx", r"\bpplx\w*::  \ba2a_(?:dispatch|combine)"),
+    ("rocshmem", "rocshmem  roc_shmem"),
     (
         "nvshmem",
-        r"nvshmem|\b(?:barrier|sync|broadcast|alltoall|fcollect|rdxn|reducescatter)\w*_on_stream_kernel"
-        r"|exchangesplitandoffset|\balltoall(?:v|get)(?:_2d)?$",
+        r"""
+        nvshmem  \b(?:barrier|sync|broadcast|alltoall|fcollect|rdxn|reducescatter)\w*_on_stream_kernel
+        exchangesplitandoffset  \balltoall(?:v|get)(?:_2d)?$
+        """,
     ),
     (
         "c10d",
-        r"^_?c10d(?:_functional(?:_autograd)?)?::(?!\S*(?:kernel|symmetric))|^record_param_comms$|^_dtensor::shard_dim",
+        r"""
+        ^_?c10d(?:_functional(?:_autograd)?)?::(?!\S*(?:kernel|symmetric))
+        ^record_param_comms$  ^_dtensor::shard_dim
+        """,
     ),
+    # Kernels of serving engines, symmetric memory, userbuffers and whoever writes an all-reduce.
     (
         "custom",
-        r"all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|cross_device_reduce|quickreduce"
-        r"|userbuffers|lamport|symm_mem|symmetric_memory|multimem_|moe_?a2a|moe_comm|fusedmoecomm"
-        r"|(?:barrier|put_signal|wait_signal)_kernel",
+        """
+        all_?reduce  all_?gather  reduce_?scatter  all_?(?:to|2)_?all  cross_device_reduce  quickreduce
+        userbuffers  lamport  symm_mem  symmetric_memory  multimem_  moe_?a2a  moe_comm  fusedmoecomm
+        (?:barrier|put_signal|wait_signal)_kernel
+        """,
     ),
 )
 
 KINDS: Final = (
-    (None, r"notify|clean_low_latency|exchangesplit|prepare|sanitize"),
-    ("send_recv", r"send_?recv|collective-permute|neighbor_"),
-    ("reduce_scatter", r"reduce_?-?scatter|userbuffers\w*_rs(?![a-z])"),
-    ("all_gather", r"all_?gather|all-gather|fcollect|userbuffers\w*_ag(?![a-z])"),
+    (None, "notify  clean_low_latency  exchangesplit  rmsnormlamport  prepare  sanitize"),
+    ("send_recv", "send_?recv  collective-permute  neighbor_"),
+    ("reduce_scatter", r"reduce_?-?scatter  userbuffers\w*_rs(?![a-z])"),
+    ("all_gather", r"all_?gather  all-gather  fcollect  userbuffers\w*_ag(?![a-z])"),
     (
         "all_reduce",
-        r"all_?-?reduce|cross_device_reduce|quickreduce|userbuffers\w*_sum|rdxn|reduce_fusion",
+        r"all_?-?reduce  cross_device_reduce  quickreduce  userbuffers\w*_sum  rdxn  reduce_fusion",
     ),
-    ("all_to_all", r"all_?-?(?:to|2)_?-?all|a2a|dispatch|combine|moe_?comm"),
-    ("broadcast", r"broadcast|bcast"),
-    ("barrier", r"barrier|sync\w*_on_stream"),
-    ("gather", r"gather"),
-    ("scatter", r"scatter"),
-    ("reduce", r"reduce"),
-    ("send", r"send"),
-    ("recv", r"recv"),
+    ("all_to_all", "all_?-?(?:to|2)_?-?all  a2a  dispatch  combine  moe_?comm"),
+    ("broadcast", "broadcast  bcast"),
+    ("barrier", r"barrier  sync\w*_on_stream"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+    ("send", "send"),
+    ("recv", "recv"),
 )
 
-_NOT_COMMUNICATION: Final = re.compile(NOT_COMMUNICATION)
-_LIBRARIES: Final = tuple((library, re.compile(pattern)) for library, pattern in LIBRARIES)
-_KINDS: Final = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
+
+def alternatives(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a rule whose alternatives are separated by white space."""
+    return re.compile("|".join(pattern.split()))
+
+
+_NOT_COMMUNICATION: Final = alternatives(NOT_COMMUNICATION)
+_LIBRARIES: Final = tuple((library, alternatives(pattern)) for library, pattern in LIBRARIES)
+_KINDS: Final = tuple((kind, alternatives(pattern)) for kind, pattern in KINDS)
 # One scan settles nearly every name: no rule can match where the union does not.
-_ANY: Final = re.compile("|".join(f"(?:{pattern})" for _, pattern in LIBRARIES))
+_ANY: Final = alternatives(" ".join(pattern for _, pattern in LIBRARIES))
 
 
 def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
