@@ -6,10 +6,13 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cclbench.classify import CollectiveName, base_name, category, collective
 
@@ -445,6 +448,23 @@ def test_rccl_has_nccls_names_and_the_vendor_decides(name: str, vendor: str | No
 )
 def test_base_name(name: str, expected: str) -> None:
     assert base_name(name) == expected
+
+
+@given(st.text(alphabet=st.sampled_from("ab_:<>(){}[] .Z0123456789~,&*-=!") | st.characters(), max_size=200))
+def test_any_text_has_a_base_name_and_no_text_breaks_the_rules(name: str) -> None:
+    assert bool(base_name(name)) == bool(name)
+    found = collective(name)
+    assert (found is not None) == (category(name) == "communication")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["<", "(", "<)", "a::", "_", "all", "9", "_Z9", "n", "triton_poi_fused_t_"]
+)
+def test_names_of_a_megabyte_take_no_time(pattern: str) -> None:
+    name = pattern * (1_000_000 // len(pattern))
+    begin = time.perf_counter()
+    base_name(name), collective(name), category(name)
+    assert time.perf_counter() - begin < 2
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which names are communication, of which library and of which kind.
 
-Each rule is a library and a pattern; the first whose pattern occurs in the name's head (lower case)
-wins, and `NOT_COMMUNICATION` goes before all.  The kind then follows from `KINDS`, first match again.
-White space separates the alternatives of a pattern.
-Names are from the sources of the libraries and from traces of them.
+Each rule is a library and a pattern; the first whose pattern occurs in the name's subject wins, and
+`NOT_COMMUNICATION` goes before all.  The kind then follows from `KINDS`, first match again.  White
+space separates the alternatives of a pattern.  Names are from the sources of the libraries and from
+traces of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from cclbench.classify.names import head
+from cclbench.classify.names import subject
 
 
 class CollectiveName(NamedTuple):
@@ -124,15 +124,15 @@ def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
 
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    return of_head(head(name).lower(), vendor)
+    return of_subject(subject(name), vendor)
 
 
-def of_head(subject: str, vendor: str | None = None) -> CollectiveName | None:
-    """`collective` for a name whose lower-case head is at hand."""
-    if not _ANY.search(subject) or _NOT_COMMUNICATION.search(subject):
+def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
+    """`collective` for a name whose subject is at hand."""
+    if not _ANY.search(named) or _NOT_COMMUNICATION.search(named):
         return None
-    library = next(library for library, pattern in _LIBRARIES if pattern.search(subject))
+    library = next(library for library, pattern in _LIBRARIES if pattern.search(named))
     if library == "nccl" and vendor == "amd":
         library = "rccl"
-    kind = next((kind for kind, pattern in _KINDS if pattern.search(subject)), None)
+    kind = next((kind for kind, pattern in _KINDS if pattern.search(named)), None)
     return CollectiveName(kind, library)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kernel or op does, by its name: an ordered table, the first rule that matches wins.
 
-A rule looks for its pattern in the name's head (lower case; of a CUTLASS or CK launcher in what it
-launches), and where it has a second pattern, for that in the whole name as well.  The order carries the
+A rule looks for its pattern in the name's subject, and where it has a second pattern, for that in the
+whole name (lower case) as well.  The order carries the
 meaning: a fused MoE GEMM is `moe`, an attention kernel that holds a GEMM is `attention`, the
 optimizer inside a fused embedding backward is `embedding`.
 
@@ -18,8 +18,8 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cclbench.classify.collectives import alternatives, of_head
-from cclbench.classify.names import head, launched
+from cclbench.classify.collectives import alternatives, of_subject
+from cclbench.classify.names import subject
 
 
 class Rule(NamedTuple):
@@ -153,9 +153,9 @@ RULES: Final = (
         r"""
         elementwise  pointwise  activation  and_mul  silu  gelu  relu  swiglu  geglu  swish  sigmoid  tanh
         dropout  cast_  _cast  convert  cvt  fill  arange  range_kernel  clamp  mask  where  residual  bias
-        scale_  _scale  scalepacked  distribution  philox  random  triu  tril  upsample  interpolat  grid_sampl
-        axpy  op(?:\dd)?tensor  vector_?add  add_kernel  _add  mul_kernel  index_put  scatter  gather  to_dense
-        nonzero  compute_cuda_kernel  loop_\w*fusion  broadcast_\w+_fusion
+        scale_  _scale  scalepacked  distribution  philox  random  triu  tril  upsample  interpolat
+        grid_sampl  axpy  op(?:\dd)?tensor  vector_?add  add_kernel  _add  mul_kernel  index_put  scatter
+        gather  to_dense  nonzero  compute_cuda_kernel  loop_\w*fusion  broadcast_\w+_fusion
         """,
     ),
     Rule(
@@ -178,24 +178,23 @@ _RULES: Final = tuple(
 
 def category(name: str) -> str | None:
     """The category of a kernel or op (`gemm`, `attention`, ..., `communication`), None if unknown."""
-    subject = (launched(name) or head(name)).lower()
-    for word, inside in _candidates(subject):
+    for word, inside in _candidates(subject(name)):
         if inside is None or inside.search(name.lower()):
             return word
     return None
 
 
 @lru_cache(maxsize=1 << 14)
-def _candidates(subject: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
-    """The rules that a head satisfies, up to the first without a second pattern.
+def _candidates(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], ...]:
+    """The rules that a subject satisfies, up to the first without a second pattern.
 
-    Cached because a trace has many times more names than heads: one for each functor or tile size.
+    Cached because a trace has many times more names than subjects: one for each functor or tile size.
     """
-    if of_head(subject):
+    if of_subject(named):
         return (("communication", None),)
     found: list[tuple[str | None, re.Pattern[str] | None]] = []
     for word, pattern, inside in _RULES:
-        if pattern.search(subject):
+        if pattern.search(named):
             found.append((word, inside))
             if inside is None:
                 break

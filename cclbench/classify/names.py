@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel names as profilers print them: their head, cheap to get, and their base name, for people."""
+"""Kernel names as profilers print them: the part the rules look at, and the one people read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _TOKEN: Final = re.compile(r"operator\(\)|operator ?[<>=!+*/-]+|->|[<>(){}\[\]]"
 _CLOSES: Final = {">": "<", ")": "(", "}": "{", "]": "["}
 _IDENTIFIER: Final = re.compile(r"(?<![\w(:])(?!true\b|false\b)[A-Za-z_]\w*(?:::\w+)*")
 _PROSE: Final = re.compile(r"[^<({\[]* \(")
+# How far we read: heads and signatures of real kernels are shorter, names from a broken file may not be.
+_HEAD_REACH: Final = 1 << 10
+_REACH: Final = 1 << 13
 # How far into a mangled launcher the name of what it launches can lie.
 _MANGLED_REACH: Final = 200
 _DIGITS: Final = re.compile(r"L?(\d+)")
@@ -37,7 +40,7 @@ def head(name: str) -> str:
         text = _RESULT_TYPE.sub("", text, count=1)
     text = text.replace(ANONYMOUS + "::", "").replace("<unnamed>::", "")
     ends = [at for at in (text.find("<"), text.find("(")) if at > 0]
-    return text[: min(ends)] if ends else text
+    return text[: min([*ends, _HEAD_REACH])]
 
 
 def _mangled_head(name: str) -> str:
@@ -50,7 +53,7 @@ def _mangled_head(name: str) -> str:
         part = name[begin:at]
         if not part.startswith("_GLOBAL__N"):
             parts.append(part)
-    return "::".join(parts) if parts else name
+    return "::".join(parts)[:_HEAD_REACH] if parts else name[:_HEAD_REACH]
 
 
 def base_name(name: str) -> str:
@@ -61,7 +64,7 @@ def base_name(name: str) -> str:
     CK launcher gives the name of what it launches.  Mangled names, Triton names and anything else
     that is no demangled C++ signature stay as they are.
     """
-    text = _TRAILER.sub("", name)
+    text = _TRAILER.sub("", name)[:_REACH]
     plain = text.replace("<unnamed>", ANONYMOUS).replace(ANONYMOUS, "\0").replace("operator ()", "operator()")
     if text.startswith("_Z") or _PROSE.match(plain):
         return text
@@ -71,6 +74,11 @@ def base_name(name: str) -> str:
     if _LAUNCHER.match(kept):
         kept = launched(plain) or kept
     return kept.replace("\0", ANONYMOUS).replace("\1", " ") or name
+
+
+def subject(name: str) -> str:
+    """What the rules look at: the head, of a launcher the name of what it launches; lower case."""
+    return (launched(name) or head(name)).lower()
 
 
 def launched(name: str) -> str | None:
