@@ -96,9 +96,17 @@ def lengths(edges: Int64, mask: Mask, starts: Int64, ends: Int64) -> Int64:
 
 
 def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
-    """|X ∩ [starts[i], ends[i])| for each window i."""
-    edges, (mask,) = atoms([s], np.concatenate([starts, ends]))
-    return lengths(edges, mask, starts, ends)
+    """|X ∩ [starts[i], ends[i])| for each window i, shape of `starts`; windows may overlap, in any order."""
+    length_before = np.concatenate([[0], np.cumsum(s.ends - s.starts)])
+    end_before = np.concatenate([[np.iinfo(np.int64).min], s.ends])
+
+    def covered(until: Int64) -> Int64:
+        """|X ∩ (−∞, until)|: whole pieces that begin before, less what the last one has beyond."""
+        begun = np.searchsorted(s.starts, until, side="left")
+        beyond = np.maximum(end_before[begun], until) - until
+        return np.asarray(length_before[begun] - beyond, dtype=np.int64)
+
+    return covered(ends) - covered(starts)
 
 
 def _pieces(edges: Int64, mask: Mask) -> Intervals:

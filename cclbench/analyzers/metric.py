@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
+from cclbench.analyzers.aliases import ALIASES, Alias, names_of
+from cclbench.errors import UsageError, near
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ class Value:
 
     `weight` is what it counts for when ranks are averaged: a ratio's denominator, else 1.
     `reason` qualifies the number (what it leaves out, what it rests on).
+    `unit` is set where it is not the metric's own (a coefficient of variation).
     """
 
     value: float | None
@@ -41,6 +45,7 @@ class Value:
     provenance: Literal["measured", "derived", "modelled", "published"] = "measured"
     status: Literal["ok", "not_applicable", "failed"] = "ok"
     reason: str | None = None
+    unit: str | None = None
 
     @property
     def key(self) -> Key:
@@ -101,6 +106,7 @@ def _merge(values: Sequence[Value], number: float) -> Value:
         stat=first.stat,
         provenance=first.provenance,
         reason="; ".join(reasons) or None,
+        unit=first.unit,
     )
 
 
@@ -131,9 +137,8 @@ def metric(
     formula: str,
     unit: str,
     better: Literal["higher", "lower"] | None,
-    inputs: Iterable[str] = ("events",),
+    inputs: Iterable[str] = ("events", "steps"),
     not_applicable: str = "the rank has no work in the window",
-    aliases: Iterable[str] = (),
     version: int = 1,
     combine: Combine = mean_over_ranks,
     rank_rows: bool = True,
@@ -156,7 +161,7 @@ def metric(
                 better=better,
                 inputs=tuple(inputs),
                 not_applicable=not_applicable,
-                aliases=tuple(aliases),
+                aliases=names_of(name),
                 version=version,
                 per_rank=function,
                 combine=combine,
@@ -168,3 +173,54 @@ def metric(
         return function
 
     return register
+
+
+def unanswered(
+    name: str,
+    *,
+    definition: str,
+    formula: str,
+    unit: str,
+    better: Literal["higher", "lower"] | None,
+    needs: str,
+    reason: str,
+) -> None:
+    """Register a metric that a rank's trace cannot give: its answer is always `reason`."""
+
+    def per_rank(_: RankView) -> Value:
+        raise NotApplicable(reason)
+
+    metric(
+        name,
+        definition=definition,
+        formula=formula,
+        unit=unit,
+        better=better,
+        inputs=(needs,),
+        not_applicable=reason,
+        rank_rows=False,
+    )(per_rank)
+
+
+def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
+    """The metrics that names, aliases or globs (`comm.*`) ask for, sorted, each pair once.
+
+    An alias comes back with the metric it stands for, since it may want a part of it only; a metric
+    asked for as a whole is not repeated for its aliases.  A pattern that matches nothing is a
+    `UsageError` that lists near names.
+    """
+    whole: set[str] = set()
+    parts: dict[str, Alias] = {}
+    for pattern in patterns:
+        names = [name for name in METRICS if fnmatchcase(name, pattern)]
+        aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
+        if not names and not aliases:
+            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, [*METRICS, *ALIASES]))
+        whole.update(names)
+        parts |= {name: ALIASES[name] for name in aliases}
+    whole.update(alias.metric for alias in parts.values() if not alias.collectives)
+    chosen: list[tuple[Metric, Alias | None]] = [(METRICS.get(name), None) for name in sorted(whole)]
+    chosen += [
+        (METRICS.get(alias.metric), alias) for _, alias in sorted(parts.items()) if alias.metric not in whole
+    ]
+    return sorted(chosen, key=lambda pair: pair[0].name)

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
+from cclbench.analyzers import idle
+from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.schema import TraceFacts
@@ -110,20 +112,30 @@ class RankView:
         table = self.tables.steps()
         source = table["source"].cast(pa.string())
         for policy in POLICIES[POLICIES.index(self._window) :]:
-            chosen = table.filter(pc.is_in(source, value_set=pa.array(_SOURCES[policy])))
-            if self._steps is not None and policy != "trace":
-                chosen = _select(chosen, self._steps)
-            if len(chosen):
-                chosen = chosen.sort_by("start_ns")
+            found = table.filter(pc.is_in(source, value_set=pa.array(_SOURCES[policy])))
+            if len(found):
+                chosen = self._select(found, policy).sort_by("start_ns")
                 return Windows(
                     policy,
                     tuple(chosen["step"].to_pylist()),
                     chosen["start_ns"].to_numpy(),
                     chosen["end_ns"].to_numpy(),
                 )
-            if self._steps is not None and policy == self._window:
-                raise NotApplicable("no step of this rank lies in the range asked for with --steps")
         raise NotApplicable(self.no_work)
+
+    def _select(self, found: pa.Table, policy: str) -> pa.Table:
+        if self._steps is None:
+            return found
+        if policy == "trace":
+            raise NotApplicable("the trace marks no steps for --steps to choose from")
+        first, last = self._steps
+        if first is not None:
+            found = found.filter(pc.greater_equal(found["step"], first))
+        if last is not None:
+            found = found.filter(pc.less(found["step"], last))
+        if not len(found):
+            raise NotApplicable("no step of this rank lies in the range asked for with --steps")
+        return found
 
     @property
     def no_work(self) -> str:
@@ -138,20 +150,23 @@ class RankView:
         return self.facts.works_on == "host"
 
     @cached_property
-    def _busy(self) -> tuple[Intervals, Intervals, Intervals]:
+    def busy(self) -> tuple[Intervals, Intervals, Intervals]:
+        """C, K and M, over the whole trace."""
         if self.facts.works_on is None:
             raise NotApplicable(self.no_work)
         return self._busy_host() if self.on_host else self._busy_device()
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
-        compute, communication, copies = [], [], []
+        compute, communication = [], []
         for batch in self.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
             starts, ends = spans(batch)
             comm = is_category(batch, "communication")
             compute.append(intervals.union(starts[~comm], ends[~comm]))
             communication.append(intervals.union(starts[comm], ends[comm]))
-        for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns")):
-            copies.append(intervals.union(*spans(batch)))
+        copies = [
+            intervals.union(*spans(batch))
+            for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
+        ]
         empty = intervals.EMPTY
         return (
             intervals.join(empty, *compute),
@@ -186,23 +201,23 @@ class RankView:
     @property
     def compute(self) -> Intervals:
         """C, over the whole trace."""
-        return self._busy[0]
+        return self.busy[0]
 
     @property
     def communication(self) -> Intervals:
         """K, over the whole trace."""
-        return self._busy[1]
+        return self.busy[1]
 
     @property
     def copies(self) -> Intervals:
         """M, over the whole trace."""
-        return self._busy[2]
+        return self.busy[2]
 
     @cached_property
     def parts(self) -> Parts:
         """The partition of every window into compute, overlap, exposed communication, copy and idle."""
         w = self.windows
-        edges, (c, k, m) = intervals.atoms(list(self._busy), np.concatenate([w.starts, w.ends]))
+        edges, (c, k, m) = intervals.atoms(list(self.busy), np.concatenate([w.starts, w.ends]))
 
         def inside(mask: Mask) -> Int64:
             return intervals.lengths(edges, mask, w.starts, w.ends)
@@ -216,6 +231,13 @@ class RankView:
             idle=inside(~(c | k | m)),
         )
 
+    @cached_property
+    def idle(self) -> Idle:
+        """The idle time of the device, by what it waited for."""
+        self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
+        w = self.windows
+        return idle.split(self.tables, intervals.join(*self.busy), w.starts, w.ends)
+
     def inside(self, s: Intervals) -> Int64:
         """|X ∩ W| of each window, int64 ns, shape (windows,)."""
         return intervals.within(s, self.windows.starts, self.windows.ends)
@@ -226,22 +248,39 @@ class RankView:
         index = np.searchsorted(w.starts, at, side="right") - 1
         return np.where((index >= 0) & (at < w.ends[index]), index, -1)
 
-    @cached_property
-    def kernels(self) -> pa.Table:
-        """Kernels that begin in a window: start_ns, dur_ns, track, name, category, blocks, flops, correlation."""
-        columns = ("start_ns", "dur_ns", "track", "name", "category", "blocks", "flops", "correlation")
-        kept = [
-            batch.filter(pa.array(self.window_of(batch["start_ns"].to_numpy()) >= 0))
-            for batch in self.tables.events(("kernel",), columns)
-        ]
-        kept = [batch for batch in kept if len(batch)]
-        if not kept:
+    def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
+        """The rows of those kinds that begin in a window, with each row's window, in bounded batches.
+
+        A batch has `start_ns`, `dur_ns` and `columns`; the window is its index, shape (rows,).
+        """
+        for batch in self.tables.events(kinds, ("start_ns", "dur_ns", *columns)):
+            window = self.window_of(batch["start_ns"].to_numpy())
+            inside = window >= 0
+            if inside.any():
+                yield batch.filter(pa.array(inside)), window[inside]
+
+    def kernels(self, *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
+        """The kernels that begin in a window, as `begun` gives them; not applicable where there are none."""
+        self.needs_accelerator("it runs ops, no kernels")
+        none = True
+        for batch, window in self.begun(("kernel",), *columns):
+            none = False
+            yield batch, window
+        if none:
             raise NotApplicable("the rank ran no kernels in the window")
-        return pa.Table.from_batches(kept).unify_dictionaries().combine_chunks()
+
+    def needs_accelerator(self, otherwise: str) -> None:
+        """Not applicable without accelerator rows; `otherwise` says why a CPU-only rank has no answer."""
+        if self.facts.works_on is None:
+            raise NotApplicable(self.no_work)
+        if self.on_host:
+            raise NotApplicable(f"the CPU is the device here: {otherwise}")
 
     @cached_property
     def collectives(self) -> pa.Table:
         """Collectives of this rank that begin in a window, rows of `schema.COLLECTIVES`."""
+        if self.facts.works_on is None:
+            raise NotApplicable(self.no_work)
         table = self.tables.collectives()
         return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))
 
@@ -252,25 +291,16 @@ def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
     return starts, starts + batch["dur_ns"].to_numpy()
 
 
-def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
-    """Which rows are of that category, shape (rows,)."""
-    return words(batch, "category") == category
-
-
-def words(batch: pa.RecordBatch | pa.Table, column: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    """A dictionary column as an object array of its words, shape (rows,); null is None."""
+def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
+    """A dictionary column as word numbers, shape (rows,), and the words; a null's word is None."""
     values = batch[column]
     if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    dictionary = np.append(np.array(values.dictionary.to_pylist(), dtype=object), [None])
-    return dictionary[values.indices.fill_null(len(dictionary) - 1).to_numpy(zero_copy_only=False)]
+        values = values.unify_dictionaries().combine_chunks()
+    words = [*values.dictionary.to_pylist(), None]
+    return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
 
 
-def _select(table: pa.Table, steps: tuple[int | None, int | None]) -> pa.Table:
-    first, last = steps
-    number = table["step"]
-    if first is not None:
-        table = table.filter(pc.greater_equal(number, first))
-    if last is not None:
-        table = table.filter(pc.less(table["step"], last))
-    return table
+def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
+    """Which rows are of that category, shape (rows,)."""
+    numbers, words = codes(batch, "category")
+    return np.isin(numbers, [i for i, word in enumerate(words) if word == category])

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute: how busy the device is, with what, and how well it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Failed, NotApplicable, Value, metric
+from cclbench.analyzers.platform import (
+    accelerator,
+    card_field,
+    peak_flops_per_s,
+    samples_per_step,
+    tokens_per_sample,
+)
+from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
+from cclbench.analyzers.view import RankView, codes, is_category, spans
+from cclbench.classify import base_name
+from cclbench.intervals import Int64, Intervals
+
+_NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
+
+
+@metric(
+    "compute.time",
+    definition="Time in which kernels that are not communication run.",
+    formula="|C|",
+    unit="s",
+    better=None,
+)
+def time(rank: RankView) -> Iterator[Value]:
+    yield from per_step(rank, rank.parts.compute_only + rank.parts.overlapped)
+
+
+@metric(
+    "compute.busy",
+    definition="Share of the window in which kernels that are not communication run.",
+    formula="|C| / W",
+    unit="1",
+    better="higher",
+)
+def busy(rank: RankView) -> Iterator[Value]:
+    p = rank.parts
+    yield from share(rank, p.compute_only + p.overlapped, p.window, of="time")
+
+
+@metric(
+    "compute.mfu",
+    definition="Model FLOPs utilisation: the model's FLOPs of a step over what all devices could do in the"
+    " step time at the dense peak of the card's precision. Idle time counts, on every accelerator alike."
+    " N: parameters (active ones of a mixture of experts; emb: embedding), L layers, H head dimension,"
+    " Q heads, S sequence length (an inference request's input length). Above 1 the card and the trace"
+    " disagree, and the result is a failed one.",
+    formula="tokens per step · FLOPs per token / (time.step · devices · peak);"
+    " training 6(N − N_emb) + 12·L·H·Q·S, inference 2(N − N_emb) + 4·L·H·Q·S per token",
+    unit="1",
+    better="higher",
+    inputs=(
+        "events",
+        "steps",
+        "card: workload.phase, workload.model, workload.precision, workload.batch, hardware.count",
+        "catalog: dense peak",
+    ),
+    not_applicable="there is no card or it lacks a field, the catalog lacks the peak, the trace marks no"
+    " steps, or a step serves a part of many requests",
+    combine=rate_at_slowest_rank,
+    rank_rows=False,
+)
+def mfu(rank: RankView) -> list[Value]:
+    tokens = samples_per_step(rank) * tokens_per_sample(rank)
+    peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))
+    values = list(rate_per_step(rank, tokens * _flops_per_token(rank) / peak))
+    most = max(v.value or 0.0 for v in values)
+    if most > 1:
+        raise Failed(f"the card's model would need {most:.3g} of the devices' peak: card and trace disagree")
+    return values
+
+
+def _flops_per_token(rank: RankView) -> int:
+    model = card_field(rank, "workload.model")
+    dense = model.active_parameters is None and not model.moe
+    size = card_field(rank, "workload.model.parameters" if dense else "workload.model.active_parameters")
+    embedding = card_field(rank, "workload.model.embedding_parameters")
+    layers, heads, head_dim = (
+        card_field(rank, f"workload.model.{name}") for name in ("layers", "heads", "head_dim")
+    )
+    forward = 2 * (size - embedding) + 4 * layers * head_dim * heads * tokens_per_sample(rank)
+    return int(forward * (3 if card_field(rank, "workload.phase") == "training" else 1))
+
+
+@metric(
+    "compute.achieved_flops",
+    definition="FLOPs that the trace states on device events beginning in the window, over the window.",
+    formula="Σ flops / W",
+    unit="FLOP/s",
+    better="higher",
+    not_applicable="no device event states its FLOPs, or the CPU is the device",
+)
+def achieved_flops(rank: RankView) -> Value:
+    rank.needs_accelerator("its ops nest, so their FLOPs can't be summed")
+    flops, stated = 0.0, 0
+    for batch, _ in rank.begun(("kernel", "copy", "memset"), "flops"):
+        known = batch["flops"].drop_null().to_numpy()
+        flops, stated = flops + float(known.sum()), stated + len(known)
+    if not stated:
+        raise NotApplicable("no device event of the trace states its FLOPs")
+    return Value(value=flops * NS_PER_S / rank.windows.total, weight=rank.windows.total)
+
+
+@metric(
+    "compute.category_share",
+    definition="Share of kernel time in which a kernel of the category runs; the row without a category is"
+    " the share in which any kernel with a known one does (all but 'other'). Overlapping categories"
+    " each count, so shares may sum to more than 1.",
+    formula="|kernels of the category| / |C∪K|",
+    unit="1",
+    better=None,
+    not_applicable=_NO_KERNELS,
+)
+def category_share(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator("its ops nest, so a category's share of their time says nothing")
+    kernel_time = _kernel_time(rank)
+    total = int(kernel_time.sum())
+    by_category = _by_category(rank)
+    named = intervals.join(intervals.EMPTY, *(s for name, s in by_category.items() if name != "other"))
+    yield from share(rank, rank.inside(named), kernel_time, of="kernel time")
+    for name, pieces in sorted(by_category.items()):
+        yield Value(value=int(rank.inside(pieces).sum()) / total, weight=total, category=name)
+
+
+def _kernel_time(rank: RankView) -> Int64:
+    """|C∪K| of each window, ns."""
+    return rank.parts.compute_only + rank.parts.overlapped + rank.parts.exposed_comm
+
+
+def _by_category(rank: RankView) -> dict[str, Intervals]:
+    pieces: dict[str, list[Intervals]] = {}
+    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
+        starts, ends = spans(batch)
+        numbers, words = codes(batch, "category")
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            pieces.setdefault(words[number] or "other", []).append(intervals.union(starts[here], ends[here]))
+    return {name: intervals.join(*parts) for name, parts in pieces.items()}
+
+
+@metric(
+    "compute.dominant_kernel",
+    definition="Largest share of the summed kernel durations that one kernel has, by base name, in steady"
+    " steps (those not longer than twice the median step). The category row names the kernel.",
+    formula="max over names of Σ duration / Σ duration of all kernels",
+    unit="1",
+    better=None,
+    not_applicable=_NO_KERNELS,
+)
+def dominant_kernel(rank: RankView) -> Iterator[Value]:
+    w = rank.windows
+    steady = w.ends - w.starts <= 2 * np.median(w.ends - w.starts)
+    by_name: dict[str, int] = {}
+    for batch, window in rank.kernels("name"):
+        numbers, words = codes(batch, "name")
+        durations = np.where(steady[window], batch["dur_ns"].to_numpy(), 0)
+        # Sums of ns stay far below 2^53, so the floats of bincount are exact.
+        sums = np.bincount(numbers, weights=durations, minlength=len(words))
+        for number in np.flatnonzero(sums).tolist():
+            by_name[words[number] or ""] = by_name.get(words[number] or "", 0) + int(sums[number])
+    by_base: dict[str, int] = {}
+    for name, ns in by_name.items():
+        by_base[base_name(name)] = by_base.get(base_name(name), 0) + ns
+    if not by_base:
+        raise NotApplicable("the kernels in the window have no duration")
+    total = sum(by_base.values())
+    most, ns = min(by_base.items(), key=lambda item: (-item[1], item[0]))
+    yield Value(value=ns / total, weight=total, reason=most)
+    yield Value(value=ns / total, weight=total, category=most)
+
+
+@metric(
+    "compute.moe_share",
+    definition="Share of kernel time in which a mixture-of-experts kernel runs (routing, permutation,"
+    " grouped expert products), of a model that the card calls one.",
+    formula="|kernels of category moe| / |C∪K|",
+    unit="1",
+    better=None,
+    inputs=("events", "steps", "card: workload.model.moe"),
+    not_applicable="the card does not say moe: true, or there are no kernels",
+)
+def moe_share(rank: RankView) -> Iterator[Value]:
+    if not card_field(rank, "workload.model.moe"):
+        raise NotApplicable("the card says workload.model.moe: false")
+    rank.needs_accelerator("it runs ops, no kernels")
+    experts = [
+        intervals.union(*spans(batch.filter(is_category(batch, "moe"))))
+        for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category"))
+    ]
+    moe = rank.inside(intervals.join(intervals.EMPTY, *experts))
+    yield from share(rank, moe, _kernel_time(rank), of="kernel time")
+
+
+@metric(
+    "compute.sm_coverage",
+    definition="Duration-weighted mean over kernels of the share of the device's multiprocessors that their"
+    " grid can occupy. SMs: of the trace, else the catalog.",
+    formula="Σ duration · min(blocks / SMs, 1) / Σ duration",
+    unit="1",
+    better="higher",
+    inputs=("events", "steps", "card: hardware.accelerator", "catalog: multiprocessors"),
+    not_applicable="the trace states no grids, or nothing says how many multiprocessors the device has",
+)
+def sm_coverage(rank: RankView) -> Value:
+    covered = total = without = 0
+    for batch, _ in rank.kernels("blocks"):
+        known = batch.filter(batch["blocks"].is_valid())
+        without += len(batch) - len(known)
+        sms = _sm_count(rank) if len(known) else 1
+        durations = known["dur_ns"].to_numpy()
+        covered += int((durations * np.minimum(known["blocks"].to_numpy(), sms)).sum())
+        total += int(durations.sum()) * sms
+    if not total:
+        raise NotApplicable("the trace states no kernel's grid")
+    return Value(
+        value=covered / total,
+        weight=total,
+        reason=f"{without} kernels without a grid are left out" if without else None,
+    )
+
+
+def _sm_count(rank: RankView) -> int:
+    if rank.facts.sm_count is not None:
+        return rank.facts.sm_count
+    device = accelerator(rank)
+    if device.sm_count is None:
+        raise NotApplicable(f"neither the trace nor the catalog has the multiprocessor count of {device.id}")
+    return int(device.sm_count)
+
+
+@metric(
+    "compute.kernel_count",
+    definition="Kernels per step, communication included: those that begin in the window.",
+    formula="n",
+    unit="count",
+    better="lower",
+    not_applicable=_NO_KERNELS,
+)
+def kernel_count(rank: RankView) -> Iterator[Value]:
+    yield from per_step(rank, _counts_and_durations(rank)[0], unit=1)
+
+
+@metric(
+    "compute.mean_kernel",
+    definition="Mean duration of the kernels that begin in the window, communication included.",
+    formula="Σ duration / n",
+    unit="s",
+    better=None,
+    not_applicable=_NO_KERNELS,
+)
+def mean_kernel(rank: RankView) -> Iterator[Value]:
+    counts, durations = _counts_and_durations(rank)
+    yield from share(rank, durations, counts * NS_PER_S, of="kernel")
+
+
+def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:
+    """Number and summed duration (ns) of the kernels that begin in each window."""
+    counts = np.zeros(len(rank.windows), np.int64)
+    durations = np.zeros(len(rank.windows), np.int64)
+    for batch, window in rank.kernels():
+        counts += np.bincount(window, minlength=len(counts))
+        durations += np.bincount(window, batch["dur_ns"].to_numpy(), len(counts)).astype(np.int64)
+    return counts, durations
+
+
+@metric(
+    "compute.contention",
+    definition="How much longer compute kernels take beside communication: the duration of those with more"
+    " than half of it inside K, over what they would take at the mean duration of those of the same name"
+    " and grid with none of it inside K. Kernels of which only one sort exists are left out.",
+    formula="Σ_(name, grid) Σ t_overlapped / Σ_(name, grid) n_overlapped · mean(t_alone)",
+    unit="1",
+    better="lower",
+    not_applicable="no compute kernel runs both beside communication and alone, with the same name and grid",
+)
+def contention(rank: RankView) -> Value:
+    sums: dict[tuple[str | None, int], list[int]] = {}
+    for batch, _ in rank.kernels("name", "blocks", "category"):
+        for key, row in _sums_by_grid(rank, batch):
+            total = sums.setdefault(key, [0, 0, 0, 0])
+            sums[key] = [a + b for a, b in zip(total, row, strict=True)]
+    both = [row for row in sums.values() if row[0] and row[2]]
+    if not both:
+        raise NotApplicable("no compute kernel runs both beside communication and alone")
+    alone = sum(n_beside * t_alone / n_alone for n_beside, _, n_alone, t_alone in both)
+    if not alone:
+        raise NotApplicable("the kernels that run both beside communication and alone have no duration")
+    return Value(value=sum(row[1] for row in both) / alone, weight=alone, provenance="derived")
+
+
+def _sums_by_grid(
+    rank: RankView, batch: pa.RecordBatch
+) -> Iterator[tuple[tuple[str | None, int], tuple[int, int, int, int]]]:
+    """By name and grid: count and duration of the kernels beside communication, and of those alone."""
+    computes = pa.array(~is_category(batch, "communication"))
+    compute = batch.filter(pc.and_(batch["blocks"].is_valid(), computes))
+    starts, ends = spans(compute)
+    shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
+    beside, alone = 2 * shared > durations, shared == 0
+    numbers, words = codes(compute, "name")
+    grids, row = np.unique((numbers << 32) + compute["blocks"].to_numpy(), return_inverse=True)
+    columns = [
+        np.bincount(row, weights=weights, minlength=len(grids)).astype(np.int64).tolist()
+        for sort in (beside, alone)
+        for weights in (sort, np.where(sort, durations, 0))
+    ]
+    for grid, *sums in zip(grids.tolist(), *columns, strict=True):
+        yield (words[grid >> 32], grid & 0xFFFFFFFF), (sums[0], sums[1], sums[2], sums[3])

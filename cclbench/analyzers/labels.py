@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's collectives are told apart by: kind, process group, parallel dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench.analyzers.view import codes
+from cclbench.intervals import Int64
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A kind of collective, in a group or not narrowed to one; or a dimension; None spans them."""
+
+    collective: str | None = None
+    group: str | None = None
+    dimension: str | None = None
+
+    def wider(self) -> Iterator[Label]:
+        """The labels a collective is counted under: its kind, its kind and group, its dimension."""
+        yield replace(self, group=None, dimension=None)
+        if self.group is not None:
+            yield replace(self, dimension=None)
+        if self.dimension is not None:
+            yield Label(dimension=self.dimension)
+
+
+def labels(collectives: pa.Table) -> tuple[Int64, list[Label]]:
+    """The label number of each row of `schema.COLLECTIVES`, shape (rows,), and the labels, sorted."""
+    numbers, words = zip(
+        *(codes(collectives, column) for column in ("kind", "group", "dimension")), strict=True
+    )
+    rows, label = np.unique(np.stack(numbers), axis=1, return_inverse=True)
+    found = [
+        Label(words[0][kind] or UNKNOWN, words[1][group], words[2][dimension])
+        for kind, group, dimension in rows.T.tolist()
+    ]
+    place = {one: n for n, one in enumerate(sorted(set(found), key=_order))}
+    return np.array([place[one] for one in found], np.int64)[label.ravel()], list(place)
+
+
+def _order(label: Label) -> tuple[str, str, str]:
+    return label.collective or "", label.group or "", label.dimension or ""

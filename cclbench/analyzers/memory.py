@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: copies, device-memory traffic, allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Failed, NotApplicable, Value, max_over_ranks, metric
+from cclbench.analyzers.platform import accelerator, peak_flops_per_s
+from cclbench.analyzers.values import NS_PER_S, per_step, share
+from cclbench.analyzers.view import RankView, codes, spans
+from cclbench.schema import COPY_DIRECTIONS
+
+_NO_COPIES_ON_HOST = "nothing is copied to it"
+
+
+@metric(
+    "memory.copy_bandwidth",
+    definition="Bytes copied over the copies' own durations, by direction (category) and over all. Copies"
+    " whose bytes the trace does not state are left out and counted in the reason.",
+    formula="Σ bytes / Σ duration over copies that begin in the window",
+    unit="B/s",
+    better="higher",
+    not_applicable="there are no copies in the window, or none states its bytes",
+)
+def copy_bandwidth(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator(_NO_COPIES_ON_HOST)
+    size = dict.fromkeys(COPY_DIRECTIONS, 0)
+    taken = dict.fromkeys(COPY_DIRECTIONS, 0)
+    all_bytes = all_ns = copies = stated = 0
+    for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
+        known = batch.filter(pc.and_(batch["bytes"].is_valid(), pc.greater(batch["dur_ns"], 0)))
+        copies, stated = copies + len(batch), stated + len(known)
+        moved, ns = known["bytes"].to_numpy(), known["dur_ns"].to_numpy()
+        all_bytes, all_ns = all_bytes + int(moved.sum()), all_ns + int(ns.sum())
+        numbers, words = codes(known, "copy_direction")
+        for number in np.unique(numbers).tolist():
+            word = words[number]
+            if word is not None:
+                size[word] += int(moved[numbers == number].sum())
+                taken[word] += int(ns[numbers == number].sum())
+    if not copies:
+        raise NotApplicable("there are no copies in the window")
+    if not stated:
+        raise NotApplicable(f"none of the {copies} copies in the window states its bytes")
+    without = copies - stated
+    yield Value(
+        value=all_bytes * NS_PER_S / all_ns,
+        weight=all_ns,
+        reason=f"{without} of {copies} copies state no bytes and are left out" if without else None,
+    )
+    for direction in COPY_DIRECTIONS:
+        if taken[direction]:
+            yield Value(
+                value=size[direction] * NS_PER_S / taken[direction],
+                weight=taken[direction],
+                category=direction,
+            )
+
+
+@metric(
+    "memory.copy_time",
+    definition="Time in which copies or memsets run, whatever else does.",
+    formula="|M|",
+    unit="s",
+    better="lower",
+    not_applicable="the CPU is the device, or the rank has no work in the window",
+)
+def copy_time(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator(_NO_COPIES_ON_HOST)
+    yield from per_step(rank, rank.inside(rank.copies))
+
+
+@metric(
+    "memory.transfer_overhead",
+    definition="Share of the window in which only copies and memsets run.",
+    formula="|M \\ (C∪K)| / W",
+    unit="1",
+    better="lower",
+    not_applicable="the CPU is the device, or the rank has no work in the window",
+)
+def transfer_overhead(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator(_NO_COPIES_ON_HOST)
+    yield from share(rank, rank.parts.exposed_copy, rank.parts.window, of="time")
+
+
+@metric(
+    "memory.hbm_utilization",
+    definition="Device-memory traffic that the trace states for events beginning in the window, over what"
+    " the accelerator's memory could move in it.",
+    formula="Σ hbm_bytes / (W · peak)",
+    unit="1",
+    better="higher",
+    inputs=("events", "steps", "card: hardware.accelerator", "catalog: memory bandwidth"),
+    not_applicable="the trace states no device-memory traffic, or the catalog lacks the peak",
+)
+def hbm_utilization(rank: RankView) -> Value:
+    rank.needs_accelerator("the trace states no memory traffic of it")
+    moved = stated = 0
+    for batch, _ in rank.begun(("kernel", "copy", "memset"), "hbm_bytes"):
+        known = batch["hbm_bytes"].drop_null().to_numpy()
+        moved, stated = moved + int(known.sum()), stated + len(known)
+    if not stated:
+        raise NotApplicable(
+            "the trace states no device-memory traffic, and modelling it takes the operands' shapes"
+        )
+    could = rank.windows.total / NS_PER_S * _hbm_bytes_per_s(rank)
+    if moved > could:
+        raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
+    return Value(value=moved / could, weight=could)
+
+
+@metric(
+    "memory.bound_share",
+    definition="Share of compute time in kernels whose arithmetic intensity, from the FLOPs and the traffic"
+    " that the trace states, lies left of the roofline's ridge (dense peak of the card's precision over"
+    " memory bandwidth).",
+    formula="|kernels with flops / hbm_bytes < peak FLOP/s / peak B/s| / |C|",
+    unit="1",
+    better=None,
+    inputs=(
+        "events",
+        "steps",
+        "card: workload.precision, hardware.accelerator",
+        "catalog: dense peak, memory bandwidth",
+    ),
+    not_applicable="no kernel states both its FLOPs and its memory traffic, or the catalog lacks a peak",
+)
+def bound_share(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator("the trace states no memory traffic of it")
+    pieces, stated, silent = [intervals.EMPTY], 0, 0
+    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "flops", "hbm_bytes")):
+        known = batch.filter(pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid()))
+        stated, silent = stated + len(known), silent + len(batch) - len(known)
+        if len(known):
+            ridge = peak_flops_per_s(rank) / _hbm_bytes_per_s(rank)
+            left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
+            pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
+    if not stated:
+        raise NotApplicable("no kernel of the trace states both its FLOPs and its memory traffic")
+    p = rank.parts
+    bound = intervals.intersect(intervals.join(*pieces), rank.compute)
+    reason = f"{silent} kernels state no FLOPs or no traffic and count as not bound" if silent else None
+    for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
+        yield replace(value, reason=reason, provenance="derived")
+
+
+def _hbm_bytes_per_s(rank: RankView) -> float:
+    device = accelerator(rank)
+    if device.hbm_bytes_per_s is None:
+        raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
+    return float(device.hbm_bytes_per_s)
+
+
+@metric(
+    "memory.peak_allocated",
+    definition="Most bytes the framework's allocator held on the device (on a CPU-only rank: in its own"
+    " memory) at any allocator event in the window.",
+    formula="max of allocated bytes over [memory] events",
+    unit="B",
+    better="lower",
+    not_applicable="the trace has no allocator events in the window (record them with profile_memory)",
+    combine=max_over_ranks,
+)
+def peak_allocated(rank: RankView) -> Value:
+    if rank.facts.works_on is None:
+        raise NotApplicable(rank.no_work)
+    most: list[int] = []
+    for batch, _ in rank.begun(("other",), "name", "device", "bytes"):
+        numbers, words = codes(batch, "name")
+        allocator = np.isin(numbers, [i for i, word in enumerate(words) if word == "[memory]"])
+        own = batch["device"].is_null() if rank.on_host else batch["device"].is_valid()
+        held = batch.filter(pc.and_(own, pa.array(allocator)))["bytes"].drop_null().to_numpy()
+        most += [int(held.max())] if len(held) else []
+    if not most:
+        raise NotApplicable("the trace has no allocator events of the device in the window")
+    return Value(value=max(most))

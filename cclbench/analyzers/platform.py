@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the card and the catalog say of the work and the machine; what they don't is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view import RankView
+from cclbench.hardware import catalog
+
+
+def card_field(rank: RankView, path: str) -> Any:
+    """The card's value at that path; not applicable, naming the field, where there is none."""
+    if rank.card is None:
+        raise NotApplicable(f"needs a workload card with {path}")
+    value: Any = rank.card
+    for part in path.split("."):
+        value = getattr(value, "global_" if part == "global" else part)
+    if value is None:
+        raise NotApplicable(f"the workload card lacks {path}")
+    return value
+
+
+def accelerator(rank: RankView) -> catalog.Accelerator:
+    """The catalog's entry for the card's accelerator, else for the device the trace names."""
+    chosen = rank.card.hardware.accelerator if rank.card else None
+    if chosen is not None:
+        return catalog.accelerator(chosen)
+    name = rank.facts.device_name
+    if name is None:
+        raise NotApplicable("neither the card (hardware.accelerator) nor the trace names the accelerator")
+    found = catalog.by_device_name(name, rank.facts.device_memory_bytes)
+    if found is None:
+        raise NotApplicable(f"the catalog has no {name!r}; the card can name one (hardware.accelerator)")
+    return found
+
+
+def peak_flops_per_s(rank: RankView) -> float:
+    """Dense peak of the card's precision on one accelerator, FLOP/s."""
+    rank.needs_accelerator("the catalog has no peak for it")
+    precision = card_field(rank, "workload.precision")
+    device = accelerator(rank)
+    peak = device.peak_flops_per_s.get(precision)
+    if peak is None:
+        raise NotApplicable(f"the catalog has no dense {precision} peak of {device.id}")
+    return float(peak)
+
+
+def samples_per_step(rank: RankView) -> int:
+    """Samples one step works on, over all ranks; not applicable where a step is a part of many requests."""
+    phase = card_field(rank, "workload.phase")
+    batch = card_field(rank, "workload.batch")
+    if phase == "serving" or (phase == "inference" and (batch.output_length or 1) > 1):
+        raise NotApplicable(
+            f"a step of {phase} that generates is a prefill or a decode, and the card cannot say which"
+        )
+    return int(card_field(rank, "workload.batch.global"))
+
+
+def tokens_per_sample(rank: RankView) -> int:
+    """Tokens of one sample in a step: the sequence length, or an inference request's input length."""
+    if card_field(rank, "workload.phase") == "inference":
+        batch = card_field(rank, "workload.batch")
+        if batch.input_length is not None:
+            return int(batch.input_length)
+    return int(card_field(rank, "workload.batch.sequence_length"))

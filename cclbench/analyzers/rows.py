@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From metrics to result rows: the per-rank part, and the combination of ranks into `schema.RESULTS`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cclbench.analyzers.aliases import Alias
+from cclbench.analyzers.metric import Failed, Metric, NotApplicable, Value
+from cclbench.analyzers.view import POLICIES, RankView
+from cclbench.schema import group_id
+
+Row = dict[str, Any]
+
+
+def rank_rows(view: RankView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
+    """Every metric of one rank, by name; a metric without an answer is one value that says why."""
+    return {metric.name: _answer(view, metric) for metric in metrics}
+
+
+def window_policy(view: RankView, asked: str) -> str:
+    """The window policy that the rank's numbers rest on; the one asked for where it has no window."""
+    try:
+        return view.windows.policy
+    except NotApplicable:
+        return asked
+
+
+def _answer(view: RankView, metric: Metric) -> list[Value]:
+    try:
+        given = metric.per_rank(view)
+        values = [given] if isinstance(given, Value) else list(given)
+    except NotApplicable as why:
+        return [Value(value=None, status="not_applicable", reason=str(why))]
+    except Failed as why:
+        return [Value(value=None, status="failed", reason=str(why))]
+    if any(v.value is None or not math.isfinite(v.value) for v in values):
+        return [Value(value=None, status="failed", reason="the result is not a finite number")]
+    return values or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
+
+
+def run_rows(
+    metrics: Sequence[Metric],
+    ranks: Mapping[int, Mapping[str, Sequence[Value]]],
+    policies: Mapping[int, str],
+) -> list[Row]:
+    """The result rows: of each metric the run's own, its breakdowns, then the ranks' in the same order.
+
+    `ranks` has each rank's `rank_rows`, `policies` each rank's window policy.  The same input gives the
+    same rows in the same order.
+    """
+    rows: list[Row] = []
+    for metric in metrics:
+        own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
+        answered = [rank for rank, values in own.items() if values[0].status == "ok"]
+        window = max((policies[rank] for rank in answered or own), key=POLICIES.index)
+        rows += [_row(metric, value, None, window) for value in _ordered(_combined(metric, own))]
+        if metric.rank_rows:
+            rows += [
+                _row(metric, value, rank, policies[rank])
+                for rank, values in own.items()
+                for value in _ordered(values)
+            ]
+    return rows
+
+
+def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
+    """The run's values, qualified by the ranks that have none; a rank that failed fails the run."""
+    answered = {rank: values for rank, values in own.items() if values[0].status == "ok"}
+    failed = {rank: values for rank, values in own.items() if values[0].status == "failed"}
+    if failed:
+        return [Value(value=None, status="failed", reason=_why(failed, len(own)))]
+    if not answered:
+        return [Value(value=None, status="not_applicable", reason=_why(own, len(own)))]
+    try:
+        values = list(metric.combine(answered))
+    except NotApplicable as why:
+        return [Value(value=None, status="not_applicable", reason=str(why))]
+    if len(answered) == len(own):
+        return values
+    silent = {rank: values for rank, values in own.items() if rank not in answered}
+    missing = f"{len(silent)} of {len(own)} ranks left out: {_why(silent, len(own))}"
+    return [replace(v, reason=f"{v.reason}; {missing}" if v.reason else missing) for v in values]
+
+
+def _why(silent: Mapping[int, Sequence[Value]], of: int) -> str:
+    """The ranks' reasons, each with its ranks unless it is every rank's."""
+    reasons: dict[str, list[int]] = {}
+    for rank, values in silent.items():
+        reasons.setdefault(values[0].reason or "no reason given", []).append(rank)
+    return "; ".join(
+        reason if len(ranks) == of else f"{reason} (rank {group_id(tuple(ranks))})"
+        for reason, ranks in reasons.items()
+    )
+
+
+def _ordered(values: Sequence[Value]) -> Iterator[Value]:
+    """The value that spans everything first, then statistics, groups, collectives, categories, steps."""
+
+    def place(value: Value) -> tuple[bool, int, str, str, str, str]:
+        narrowed = (value.stat, value.collective, value.group, value.category)
+        stat, collective, group, category = (word or "" for word in narrowed)
+        return value.step is not None, value.step or 0, stat, collective, group, category
+
+    yield from sorted(values, key=place)
+
+
+def _row(metric: Metric, value: Value, rank: int | None, window: str) -> Row:
+    """One flat row with the columns of `schema.RESULTS`, in their order."""
+    ok = value.status == "ok"
+    return {
+        "metric": metric.name,
+        "value": float(value.value) if ok and value.value is not None else None,
+        "unit": value.unit or metric.unit,
+        "status": value.status,
+        "provenance": value.provenance if ok else None,
+        "reason": value.reason,
+        "better": metric.better,
+        "rank": rank,
+        "step": value.step,
+        "group": value.group,
+        "collective": value.collective,
+        "category": value.category,
+        "stat": value.stat,
+        "window": window,
+        "version": metric.version,
+    }
+
+
+def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
+    """The rows of the alias's metric that it asks for; a row that says so where there are none."""
+    own = [row for row in rows if row["metric"] == alias.metric]
+    if not alias.collectives or all(row["status"] != "ok" for row in own):
+        return own
+    kept = [row for row in own if row["collective"] in alias.collectives]
+    if kept:
+        return kept
+    reason = f"{' or '.join(alias.collectives)}: no such collective of known size in the window"
+    nothing = {"value": None, "status": "not_applicable", "provenance": None, "reason": reason}
+    return [own[0] | nothing | {"collective": alias.collectives[0] if len(alias.collectives) == 1 else None}]

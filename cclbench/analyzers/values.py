@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values most metrics yield: a mean per step, a share of time, a rate per step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from cclbench.analyzers.metric import NotApplicable, Value
+from cclbench.analyzers.view import RankView
+from cclbench.intervals import Int64
+
+NS_PER_S = 10**9
+
+
+def per_step(
+    rank: RankView, amounts: Int64, *, unit: int = NS_PER_S, reason: str | None = None
+) -> Iterator[Value]:
+    """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
+
+    `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.
+    """
+    yield Value(value=int(amounts.sum()) / (len(amounts) * unit), reason=reason)
+    for step, amount in zip(rank.windows.steps, amounts.tolist(), strict=True):
+        if step is not None:
+            yield Value(value=amount / unit, step=step)
+
+
+def share(rank: RankView, part: Int64, whole: Int64, *, of: str) -> Iterator[Value]:
+    """Σ part / Σ whole over the windows, and part / whole of each step; both of shape (windows,).
+
+    Not applicable where there is none of the whole; `of` names it.
+    """
+    total = int(whole.sum())
+    if not total:
+        raise NotApplicable(f"there is no {of} in the window")
+    yield Value(value=int(part.sum()) / total, weight=total)
+    for step, some, all_of_it in zip(rank.windows.steps, part.tolist(), whole.tolist(), strict=True):
+        if step is not None and all_of_it:
+            yield Value(value=some / all_of_it, step=step)
+
+
+def rate_per_step(rank: RankView, amount: float) -> Iterator[Value]:
+    """`amount` / mean W, and `amount` / W of each step, per second; `amount` is what one step does."""
+    w = rank.windows
+    if w.policy == "trace":
+        raise NotApplicable("a rate per step needs steps: the window is the whole trace")
+    if not (w.ends > w.starts).all():
+        raise NotApplicable("a step of this rank has no length")
+    yield Value(value=amount * len(w) * NS_PER_S / w.total, provenance="derived")
+    for step, length in zip(w.steps, (w.ends - w.starts).tolist(), strict=True):
+        if step is not None:
+            yield Value(value=amount * NS_PER_S / length, step=step, provenance="derived")
+
+
+def by_step(ranks: Mapping[int, Sequence[Value]]) -> dict[int | None, list[float]]:
+    """The ranks' values of each step; under None those of ranks whose windows have no number."""
+    found: dict[int | None, list[float]] = {}
+    for rank in sorted(ranks):
+        own = [v for v in ranks[rank] if v.stat is None and v.value is not None]
+        for v in [v for v in own if v.step is not None] or own:
+            found.setdefault(v.step, []).append(v.value or 0.0)
+    return found
+
+
+def rate_at_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Of each step the slowest rank's rate; over steps their harmonic mean, which is amount / `time.step`."""
+    slowest = {step: min(rates) for step, rates in by_step(ranks).items()}
+    yield Value(value=len(slowest) / sum(1 / rate for rate in slowest.values()), provenance="derived")
+    for step in sorted(s for s in slowest if s is not None):
+        yield Value(value=slowest[step], step=step, provenance="derived")
