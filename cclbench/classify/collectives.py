@@ -27,7 +27,7 @@ class CollectiveName(NamedTuple):
 NOT_COMMUNICATION: Final = r"""
     ^at::  ^aten::  ^triton_(?:poi|red|per|tem|for|mix|unk)_  ^fsdp::  ^cub::  ^thrust::  ^rocprim::  ^cutlass
     get_dispatch_layout  (?:block|warp|local|thread)_?all_?reduce  local_reduce_scatter  mpi_reduce_local
-    ^nn\.module  \.py$  \s
+    ^nn\.module  \.py$  ^(?!(?:nccl|gloo|ucc|mpi):).*\s
 """
 
 LIBRARIES: Final = (
