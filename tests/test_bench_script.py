@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The traces the benchmark makes are sound as text, in time and in their ids; no test asserts a speed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Event = dict[str, Any]
+WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+@pytest.fixture
+def bench(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The benchmark's folder, its programs importable."""
+    folder = repository / "scripts" / "bench"
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
+def enlarging(bench: Path) -> ModuleType:
+    assert bench.is_dir()
+    return importlib.import_module("enlarge_trace")
+
+
+def synthesise(bench: Path, out: Path, *options: str) -> Path:
+    subprocess.run([sys.executable, str(bench / "synthetic_trace.py"), str(out), *options], check=True)
+    return out
+
+
+@pytest.fixture
+def trace(bench: Path, tmp_path: Path) -> Path:
+    return synthesise(bench, tmp_path / "rank3.json", "--megabytes", "4", "--rank", "3", "--world-size", "8")
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[Event]]:
+    """Everything but the rows, and the rows; times as exact decimals."""
+    document = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
+    return document, document.pop("traceEvents")
+
+
+def spans(events: list[Event], *categories: str) -> dict[tuple[int, int], list[tuple[Decimal, Decimal]]]:
+    """Start and end of the rows of some categories, per process and track, in order of start."""
+    tracks = defaultdict(list)
+    for event in events:
+        if event.get("cat") in categories:
+            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    return {track: sorted(rows) for track, rows in tracks.items()}
+
+
+def overlapping(rows: list[tuple[Decimal, Decimal]]) -> int:
+    return sum(following[0] < row[1] for row, following in pairwise(rows))
+
+
+def test_the_synthetic_trace_has_what_a_training_rank_has(trace: Path) -> None:
+    document, events = read(trace)
+    assert document["schemaVersion"] == 1
+    assert len(document["deviceProperties"]) == 8
+    assert document["distributedInfo"]["rank"] == 3
+    assert document["distributedInfo"]["world_size"] == 8
+    assert [group["ranks"] for group in document["distributedInfo"]["pg_config"]] == [
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [1, 3, 5, 7],
+        [2, 3],
+    ]
+    assert isinstance(document["baseTimeNanoseconds"], int)
+    share = Counter(event.get("cat") for event in events)
+    assert 0.2 < share["python_function"] / len(events) < 0.4
+    assert 0.2 < share["cpu_op"] / len(events) < 0.4
+    assert 0.06 < share["kernel"] / len(events) < 0.1
+    assert 0.1 < share["ac2g"] / len(events) < 0.2
+    assert {"cuda_sync", "user_annotation", "gpu_user_annotation", "cuda_runtime", *WORK} <= set(share)
+    assert len({event["name"] for event in events if event.get("cat") == "kernel"}) > 200
+
+
+def test_every_row_is_written_with_three_decimals_and_within_the_size_asked(trace: Path) -> None:
+    _, events = read(trace)
+    assert all(event["ts"].as_tuple().exponent == -3 for event in events)
+    assert all(
+        event["dur"] >= 0 and event["dur"].as_tuple().exponent == -3 for event in events if event["ph"] == "X"
+    )
+    steps = sum(
+        str(event["name"]).startswith("ProfilerStep#")
+        for event in events
+        if event.get("cat") == "user_annotation"
+    )
+    size = trace.stat().st_size
+    assert 4e6 <= size < 4e6 * (steps + 1) / steps
+
+
+def test_device_work_is_launched_before_it_starts_and_streams_keep_their_order(trace: Path) -> None:
+    _, events = read(trace)
+    calls = {event["args"]["correlation"]: event for event in events if event.get("cat") == "cuda_runtime"}
+    assert len(calls) == sum(event.get("cat") == "cuda_runtime" for event in events)
+    work = [event for event in events if event.get("cat") in WORK]
+    assert len({event["args"]["correlation"] for event in work}) == len(work)
+    assert all(calls[event["args"]["correlation"]]["ts"] < event["ts"] for event in work)
+    assert all(event["tid"] == event["args"]["stream"] for event in work)
+    streams = spans(events, *WORK)
+    assert set(streams) == {(3, 7), (3, 20), (3, 24), (3, 28)}
+    assert [overlapping(rows) for rows in streams.values()] == [0, 0, 0, 0]
+
+
+def test_arrows_join_the_launch_with_its_row(trace: Path) -> None:
+    _, events = read(trace)
+    ends = {(event["ph"], event["id"]): event for event in events if event.get("cat") == "ac2g"}
+    calls = {
+        event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") == "cuda_runtime"
+    }
+    work = {event["args"]["correlation"]: event["ts"] for event in events if event.get("cat") in WORK}
+    assert {number: event["ts"] for (way, number), event in ends.items() if way == "f"} == work
+    assert {number: event["ts"] for (way, number), event in ends.items() if way == "s"} == {
+        number: calls[number] for number in work
+    }
+
+
+def test_steps_follow_one_another_and_hold_their_launches(trace: Path) -> None:
+    _, events = read(trace)
+    steps = [event for event in events if str(event.get("name")).startswith("ProfilerStep#")]
+    host = [event for event in steps if event["cat"] == "user_annotation"]
+    assert [event["name"] for event in host] == [f"ProfilerStep#{10 + number}" for number in range(len(host))]
+    assert len(host) == len(steps) / 2 >= 2
+    [track] = spans(host, "user_annotation").values()
+    assert overlapping(track) == 0
+    launches = [event["ts"] for event in events if event.get("cat") == "cuda_runtime"]
+    assert all(any(start <= at < end for start, end in track) for at in launches)
+
+
+def test_collectives_say_what_they_move_and_some_run_beside_compute(trace: Path) -> None:
+    _, events = read(trace)
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    collectives = [event for event in kernels if event["name"].startswith("ncclDevKernel_")]
+    groups = {"default_pg": "[0, 1, 2, 3, 4, 5, 6, 7]", "mesh_dp": "[1, 3, 5, 7]", "mesh_tp": "[2, 3]"}
+    for event in collectives:
+        args = event["args"]
+        assert args["Process Group Ranks"] == groups[args["Process Group Description"]]
+        assert args["Group size"] == len(json.loads(args["Process Group Ranks"]))
+        larger = {"_allgather_base": (1, 4), "_reduce_scatter_base": (4, 1), "allreduce": (1, 1)}
+        into, out = larger[args["Collective name"]]
+        assert args["In msg nelems"] * out == args["Out msg nelems"] * into
+    compute = spans([event for event in kernels if event not in collectives], "kernel")[3, 7]
+    beside = [
+        any(start < e["ts"] + e["dur"] and e["ts"] < end for start, end in compute) for e in collectives[:60]
+    ]
+    assert any(beside)
+    assert not all(beside)
+
+
+def test_the_same_arguments_give_the_same_bytes_and_another_rank_other_times(
+    bench: Path, tmp_path: Path
+) -> None:
+    first, second, other = (tmp_path / f"{name}.json" for name in "abc")
+    synthesise(bench, first, "--megabytes", "1")
+    synthesise(bench, second, "--megabytes", "1")
+    synthesise(bench, other, "--megabytes", "1", "--rank", "1")
+    assert first.read_bytes() == second.read_bytes()
+    starts = [
+        [event["ts"] for event in read(path)[1] if event.get("cat") == "kernel"] for path in (first, other)
+    ]
+    assert starts[0] != starts[1]
+
+
+SMALL = r"""{
+  "schemaVersion": 1, "distributedInfo": {"rank": 2},
+  "traceEvents": [
+  {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 9, "tid": 9,
+    "ts": 1712195495519000.047, "dur": 100, "args": {"External id": 5}},
+  {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9,
+    "ts": 1712195495519001.5, "dur": 3.250, "args": {"External id": 0, "cbid": 211, "correlation": 40}},
+  {"ph": "X", "cat": "kernel", "name": "say \"ts\": 1", "pid": 0, "tid": 7,
+    "ts": 1712195495519010.001, "dur": 5.5, "args": {"stream": 7, "correlation": 40, "wait": -1}},
+  {"ph": "f", "id": 40, "pid": 0, "tid": 7, "ts": 1712195495519010.001,
+    "cat": "ac2g", "name": "ac2g", "bp": "e"},
+  {"name": "process_name", "ph": "M", "ts": 1712195495519000.047, "pid": 9, "tid": 0,
+    "args": {"name": "python"}},
+  {"ph": "X", "cat": "Trace", "ts": 1712195495519000, "dur": 200,
+    "pid": "Spans", "tid": "P", "name": "P", "args": {}}
+  ],
+  "traceName": "a ] name"
+}
+"""
+
+
+def test_a_repetition_is_later_by_the_span_and_a_gap_with_ids_of_its_own(
+    enlarging: ModuleType, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "small.json", tmp_path / "large.json"
+    source.write_text(SMALL, encoding="utf-8")
+    assert enlarging.write_enlarged(source, out, (len(SMALL) + 10) / 1e6) == 2
+    document, events = read(out)
+    assert document == {"schemaVersion": 1, "distributedInfo": {"rank": 2}, "traceName": "a ] name"}
+    # The rows to repeat span 100 µs, and 1000 µs lie between repetitions; the largest id is 40.
+    shift = Decimal(1100)
+    first, second, once = events[:4], events[4:8], events[8:]
+    assert first == read(source)[1][:4]
+    assert [event["name"] for event in once] == ["process_name", "P"]
+    assert [later["ts"] - event["ts"] for event, later in zip(first, second, strict=True)] == [shift] * 4
+    assert [later.get("dur") for later in second] == [event.get("dur") for event in first]
+    assert second[0]["name"] == "ProfilerStep#8"
+    assert second[0]["args"] == {"External id": 46}
+    assert second[1]["args"] == {"External id": 0, "cbid": 211, "correlation": 81}
+    assert second[2]["args"] == {"stream": 7, "correlation": 81, "wait": -1}
+    assert second[2]["name"] == 'say "ts": 1'
+    assert second[3]["id"] == 81
+
+
+def test_enlarging_a_real_trace_keeps_correlations_unique_and_streams_in_order(
+    enlarging: ModuleType, test_data: Path, tmp_path: Path
+) -> None:
+    source, out = test_data / "kineto" / "nccl_meta_a100" / "nccl_data.json.gz", tmp_path / "large.json"
+    assert enlarging.write_enlarged(source, out, 12) == 2
+    _, events = read(out)
+    calls = [event["args"]["correlation"] for event in events if event.get("cat") == "cuda_runtime"]
+    assert len(calls) == 2 * 8740
+    assert len(set(calls)) == len(calls)
+    assert sum(event.get("cat") == "kernel" for event in events) == 2 * 2700
+    assert all(overlapping(rows) == 0 for rows in spans(events, *WORK).values())
+
+
+def test_a_file_without_rows_is_refused(enlarging: ModuleType, tmp_path: Path) -> None:
+    source = tmp_path / "other.json"
+    source.write_text('{"traceEvents": []}', encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"other\.json: no rows"):
+        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
+    source.write_text('{"traceEvents": [', encoding="utf-8")
+    with pytest.raises(SystemExit, match="no end"):
+        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
+    source.write_text('{"events": []}', encoding="utf-8")
+    with pytest.raises(SystemExit, match="no traceEvents"):
+        enlarging.write_enlarged(source, tmp_path / "out.json", 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of processes from /proc")
+def test_memory_and_time_are_of_the_command_and_its_children(bench: Path, tmp_path: Path) -> None:
+    measuring = importlib.import_module("peak_memory")
+    assert bench.is_dir()
+    child = "import time; held = bytearray(b'x') * 50_000_000; time.sleep(0.5)"
+    parent = "import subprocess, sys; held = bytearray(b'x') * 50_000_000; subprocess.run(sys.argv[1:])"
+    took = measuring.measure(
+        [sys.executable, "-c", f"{parent}; print('done')", sys.executable, "-c", child], tmp_path
+    )
+    assert took.stdout == "done\n"
+    assert took.wall_s > 0.5
+    assert 100e6 < took.peak_bytes < 150e6
+    with pytest.raises(measuring.CommandError, match="ended with 3: too bad"):
+        measuring.measure(
+            [sys.executable, "-c", "import sys; print('too bad', file=sys.stderr); sys.exit(3)"], tmp_path
+        )
