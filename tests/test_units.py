@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities in and figures out: every expectation worked out by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cclbench.errors import CheckFailed
+from cclbench.units import Dimension, humanise, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "value"),
+    [
+        ("200 Gb/s", "bandwidth", 25e9),
+        ("200 GB/s", "bandwidth", 200e9),
+        ("8 b/s", "bandwidth", 1),
+        ("1.6 Tb/s", "bandwidth", 200e9),
+        ("450 GB/s", "bandwidth", 450e9),
+        ("3 kB/s", "bandwidth", 3000),
+        ("12.5 GB", "size", 12_500_000_000),
+        ("0.3 GB", "size", 300_000_000),
+        ("2 KiB", "size", 2048),
+        ("1 GiB", "size", 1_073_741_824),
+    ],
+)
+def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value: float) -> None:
+    assert parse_quantity(text, dimension) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "200",
+        "200Gb/s",
+        "200  Gb/s",
+        " 200 Gb/s",
+        "200 Gb/s\n",
+        "-1 Gb/s",
+        "+1 Gb/s",
+        "1e3 Gb/s",
+        ".5 Gb/s",
+        "1,000 Gb/s",
+        "nan Gb/s",
+        "inf Gb/s",
+        "٢٠٠ Gb/s",
+        "0 Gb/s",
+        "9" * 400 + " Gb/s",
+        "Gb/s 200",
+        "1_0 Gb/s",
+    ],
+)
+def test_any_other_spelling_is_refused(text: str) -> None:
+    with pytest.raises(CheckFailed):
+        parse_quantity(text, "bandwidth")
+
+
+@pytest.mark.parametrize("unit", ["Gbps", "GBps", "gb/s", "GB", "Kb/s", "mB/s", "GiB/s", "Gbit/s"])
+def test_an_unknown_unit_is_answered_with_the_known_ones(unit: str) -> None:
+    with pytest.raises(CheckFailed, match=r"known: b/s, kb/s, Mb/s, Gb/s, Tb/s, B/s, kB/s, MB/s, GB/s, TB/s"):
+        parse_quantity(f"200 {unit}", "bandwidth")
+
+
+def test_bits_of_memory_are_no_size() -> None:
+    with pytest.raises(CheckFailed, match="no known unit of size"):
+        parse_quantity("80 Gb", "size")
+
+
+@given(number=st.integers(1, 10**12), prefix=st.sampled_from(["", "k", "M", "G", "T"]))
+def test_eight_bits_are_one_byte_under_every_prefix(number: int, prefix: str) -> None:
+    bits = parse_quantity(f"{8 * number} {prefix}b/s", "bandwidth")
+    assert bits == parse_quantity(f"{number} {prefix}B/s", "bandwidth")
+
+
+@given(number=st.integers(1, 10**9))
+def test_a_thousand_of_one_prefix_is_one_of_the_next(number: int) -> None:
+    assert parse_quantity(f"{1000 * number} MB", "size") == parse_quantity(f"{number} GB", "size")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.2e-3, "s", "1.20 ms"),
+        (0.0, "s", "0 s"),
+        (1, "s", "1.00 s"),
+        (0.99996, "s", "1.00 s"),
+        (9.996e-4, "s", "1.00 ms"),
+        (4.5e-7, "s", "450 ns"),
+        (3e-5, "s", "30.0 µs"),
+        (2e-10, "s", "0.2 ns"),
+        (75.25, "s", "75.2 s"),
+        (-0.0031, "s", "-3.10 ms"),
+        (512, "B", "512 B"),
+        (1, "B", "1 B"),
+        (1000, "B", "1.00 kB"),
+        (1.5e9, "B", "1.50 GB"),
+        (2.5e10, "B/s", "25.0 GB/s"),
+        (9.89e14, "FLOP/s", "989 TFLOP/s"),
+        (1.979e15, "FLOP/s", "1.98 PFLOP/s"),
+        (0.462, "1", "46.2 %"),
+        (1, "1", "100.0 %"),
+        (0, "1", "0 %"),
+        (0.0004, "1", "0.04 %"),
+        (1234, "count", "1,234"),
+        (12.5, "count", "12.5"),
+        (12345.6, "tokens/s", "12,346 tokens/s"),
+        (1.234, "samples/s", "1.23 samples/s"),
+        (2.1e-11, "s/B", "2.10e-11 s/B"),
+    ],
+)
+def test_a_figure_as_people_read_it(value: float, unit: str, text: str) -> None:
+    assert humanise(value, unit) == text
+
+
+@given(
+    value=st.floats(allow_nan=True, allow_infinity=True),
+    unit=st.sampled_from(["s", "B", "B/s", "1", "count", "x"]),
+)
+def test_every_float_can_be_shown(value: float, unit: str) -> None:
+    assert humanise(value, unit)
+
+
+@given(value=st.floats(1e-9, 1e12))
+def test_a_shown_time_is_within_half_a_percent(value: float) -> None:
+    number, symbol = humanise(value, "s").split(" ")
+    factor = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[symbol]
+    assert float(number.replace(",", "")) * factor == pytest.approx(value, rel=5.01e-3)
+
+
+def test_units_stand_on_errors_alone() -> None:
+    code = "import cclbench.units, sys; print(sorted(m for m in sys.modules if m.startswith('cclbench.')))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "['cclbench.errors', 'cclbench.units']"
