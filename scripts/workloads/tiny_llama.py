@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train a small Llama-like model on random tokens under the PyTorch profiler, sharded in one of three ways.
+
+    torchrun --standalone --nproc-per-node 4 tiny_llama.py --parallelism fsdp_tp --tp 2 --output traces
+
+- `ddp`: every rank holds the whole model; gradients are averaged in buckets.
+- `fsdp`: FSDP2; each layer's parameters are sharded over all ranks and gathered when they are needed.
+- `fsdp_tp`: tensor and sequence parallelism within groups of `--tp` neighbouring ranks, FSDP2 across them.
+
+All three see the same global batch and reach the same loss. One step waits and two warm up; the `--steps`
+that follow are in OUTPUT/rank{R}_trace.json.gz, each with the marks forward, backward and optimizer. The
+name of the host and the path of the profiler's temporary file are left out. With gloo, annotate_groups
+names the groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from annotate_groups import annotate_collectives
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function, schedule
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+WAIT, WARMUP = 1, 2
+VOCABULARY = 2048
+BUCKET_MB = 4  # DDP's default of 25 would leave so small a model one bucket, with nothing to overlap
+
+Rotation = tuple[torch.Tensor, torch.Tensor]
+
+
+def rotation(sequence: int, head_dim: int, device: torch.device, theta: float = 10_000.0) -> Rotation:
+    """Cosine and sine [sequence, head_dim / 2] of rotary position embedding (Su et al. 2021)."""
+    frequency = theta ** (-torch.arange(0, head_dim, 2, device=device) / head_dim)
+    angle = torch.outer(torch.arange(sequence, device=device), frequency)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: torch.Tensor, by: Rotation) -> torch.Tensor:
+    """Rotate the pairs (i, i + head_dim / 2) of x [batch, heads, sequence, head_dim]."""
+    cosine, sine = (table.to(x.dtype) for table in by)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal multi-head self-attention; under tensor parallelism a rank holds some of the heads."""
+
+    def __init__(self, hidden: int, head_dim: int) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(hidden, hidden, bias=False) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, by: Rotation) -> torch.Tensor:
+        projected = (projection(x) for projection in (self.wq, self.wk, self.wv))
+        q, k, v = (y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for y in projected)
+        y = functional.scaled_dot_product_attention(rotate(q, by), rotate(k, by), v, is_causal=True)
+        return self.wo(y.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: w2(silu(w1 x) · w3 x)."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.w1, self.w3 = (nn.Linear(hidden, inner, bias=False) for _ in range(2))
+        self.w2 = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.w2(functional.silu(self.w1(x)) * self.w3(x))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward (about 8/3 of the width), each normalised first, each with its residual."""
+
+    def __init__(self, hidden: int, head_dim: int) -> None:
+        super().__init__()
+        self.attention_norm, self.feed_forward_norm = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
+        self.attention = Attention(hidden, head_dim)
+        self.feed_forward = FeedForward(hidden, hidden * 8 // 3 // 64 * 64)
+
+    def forward(self, x: torch.Tensor, by: Rotation) -> torch.Tensor:
+        x = x + self.attention(self.attention_norm(x), by)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class TinyLlama(nn.Module):
+    """From token ids [batch, sequence] to logits [batch, sequence, vocabulary]; embeddings untied."""
+
+    def __init__(self, layers: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        hidden = heads * head_dim
+        self.head_dim = head_dim
+        self.embedding = nn.Embedding(VOCABULARY, hidden)
+        self.layers = nn.ModuleList(Layer(hidden, head_dim) for _ in range(layers))
+        self.norm = nn.RMSNorm(hidden)
+        self.output = nn.Linear(hidden, VOCABULARY, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        by = rotation(tokens.shape[1], self.head_dim, tokens.device)
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, by)
+        return self.output(self.norm(x))
+
+
+class RandomTokens(Dataset[torch.Tensor]):
+    """Sequences of random tokens, each drawn from its own index: the same in every run and sharding."""
+
+    def __init__(self, count: int, sequence_length: int) -> None:
+        self.count, self.sequence_length = count, sequence_length
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(index)
+        return torch.randint(VOCABULARY, (self.sequence_length + 1,), generator=generator)
+
+
+def tensor_parallel(model: TinyLlama, mesh: DeviceMesh) -> None:
+    """Split heads, feed-forward columns and vocabulary over the mesh, and elsewhere the sequence."""
+    whole = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "output": ColwiseParallel(input_layouts=Shard(1), use_local_output=False),
+    }
+    layer = {
+        "attention_norm": SequenceParallel(),
+        "attention": PrepareModuleInput(
+            input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)
+        ),
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
+        "feed_forward_norm": SequenceParallel(),
+        "feed_forward": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "feed_forward.w1": ColwiseParallel(),
+        "feed_forward.w3": ColwiseParallel(),
+        "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    parallelize_module(model, mesh, whole)
+    for block in model.layers:
+        parallelize_module(block, mesh, layer)
+
+
+def parallelize(model: TinyLlama, mesh: DeviceMesh, parallelism: str, precision: str) -> nn.Module:
+    """The model as the ranks of the mesh (dp, tp) train it together."""
+    if parallelism == "ddp":
+        return DistributedDataParallel(model, process_group=mesh["dp"].get_group(), bucket_cap_mb=BUCKET_MB)
+    if parallelism == "fsdp_tp":
+        tensor_parallel(model, mesh["tp"])
+    policy = MixedPrecisionPolicy()
+    if precision == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for module in (*model.layers, model):
+        fully_shard(module, mesh=mesh["dp"], mp_policy=policy)
+    return model
+
+
+def write_trace(prof: profile, path: Path) -> None:
+    """Write the profile to a .json.gz file, without the host's name and the path of the temporary file."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder, "trace.json")
+        prof.export_chrome_trace(str(plain))
+        text = plain.read_text(encoding="utf-8")
+    text = re.sub(r'\n *"host_name": "[^"]*",', "", text)
+    text = re.sub(r'(?<="traceName": ")[^"]*', path.name, text)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train for wait + warm-up + active steps, write this rank's trace, print the loss of each step."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh(options.device, (world // options.tp, options.tp), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    model = TinyLlama(options.layers, options.heads, options.head_dim).to(options.device)
+    parameters = sum(p.numel() for p in model.parameters())
+    model = parallelize(model, mesh, options.parallelism, options.precision)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    replicas = mesh["dp"].size()
+    dataset = RandomTokens(options.global_batch * (WAIT + WARMUP + options.steps), options.sequence_length)
+    sampler = DistributedSampler(dataset, replicas, mesh["dp"].get_local_rank(), shuffle=False)
+    loader = DataLoader(dataset, batch_size=options.global_batch // replicas, sampler=sampler)
+
+    activities = [ProfilerActivity.CPU]
+    if options.device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    observer = None
+    if options.execution_trace:
+        observer = ExecutionTraceObserver().register_callback(str(options.output / f"rank{rank}_et.json"))
+    # FSDP casts by its own policy.
+    autocast = options.precision == "bf16" and options.parallelism == "ddp"
+    losses = []
+    with (
+        loss_parallel(),
+        profile(
+            activities=activities,
+            schedule=schedule(wait=WAIT, warmup=WARMUP, active=options.steps, repeat=1),
+            on_trace_ready=lambda prof: write_trace(prof, options.output / f"rank{rank}_trace.json.gz"),
+            record_shapes=True,
+            execution_trace_observer=observer,
+        ) as prof,
+    ):
+        for batch in loader:
+            tokens = batch.to(options.device)
+            with record_function("forward"), torch.autocast(options.device, torch.bfloat16, enabled=autocast):
+                logits = model(tokens[:, :-1])
+                loss = functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+            with record_function("backward"):
+                loss.backward()
+            with record_function("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(loss.detach())
+            prof.step()
+
+    total = torch.tensor([loss.item() for loss in losses], device=options.device)
+    dist.all_reduce(total)
+    if rank == 0:
+        print(
+            f"{parameters} parameters; loss by step:", *(f"{loss:.5f}" for loss in (total / world).tolist())
+        )
+
+
+def arguments() -> argparse.Namespace:
+    """The command line, checked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parallelism", choices=("ddp", "fsdp", "fsdp_tp"), required=True)
+    parser.add_argument("--tp", type=int, default=1, help="tensor-parallel degree, for fsdp_tp")
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--global-batch", type=int, default=16, help="sequences a step")
+    parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=3, help="steps in the trace")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the traces, made if missing")
+    parser.add_argument("--execution-trace", action="store_true", help="write OUTPUT/rank{R}_et.json as well")
+    options = parser.parse_args()
+    if (options.tp > 1) != (options.parallelism == "fsdp_tp"):
+        parser.error("--tp 2 or more goes with --parallelism fsdp_tp, and only with it")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    options.output.mkdir(parents=True, exist_ok=True)
+    if options.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(options.backend)
+    if options.backend == "gloo":
+        annotate_collectives()
+    train(options)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
