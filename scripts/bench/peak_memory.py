@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -80,10 +81,14 @@ def measure(command: list[str], folder: Path) -> Measurement:
         process = subprocess.Popen(command, cwd=folder, stdout=stdout, stderr=stderr, start_new_session=True)
         sampler = Sampler(process.pid)
         sampler.start()
-        code = process.wait()
-        wall_s = time.perf_counter() - began
-        sampler.ended.set()
-        sampler.join()
+        try:
+            code = process.wait()
+            wall_s = time.perf_counter() - began
+        finally:
+            if process.returncode is None:  # interrupted: the session does not hear of it by itself
+                os.killpg(process.pid, signal.SIGKILL)
+            sampler.ended.set()
+            sampler.join()
         stdout.seek(0)
         stderr.seek(0)
         if code:
