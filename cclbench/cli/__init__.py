@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module a subcommand, imported when it is called; no logic.
+
+Data goes to stdout, all else to stderr.  Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 input
+unreadable, corrupt or unsupported (or the store can't be written), 4 internal error; 130 and 141 when
+interrupted or when the reader of the output went away, as shells count signals.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Final, TextIO
+
+import click
+
+from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, report, warn
+from cclbench.cli.options import Session, debug_option
+from cclbench.errors import near
+
+# The summaries stand here too, so that `--help` need not import a command to list it.
+COMMANDS: Final = {
+    "run": "Compute where each step's time went, from a card, a trace folder or a trace file.",
+    "ingest": "Read traces into the store, without computing anything.",
+    "metrics": "Compute the metrics of a run that is in the store.",
+    "list": "List metrics, readers, hardware, runs or cards.",
+    "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
+    "sql": "Query the tables of a run with SQL.",
+    "card": "Make, check, upgrade and show workload cards.",
+}
+_PROGRAM = "cclbench"
+
+
+class LazyGroup(click.Group):
+    """The commands of `COMMANDS`; each is the object of its name in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
+        """The names, in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        name = "list_" if cmd_name == "list" else cmd_name
+        command = getattr(importlib.import_module(f"cclbench.cli.{name}"), name)
+        assert isinstance(command, click.Command)  # noqa: S101  (a defect of ours)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's; an unknown command names its near matches."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"unknown command {args[0]!r}; {near(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list in `--help`, without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"{_PROGRAM} {version(_PROGRAM)}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    epilog='Shell completion: eval "$(_CCLBENCH_COMPLETE=bash_source cclbench)" (or zsh_source, fish_source)',
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+@debug_option
+def cli() -> None:
+    """Where the time of an ML workload's steps went, on every rank, from its traces.
+
+    \b
+    Examples:
+      cclbench run traces/my-job            a folder of PyTorch traces, one a rank
+      cclbench run workload_cards/llama.yaml --json
+      cclbench explain time.exposed_comm
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; the only place where errors become messages."""
+    session = Session()
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.showwarning = warn
+        _tolerate_narrow_encodings(sys.stdout, sys.stderr)
+        try:
+            code = cli.main(argv, prog_name=_PROGRAM, standalone_mode=False, obj=session)
+            sys.stdout.flush()
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            return INTERRUPTED
+        except SystemExit as stop:
+            # click leaves this way when it meets a closed pipe, and after shell completion.
+            if isinstance(stop.__context__, BrokenPipeError):
+                return _closed_pipe()
+            raise
+        except BrokenPipeError:
+            return _closed_pipe()
+        except Exception as error:  # noqa: BLE001  (the boundary: every error becomes a message and a code)
+            return report(error, session)
+        return code if isinstance(code, int) else 0
+
+
+def _tolerate_narrow_encodings(*streams: TextIO) -> None:
+    for stream in streams:
+        with suppress(AttributeError):  # a test's or a notebook's stream
+            stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
+
+
+def _closed_pipe() -> int:
+    # The interpreter flushes stdout once more at exit; give it somewhere to go.
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CLOSED_PIPE

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an error reads: one to three lines on stderr, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from typing import Final, TextIO
+
+import click
+
+from cclbench.cli.options import Session
+from cclbench.errors import CclbenchError, InputError
+
+INTERRUPTED: Final = 130
+CLOSED_PIPE: Final = 141
+INTERNAL: Final = 4
+
+_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def report(error: Exception, session: Session) -> int:
+    """Print what went wrong and return the exit code; the traceback only under `--debug`."""
+    if session.debug:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    code, message = _message(error, session)
+    click.echo(message, err=True)
+    return code
+
+
+def _message(error: Exception, session: Session) -> tuple[int, str]:
+    if isinstance(error, CclbenchError):
+        return error.exit_code, f"error: {error}"
+    if isinstance(error, click.ClickException):
+        return error.exit_code, f"error: {error.format_message()}{_usage(error)}"
+    if isinstance(error, OSError):
+        return InputError.exit_code, f"error: {_located(error, session)}"
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    kind = type(error).__name__
+    return INTERNAL, (
+        f"internal error: {kind}: {first}\na defect of cclbench; re-run with --debug for the traceback"
+    )
+
+
+def _usage(error: click.ClickException) -> str:
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    return f"\n{error.ctx.get_usage()}\nfor help: {error.ctx.command_path} --help"
+
+
+def _located(error: OSError, session: Session) -> str:
+    what = error.strerror or str(error)
+    where = str(error.filename) if error.filename is not None else f"writing to {session.store}"
+    if error.errno in _SPACE:
+        return f"{where}: {what}; free some space or name another folder with --store"
+    if error.errno in _FORBIDDEN:
+        return f"{where}: {what}; check the permissions, or name another folder with --store"
+    return f"{where}: {what}"
+
+
+def warn(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001  (the signature of warnings.showwarning)
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """A warning as one line on stderr, in place of Python's file and line."""
+    click.echo(f"warning: {message}", err=True)

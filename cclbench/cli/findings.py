@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run was found to be: the manifest, for a person and for a program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.report.partition import Row
+from cclbench.units import humanise
+
+Manifest = Mapping[str, Any]
+
+_SOURCES: Final = {
+    "device": "as the device ran them",
+    "annotation": "as annotated on the host",
+    "module": "runs of the main XLA module",
+    "whole_trace": "the whole trace",
+}
+
+
+def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict[str, Any]:
+    """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
+
+    `window` is the policy asked for, `windows` those the rows have: a trace without steps falls back.
+    `steps` lists the numbers of the steps that entered the figures, empty where there are none;
+    facts of the accelerator, producer and library are the distinct ones over the ranks.
+    """
+    ranks = manifest["ranks"]
+    facts = [rank["facts"] for rank in ranks]
+    return {
+        "id": manifest["run"],
+        "source": manifest["source"],
+        "card": manifest["card"],
+        "cclbench": manifest["cclbench"],
+        "window": window,
+        "windows": sorted({row["window"] for row in rows}),
+        "ranks": sorted({row["rank"] for row in rows if row["rank"] is not None}),
+        "ranks_found": [rank["rank"] for rank in ranks],
+        "world_size": max((f["world_size"] for f in facts if f.get("world_size")), default=None),
+        "steps": sorted({row["step"] for row in rows if row["step"] is not None}),
+        "accelerators": _distinct(f.get("device_name") for f in facts),
+        "producers": _distinct(_producer(f) for f in facts),
+        "libraries": _distinct(_library(f) for f in facts),
+        "unclassified_share": max((rank["unclassified"]["share"] or 0.0 for rank in ranks), default=None),
+        "truncated": [rank["truncated"] for rank in ranks if rank["truncated"]],
+        "notes": _notes(manifest),
+    }
+
+
+def findings(manifest: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
+    """A line a fact: label and text, wrapped; without a window, what was ingested."""
+    found = summary(manifest, rows, window)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in _lines(manifest, found, verbose):
+        table.add_row(label, Text(text))
+    return table
+
+
+def _lines(manifest: Manifest, found: Mapping[str, Any], verbose: bool) -> Iterator[tuple[str, str]]:
+    ranks = manifest["ranks"]
+    yield "run", f"{found['id']}  {manifest['source']}"
+    card = found["card"]
+    yield (
+        "card",
+        f"{card['id']}  {card['path']}" if card else "none: what needs one says which field it lacks",
+    )
+    yield "ranks", _ranks(found)
+    yield "steps", _steps(ranks, found)
+    yield "device", "; ".join(found["accelerators"]) or _kind_of_device(ranks)
+    yield "traces", "; ".join(found["producers"]) or "the producer is not named"
+    if found["libraries"]:
+        yield "library", "; ".join(found["libraries"])
+    yield "kernels", _classified(ranks, found)
+    if verbose:
+        for rank in ranks:
+            yield f"rank {rank['rank']}", _counts(rank)
+    for cut in found["truncated"]:
+        yield (
+            "cut",
+            f"{PurePath(cut['file']).name}: {cut['reason']} at byte {cut['byte']:,}; figures end before it",
+        )
+    for note in found["notes"]:
+        yield "note", note
+
+
+def _ranks(found: Mapping[str, Any]) -> str:
+    used, there = found["ranks"] or found["ranks_found"], found["ranks_found"]
+    text = _ranges(used)
+    if len(used) < len(there):
+        text += f" (of {len(there)} traced)"
+    world = found["world_size"]
+    if world and world != len(there):
+        text += f"; {len(there)} of a world of {world} have a trace"
+    return text
+
+
+def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
+    if found["windows"] == ["trace"]:
+        return "none used: the figures are of the whole trace"
+    sources = _distinct(_SOURCES.get(rank["steps"]["source"]) for rank in ranks)
+    counts = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
+    used = f"{_ranges(found['steps'])} ({len(found['steps'])} of {counts})" if found["steps"] else counts
+    left_out: Counter[str] = Counter()
+    for rank in ranks:
+        left_out.update(rank["steps"]["left_out"])
+    return (
+        used
+        + (f", {', '.join(sources)}" if sources else "")
+        + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
+    )
+
+
+def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
+    works_on = {rank["facts"].get("works_on") for rank in ranks}
+    if works_on == {"host"}:
+        return "CPU"
+    if None in works_on:
+        return "none: the traces hold no accelerator rows"
+    return "an accelerator the traces do not name"
+
+
+def _classified(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
+    share = found["unclassified_share"]
+    text = f"{humanise(share or 0.0, '1')} of kernel time is of no known category"
+    names = _distinct(name for rank in ranks for name in rank["unclassified"]["names"])
+    return text + (f": {', '.join(name[:60] for name in names[:3])}" if share and names else "")
+
+
+def _counts(rank: Mapping[str, Any]) -> str:
+    files = ", ".join(
+        f"{PurePath(f['name']).name} ({humanise(f['bytes'], 'B')}, {f['reader']})" for f in rank["files"]
+    )
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in rank["rows"].items())
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in rank["dropped"].items())
+    return f"{files}: {rows}" + (f"; dropped: {dropped}" if dropped else "")
+
+
+def _producer(facts: Mapping[str, Any]) -> str | None:
+    words = [facts.get(key) for key in ("producer", "producer_version")]
+    return " ".join(word for word in words if word) or None
+
+
+def _library(facts: Mapping[str, Any]) -> str | None:
+    words = [facts.get(key) for key in ("backend", "library_version")]
+    return " ".join(word for word in words if word) or None
+
+
+def _notes(manifest: Manifest) -> list[str]:
+    """Each note once, with the ranks it is about unless that is all of them."""
+    about: dict[str, list[int]] = {}
+    for rank in manifest["ranks"]:
+        for note in rank["notes"]:
+            about.setdefault(note, []).append(rank["rank"])
+    everywhere = len(manifest["ranks"])
+    return [
+        *manifest["notes"],
+        *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
+    ]
+
+
+def _distinct(words: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench ingest`: the first half of the main job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cclbench.cli.options import (
+    format_options,
+    ingest_options,
+    jobs_option,
+    store_option,
+    verbosity_options,
+)
+
+_COLUMNS = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
+
+
+@click.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@ingest_options
+@jobs_option
+@store_option
+@format_options
+@verbosity_options
+def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) -> None:
+    """Read traces into the store, without computing anything.
+
+    Each SOURCE is a workload card, a folder of traces or a single trace, and becomes a run. A source
+    that is in the store already, unchanged, is not read again.
+
+    \b
+    Examples:
+      cclbench ingest traces/my-job
+      cclbench ingest rank0.json.gz --allow-truncated
+      cclbench ingest traces/a traces/b --store /scratch/runs --json
+    """
+    from cclbench.cli.findings import findings
+    from cclbench.cli.output import emit, progress
+    from cclbench.run import ingest as read
+
+    with progress(verbosity) as bars:
+        manifests = [read(source, progress=bars, **options).manifest for source in sources]
+    emit(
+        form,
+        document={"schema": "manifest.v1", "runs": manifests},
+        rows=[row for manifest in manifests for row in _rows(manifest)],
+        columns=_COLUMNS,
+        table=lambda: [findings(manifest, (), None, verbose=verbosity > 0) for manifest in manifests],
+    )
+
+
+def _rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row a trace file; counts are those of its rank."""
+    return [
+        {
+            "run": manifest["run"],
+            "rank": rank["rank"],
+            "file": file["name"],
+            "bytes": file["bytes"],
+            "reader": file["reader"],
+            "rows": sum(rank["rows"].values()),
+            "dropped": sum(rank["dropped"].values()),
+            "steps": rank["steps"]["found"],
+            "truncated": rank["truncated"]["reason"] if rank["truncated"] else None,
+        }
+        for rank in manifest["ranks"]
+        for file in rank["files"]
+    ]

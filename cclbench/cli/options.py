@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that commands share, with one meaning everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+FORMATS: Final = ("table", "json", "csv", "md")
+QUIET: Final = -1
+VERBOSE: Final = 1
+_LARGEST_RANK: Final = 2**31 - 1
+
+
+@dataclass
+class Session:
+    """What the options of one call say to the one place that reports errors."""
+
+    debug: bool = False
+    store: Path | None = None
+
+
+class StepRange(click.ParamType[tuple[int | None, int | None]]):
+    """`A:B`, half-open; either side may be missing."""
+
+    name = "A:B"
+    _pattern = re.compile(r"(\d{1,9})?:(\d{1,9})?")
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | None, int | None]:
+        """(first, last), each an int or None."""
+        if isinstance(value, tuple):
+            return value
+        match = self._pattern.fullmatch(value)
+        if match is None:
+            self.fail(f"{value!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10", param, ctx)
+        first, last = (int(number) if number else None for number in match.groups())
+        if first is not None and last is not None and first >= last:
+            self.fail(f"{value!r} holds no step: A must be less than B", param, ctx)
+        return first, last
+
+
+class RankList(click.ParamType[list[int]]):
+    """`0,2,4-7`: ranks and ranges of ranks, both ends included."""
+
+    name = "LIST"
+    _pattern = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The ranks, sorted, each once."""
+        if isinstance(value, list):
+            return value
+        ranks: set[int] = set()
+        for part in value.split(","):
+            match = self._pattern.fullmatch(part.strip())
+            if match is None:
+                self.fail(f"{value!r} is not a list of ranks, such as 0,2,4-7", param, ctx)
+            first, last = int(match[1]), int(match[2] or match[1])
+            if first > last or last > _LARGEST_RANK or last - first > 2**20:
+                self.fail(f"{part.strip()!r} is no range of ranks", param, ctx)
+            ranks.update(range(first, last + 1))
+        return sorted(ranks)
+
+
+class Regex(click.ParamType[str]):
+    """A regular expression that compiles."""
+
+    name = "REGEX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The expression as it was given."""
+        try:
+            re.compile(value)
+        except re.error as error:
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+        return str(value)
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
+        if value:
+            setattr(ctx.ensure_object(Session), name, value)
+        return value
+
+    return callback
+
+
+def _all(*options: Decorator[Command]) -> Decorator[Command]:
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    as_json = ctx.params.pop("as_json", False)
+    if as_json and value not in (None, "json"):
+        raise click.BadParameter(f"--json contradicts --format {value}", ctx, param)
+    return "json" if as_json else value or "table"
+
+
+debug_option: Final = click.option(
+    "--debug",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remember("debug"),
+    help="Show the traceback of an error.",
+)
+
+store_option: Final = click.option(
+    "--store",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="CCLBENCH_STORE",
+    default=Path("runs"),
+    show_default="$CCLBENCH_STORE, else runs",
+    is_eager=True,
+    callback=_remember("store"),
+    help="Folder that keeps the runs.",
+)
+
+format_options: Final = _all(
+    # The flag is read by the callback of --format, so it has to be there before it.
+    click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        callback=_formats,
+        show_default="table",
+        help="How the data on stdout is written.",
+    ),
+)
+
+selection_options: Final = _all(
+    click.option(
+        "--metric",
+        "metrics",
+        metavar="PATTERN",
+        multiple=True,
+        default=("*",),
+        help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
+    ),
+    click.option(
+        "--window",
+        type=click.Choice(("steps", "trace", "annotations")),
+        default="steps",
+        show_default=True,
+        help="What a figure is about: the steps as the device ran them, the whole trace, or the steps'"
+        " annotations on the host.",
+    ),
+    click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10."),
+    click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
+)
+
+jobs_option: Final = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="one a core",
+    help="Processes that work on ranks side by side.",
+)
+
+ingest_options: Final = _all(
+    click.option(
+        "--allow-truncated",
+        is_flag=True,
+        help="Use the part before the damage of a file that ends early; every result says so.",
+    ),
+    click.option(
+        "--step-annotation",
+        type=Regex(),
+        help="Name of the annotations that delimit steps, where the known names do not fit.",
+    ),
+)
+
+
+def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
+    verbose = ctx.params.pop("verbose", False)
+    if verbose and quiet:
+        raise click.BadParameter("-q contradicts -v", ctx, param)
+    return QUIET if quiet else VERBOSE if verbose else 0
+
+
+verbosity_options: Final = _all(
+    click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Say more."),
+    click.option("-q", "--quiet", "verbosity", is_flag=True, callback=_verbosity, help="Say less."),
+    debug_option,
+)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where output goes and in which form: data on stdout, the rest on stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Row = Mapping[str, Any]
+Progress = Callable[[str, int, int], None]
+
+
+def console() -> Console:
+    """The terminal on stdout, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def emit(
+    form: str,
+    *,
+    document: Mapping[str, Any],
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    table: Callable[[], Sequence[RenderableType]],
+) -> None:
+    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws."""
+    if form == "json":
+        click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+    elif form == "csv":
+        writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    elif form == "md":
+        click.echo("\n".join(_markdown(rows, columns)))
+    else:
+        out = console()
+        with out.capture() as page:
+            for part in table():
+                out.print(part)
+        # Cells are padded to their column; nobody wants that in what they paste elsewhere.
+        click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
+    """A table of the columns in which any row has something."""
+    used = [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
+    yield "| " + " | ".join(used) + " |"
+    yield "|" + " --- |" * len(used)
+    for row in rows:
+        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in used)
+        yield "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+
+
+def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
+    """Rows as a plain table for the terminal; an empty cell is a missing value."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
+        table.add_row(*map(Text, cells))
+    return [table]
+
+
+@contextmanager
+def progress(verbosity: int) -> Iterator[Progress | None]:
+    """A bar on stderr while that is a terminal and nobody asked for quiet."""
+    if verbosity < 0 or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield update

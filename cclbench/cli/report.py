@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer of `run` and `metrics`, in every form: document, rows, or what a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from cclbench.cli.chart import chart
+from cclbench.cli.figures import metrics_table, missing, qualifiers
+from cclbench.cli.findings import Manifest, findings, summary
+from cclbench.cli.options import QUIET, VERBOSE
+from cclbench.cli.output import console, emit
+from cclbench.report.partition import Row, plot_partition
+
+if TYPE_CHECKING:
+    from cclbench.run import Run
+
+
+def show(run: Run, form: str, verbosity: int) -> None:
+    """Print a run's results on stdout."""
+    from cclbench.schema import RESULTS
+
+    emit(
+        form,
+        document=document(run.manifest, run.rows, run.window),
+        rows=run.rows,
+        columns=RESULTS.names,
+        table=lambda: page(
+            run.manifest, run.rows, run.window, verbosity=verbosity, unicode=_unicode(console())
+        ),
+    )
+
+
+def plot_run(run: Run, path: Path) -> None:
+    """Draw the run's step partition."""
+    found = summary(run.manifest, run.rows, run.window)
+    what = "whole trace" if run.window == "trace" else f"mean of {len(found['steps'])} steps"
+    plot_partition(run.rows, path, title=f"{run.id}: {what}")
+
+
+def document(manifest: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+    """The result.v1 document (`cclbench/schemas/result.json`)."""
+    return {"schema": "result.v1", "run": summary(manifest, rows, window), "results": list(rows)}
+
+
+def page(
+    manifest: Manifest, rows: Sequence[Row], window: str, *, verbosity: int = 0, unicode: bool = True
+) -> list[RenderableType]:
+    """What a person reads: findings, step partition, metrics, what does not apply; quiet: metrics only."""
+    verbose = verbosity >= VERBOSE
+    table = metrics_table(rows, verbose=verbose)
+    if verbosity <= QUIET:
+        return [table]
+    parts: list[RenderableType] = [findings(manifest, rows, window, verbose=verbose)]
+    bars = list(chart(rows, unicode=unicode, every_rank=verbose))
+    if bars:
+        parts += [Text(), Group(*bars)]
+    parts += [Text(), table]
+    for title, lines in (
+        ("Failed", missing(rows, "failed")),
+        ("Notes", qualifiers(rows)),
+        ("Not applicable", missing(rows, "not_applicable")),
+    ):
+        if lines:
+            parts += [Text(), Text(title, "bold red" if title == "Failed" else "bold"), Padding(Group(*lines), (0, 0, 0, 2))]
+    return parts
+
+
+def _unicode(out: Console) -> bool:
+    return out.encoding.lower().startswith("utf")

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run made by hand: a manifest and result rows, as `cclbench.run` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Row = dict[str, Any]
+
+
+def result_row(metric: str, value: float | None, unit: str = "s", **other: Any) -> Row:
+    """A row of result.v1; `ok` and measured where it has a value."""
+    ok = value is not None
+    row: Row = {
+        "metric": metric,
+        "value": value,
+        "unit": unit,
+        "status": "ok" if ok else "not_applicable",
+        "provenance": "measured" if ok else None,
+        "reason": None,
+        "better": None,
+        "rank": None,
+        "step": None,
+        "group": None,
+        "collective": None,
+        "category": None,
+        "stat": None,
+        "window": "steps",
+        "version": 1,
+    }
+    return row | other
+
+
+def rank_entry(rank: int, **other: Any) -> dict[str, Any]:
+    """One rank of a manifest: 1,000 kernels, three steps."""
+    entry: dict[str, Any] = {
+        "rank": rank,
+        "facts": {
+            "rank": rank,
+            "rank_source": "distributedInfo",
+            "world_size": 4,
+            "producer": "PyTorch Profiler",
+            "producer_version": "2.13.0",
+            "backend": "nccl",
+            "vendor": "nvidia",
+            "device_name": "NVIDIA H100 80GB HBM3",
+            "sm_count": 132,
+            "library_version": "2.27.3",
+            "works_on": "device",
+        },
+        "files": [
+            {"name": f"rank{rank}.json.gz", "bytes": 2_500_000, "sha256": "0" * 64, "reader": "kineto"}
+        ],
+        "rows": {"kernel": 1000, "copy": 12, "op": 20_000},
+        "dropped": {"profiler overhead": 7},
+        "steps": {"found": 3, "source": "device", "left_out": {"cut by the end of the capture": 1}},
+        "unclassified": {"share": 0.012, "names": ["my_kernel<float>[1]"]},
+        "collectives": {"count": 21, "without_bytes": 0, "without_group": 0},
+        "truncated": None,
+        "notes": [],
+    }
+    return entry | other
+
+
+@pytest.fixture
+def row() -> Callable[..., Row]:
+    """Makes a result row."""
+    return result_row
+
+
+@pytest.fixture
+def entry() -> Callable[..., dict[str, Any]]:
+    """Makes a rank's entry of a manifest."""
+    return rank_entry
+
+
+@pytest.fixture
+def manifest() -> dict[str, Any]:
+    """Two of four ranks, no card."""
+    return {
+        "schema": 1,
+        "cclbench": "0.1.0",
+        "run": "tiny-0123abcd",
+        "source": "traces/tiny",
+        "card": None,
+        "ingest": {"allow_truncated": False, "step_annotation": None},
+        "ranks": [rank_entry(0), rank_entry(1, notes=["kernels without a launch: 3"])],
+        "notes": [],
+    }
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    """Rank 0: 100 ms a step (40, 10, 20, 5, 25), rank 1: 50 ms (25, 5, 10, 0, 10); and some of each kind."""
+    parts = {
+        "time.compute_only": (0.040, 0.025),
+        "time.overlapped": (0.010, 0.005),
+        "time.exposed_comm": (0.020, 0.010),
+        "time.exposed_copy": (0.005, 0.0),
+        "time.idle": (0.025, 0.010),
+    }
+    found = [
+        result_row("time.step", 0.1, better="lower"),
+        result_row("time.step", 0.09, stat="p50"),
+        result_row("time.step", 0.07, unit="1", stat="cv"),
+        *(result_row("time.step", 0.1, step=step) for step in (3, 4, 5)),
+        *(result_row("time.step", value, rank=rank) for rank, value in enumerate((0.1, 0.05))),
+    ]
+    for metric, values in parts.items():
+        found.append(result_row(metric, sum(values) / 2))
+        found += [result_row(metric, value, rank=rank) for rank, value in enumerate(values)]
+    found += [
+        result_row("comm.volume", 7e9, "B"),
+        *(
+            result_row("comm.volume", size, "B", collective=kind)
+            for kind, size in (("all_gather", 4e9), ("all_reduce", 3e9))
+        ),
+        result_row("comm.volume", 2e9, "B", collective="all_gather", group="0-1"),
+        *(result_row("compute.category_share", 0.01 * n, "1", category=f"c{n}") for n in range(1, 10)),
+        result_row("memory.hbm_utilization", 0.5, "1", provenance="modelled", reason="from op shapes"),
+        result_row("memory.hbm_utilization", 0.4, "1", stat="low", provenance="modelled"),
+        result_row("memory.hbm_utilization", 0.6, "1", stat="high", provenance="modelled"),
+        result_row("compute.mfu", None, "1", reason="the run has no workload card"),
+        result_row("throughput.tokens", None, "tokens/s", reason="the run has no workload card"),
+        result_row("serving.ttft", None, reason="a kernel trace alone cannot give it"),
+        result_row("compute.achieved_flops", None, "FLOP/s", status="failed", reason="more than the peak"),
+    ]
+    return found
+
+
+@dataclass
+class FakeRun:
+    """What the commands use of a Run."""
+
+    manifest: dict[str, Any]
+    rows: list[Row]
+    window: str = "steps"
+
+    @property
+    def id(self) -> str:
+        """As the manifest says."""
+        return str(self.manifest["run"])
+
+    @property
+    def path(self) -> Path:
+        """Nowhere."""
+        return Path("runs") / self.id
+
+
+@pytest.fixture
+def fake_run(manifest: dict[str, Any], rows: list[Row]) -> FakeRun:
+    """The run made by hand."""
+    return FakeRun(manifest, rows)
