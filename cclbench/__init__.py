@@ -1,2 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cclbench: why a workload is fast, from its traces."""
+"""cclbench: where each step's time went, on every rank, and why; from the traces.
+
+    import cclbench
+    run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
+    run.results                               # pandas DataFrame, one row a number
+    run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
+
+The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
+`classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
+collectives); `store`; `source`, `ingest`; `analyzers` (one file a topic); `run`, which puts them
+together; `report` and `cli` on top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cclbench.run import Run, ingest, metrics, run, runs
+
+__version__ = "0.1.0"
+__all__ = ["Run", "ingest", "metrics", "run", "runs"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: `cclbench --help` needs none of Arrow, NumPy and pandas.
+    if name in __all__:
+        from importlib import import_module
+
+        return getattr(import_module("cclbench.run"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

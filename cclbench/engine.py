@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where per-rank work runs: in this process or in several; the results are the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from cclbench.errors import CclbenchError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total) after each task."""
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each(
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    what: str = "",
+) -> list[Result]:
+    """`[work(t) for t in tasks]`, in up to `jobs` processes (default: the cores there are).
+
+    The order of the results is that of the tasks.  The first failing task, in that order among those
+    finished, raises; what has not begun is cancelled.
+    """
+    total = len(tasks)
+    workers = min(jobs or available_cores(), total)
+    if workers <= 1:
+        results = []
+        for task in tasks:
+            results.append(work(task))
+            if progress:
+                progress(what, len(results), total)
+        return results
+    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupt)
+    try:
+        futures = [pool.submit(work, task) for task in tasks]
+        _drain(futures, progress, what)
+        return [future.result() for future in futures]
+    except BrokenProcessPool:
+        hint = "use fewer with --jobs, or give the machine more memory"
+        raise CclbenchError("a worker process died, most likely for want of memory", hint=hint) from None
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _drain(futures: Sequence[Future[Result]], progress: Progress | None, what: str) -> None:
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, return_when=FIRST_COMPLETED)
+        if any(future.exception() for future in done):
+            return
+        if progress:
+            progress(what, len(futures) - len(pending), len(futures))
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Fork where the platform has it: workers then share the libraries already loaded."""
+    return multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else None)
+
+
+def _ignore_interrupt() -> None:
+    """Ctrl-C is the parent's to handle; it ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a reader's rows to `schema.EVENTS`: names coded, categories told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench import classify
+from cclbench.readers import Names, Rows
+from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
+
+_CLASSIFIED = ("kernel", "op")
+_OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
+_COLUMNS = ("device", "correlation", "bytes", "flops", "hbm_bytes", "blocks")
+
+Codes = npt.NDArray[np.int8]
+
+
+class Categories:
+    """Category of each name of one kind, by the name's code; a name is classified once."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._codes: list[int] = []
+        self.unclassified: list[bool] = []
+
+    def of(self, names: Names) -> Codes:
+        """Codes into `schema.CATEGORIES`, shape (names,)."""
+        for name in list(names)[len(self._codes) :]:
+            category = classify.category(name) if self._kind in _CLASSIFIED else None
+            default = _COPY if self._kind in ("copy", "memset") else _OTHER
+            self._codes.append(default if category is None else CATEGORIES.index(category))
+            self.unclassified.append(category is None)
+        return np.array(self._codes, np.int8)
+
+
+def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
+    """One table of `schema.EVENTS` from batches of one kind and side; step and collective are null."""
+    first = batches[0]
+    codes = np.concatenate([rows.codes for rows in batches])
+    length = len(codes)
+    columns: dict[str, pa.Array] = {
+        "side": _constant(SIDES, first.side, length),
+        "kind": _constant(KINDS, first.kind, length),
+        "category": _words(CATEGORIES, categories.of(first.names)[codes]),
+        "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(first.names), pa.string())),
+        "track": pa.array(np.concatenate([rows.track for rows in batches])),
+        "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
+        "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
+        "copy_direction": _directions(batches),
+    }
+    for name in _COLUMNS:
+        columns[name] = _optional(batches, name)
+    for field in EVENTS:
+        if field.name not in columns:
+            columns[field.name] = pa.nulls(length, field.type)
+    return pa.table([columns[field.name] for field in EVENTS], schema=EVENTS)
+
+
+def _optional(batches: Sequence[Rows], name: str) -> pa.Array:
+    kind = EVENTS.field(name).type
+    parts = [
+        pa.nulls(len(rows), kind) if getattr(rows, name) is None else pa.array(getattr(rows, name), kind)
+        for rows in batches
+    ]
+    return pa.concat_arrays(parts)
+
+
+def _directions(batches: Sequence[Rows]) -> pa.Array:
+    if all(rows.copy_direction is None for rows in batches):
+        return pa.nulls(sum(map(len, batches)), EVENTS.field("copy_direction").type)
+    code = {direction: i for i, direction in enumerate(COPY_DIRECTIONS)}
+    codes = [None if d is None else code[d] for rows in batches for d in rows.copy_direction or ()]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(COPY_DIRECTIONS))
+
+
+def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(vocabulary))
+
+
+def _constant(vocabulary: Sequence[str], word: str, length: int) -> pa.Array:
+    return _words(vocabulary, np.full(length, vocabulary.index(word), np.int8))

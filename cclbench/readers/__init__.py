@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers: one file a format.  A reader turns a profiler's file into batches of rows, nothing more.
+
+What a row does (category), which step holds it and which process group a collective belongs to are
+decided later, in `cclbench.normalize`, the same way for every format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.registry import Registry
+from cclbench.schema import TraceFacts
+
+HEAD_BYTES = 1 << 16
+"""How much of a file's (decompressed) beginning a reader may look at to recognise it."""
+
+Column = list[int | None]
+"""A column of integers with gaps, one entry a row."""
+
+
+class Names(dict[str, int]):
+    """Codes of names, in order of first appearance: `names[name]` numbers a new name."""
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = len(self)
+        return code
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rows:
+    """Rows of one kind, column-wise, in the file's order; absent columns are null throughout."""
+
+    kind: str
+    side: str
+    names: Names
+    """All names of this kind so far; the same object for each batch of a trace."""
+    codes: npt.NDArray[np.int32]
+    start_ns: Int64
+    dur_ns: Int64
+    track: Int64
+    device: Column | None = None
+    correlation: Column | None = None
+    bytes: Column | None = None
+    copy_direction: list[str | None] | None = None
+    flops: list[float | None] | None = None
+    hbm_bytes: Column | None = None
+    blocks: Column | None = None
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace says of one collective call: on the kernel itself, or on the host op that called it.
+
+    It belongs to row `row` of the kernels where that is set, to the kernels launched on thread `track`
+    within [start_ns, end_ns) where the accelerator communicates, and on a CPU to the next `rows` rows
+    of the communication threads `threads`.
+    """
+
+    source: str
+    row: int | None = None
+    track: int | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    collective: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    in_bytes: int | None = None
+    out_bytes: int | None = None
+    dtype: str | None = None
+    group_name: str | None = None
+    group_description: str | None = None
+    group_size: int | None = None
+    ranks: tuple[int, ...] | None = None
+    src_rank: int | None = None
+    dst_rank: int | None = None
+    seq: int | None = None
+    rows: int = 1
+    threads: tuple[int, ...] = ()
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Where a damaged file ends for us: everything before `byte` was used, nothing after."""
+
+    file: str
+    byte: int
+    reason: str
+    rows_whole: bool = False
+    """Whether only what follows the rows is damaged."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """One file being read: iterate `batches` to the end, then the rest is complete."""
+
+    batches: Iterator[Rows]
+    facts: TraceFacts = field(default_factory=TraceFacts)
+    payloads: list[Payload] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    cut: Cut | None = None
+    device_rows_in_order: bool = True
+    """Whether the device's rows came in order of their start: then nothing is missing before the last."""
+
+
+class Reader(Protocol):
+    """A format."""
+
+    name: str
+    description: str
+    extensions: tuple[str, ...]
+
+    def sniff(self, head: bytes) -> float:
+        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
+        ...
+
+    def read(self, path: Path, *, part: tuple[int, int] | None, allow_truncated: bool) -> Trace:
+        """Open; `InputError` with file and byte where the file is damaged.
+
+        `part` is a range of bytes, one of `parts(path)`: its batches are those of the events that begin
+        in it, and only the whole file's facts are complete.
+        """
+        ...
+
+    def parts(self, path: Path) -> list[tuple[int, int]]:
+        """Byte ranges that can be read side by side; one or none where the format has no such thing."""
+        ...
+
+
+READERS: Registry[Reader] = Registry("reader", home="cclbench.readers", group="cclbench.readers")
+
+
+def recognise(path: Path, head: bytes) -> Reader | None:
+    """The reader most confident about the file, None where none is; a tie names both."""
+    votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in READERS}
+    best = max(votes.values(), default=0.0)
+    if best <= 0:
+        return None
+    winners = [name for name, vote in votes.items() if vote == best]
+    if len(winners) > 1:
+        raise InputError(f"could be {' or '.join(winners)}", where=str(path), hint="remove one of the plug-ins")
+    return READERS.get(winners[0])

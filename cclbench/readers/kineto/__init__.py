@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch Profiler (Kineto) Chrome JSON: every variant since torch 1.8, CUDA, ROCm, MTIA and CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cclbench.readers import READERS, Trace
+from cclbench.readers.kineto.reading import KinetoFile
+
+PART_BYTES = 192 << 20
+"""Larger uncompressed files are read in parts of about this size, side by side."""
+
+
+class Kineto:
+    """Reader of PyTorch Profiler traces."""
+
+    name = "kineto"
+    description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
+    extensions = (".json", ".json.gz")
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of Kineto's own keys; an array of events in its layout is likely one."""
+        text = head.lstrip()
+        if text[:1] == b"{":
+            own = any(key in head for key in (b'"schemaVersion"', b'"deviceProperties"', b'"cpu_op"'))
+            return 0.9 if own else 0.4 if b'"traceEvents"' in head else 0.0
+        if text[:1] == b"[" and b'"ph"' in head:
+            return 0.6 if b'"Operator"' in head or b'"cpu_op"' in head else 0.3
+        return 0.0
+
+    def parts(self, path: Path) -> list[tuple[int, int]]:
+        """Ranges of `PART_BYTES` of an uncompressed file."""
+        with path.open("rb") as file:
+            if file.read(2) == b"\x1f\x8b":
+                return []
+        size = path.stat().st_size
+        count = max(size // PART_BYTES, 1)
+        edges = [size * i // count for i in range(count)] + [size]
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def read(self, path: Path, *, part: tuple[int, int] | None = None, allow_truncated: bool = False) -> Trace:
+        """Stream one rank's trace, or one of its parts."""
+        trace = Trace(batches=iter(()))
+        trace.batches = KinetoFile(path, trace, part, allow_truncated).batches()
+        return trace
+
+
+READERS.add(Kineto.name, Kineto(), origin=__name__)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the top-level keys of a Kineto trace say: rank, groups, device, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cclbench.schema import ProcessGroup, TraceFacts
+
+
+def facts(outer: dict[str, Any], ranks_of_ops: set[int]) -> TraceFacts:
+    """Facts from all keys beside `traceEvents`; `ranks_of_ops` are the ranks that host ops stated."""
+    distributed = _mapping(outer.get("distributedInfo"))
+    devices = outer.get("deviceProperties")
+    devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    device = devices[0] if devices else {}
+    rank, source = _integer(distributed.get("rank")), "distributedInfo"
+    if rank is None:
+        rank, source = _integer(outer.get("rank", _mapping(outer.get("metadata")).get("rank"))), "metadata"
+    if rank is None and len(ranks_of_ops) == 1:
+        rank, source = next(iter(ranks_of_ops)), "record_param_comms"
+    return TraceFacts(
+        rank=rank,
+        rank_source=None if rank is None else source,
+        world_size=_integer(distributed.get("world_size")),
+        producer="PyTorch Profiler",
+        producer_version=_text(outer.get("pytorch_version")),
+        backend=_text(distributed.get("backend")),
+        vendor=_vendor(outer, device),
+        device_name=_text(device.get("name")),
+        device_memory_bytes=_integer(device.get("totalGlobalMem")),
+        device_count=len(devices) if "deviceProperties" in outer else None,
+        sm_count=_integer(device.get("numSms")),
+        library_version=_text(distributed.get("nccl_version")),
+        groups=_groups(distributed.get("pg_config")),
+    )
+
+
+def _groups(listed: object) -> tuple[ProcessGroup, ...]:
+    return tuple(
+        ProcessGroup(
+            name=str(entry.get("pg_name")),
+            description=_text(entry.get("pg_desc")),
+            ranks=tuple(r for r in entry["ranks"] if isinstance(r, int)),
+        )
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("ranks"), list)
+    )
+
+
+def _vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:
+    if device.get("warpSize") == 64 or any(key.startswith(("hip_", "roctracer")) for key in outer):
+        return "amd"
+    return "nvidia" if device.get("warpSize") == 32 or "cupti_version" in outer else None
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Kineto events to rows: sorted by kind, times exact, collectives' metadata kept."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.readers import Names, Rows, Trace
+from cclbench.readers.json_events import JsonEvents, open_bytes
+from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
+from cclbench.readers.kineto.facts import facts
+from cclbench.readers.kineto.payloads import payload, speaks_of_collectives
+
+_DEVICE: Final = {
+    "kernel": "kernel",
+    "Kernel": "kernel",
+    "mtia_ccp_events": "kernel",
+    "gpu_memcpy": "copy",
+    "Memcpy": "copy",
+    "gpu_memset": "memset",
+    "Memset": "memset",
+    "cuda_sync": "sync",
+    "xpu_sync": "sync",
+    "gpu_user_annotation": "annotation",
+}
+_HOST: Final = {"cpu_op": "op", "python_function": "python"}
+_ANNOTATION_2021: Final = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.")
+_DIRECTIONS: Final = (
+    ("h2d", ("HtoD", "HostToDevice")),
+    ("d2h", ("DtoH", "DeviceToHost")),
+    ("p2p", ("PtoP", "PeerToPeer")),
+    ("d2d", ("DtoD", "DeviceToDevice")),
+)
+_PHASES: Final = {"s": "flow arrow", "t": "flow arrow", "f": "flow arrow", "M": "label", "C": "counter"}
+_EXACT_BELOW: Final = float(1 << 43)
+"""µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
+_LATEST_NS: Final = 1 << 61
+_TRAILER_BYTES: Final = 1 << 16
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
+
+Groups = dict[tuple[str, str], list[Any]]
+
+
+class KinetoFile:
+    """One file, or one part of it, on its way into `trace`."""
+
+    def __init__(self, path: Path, trace: Trace, part: tuple[int, int] | None, allow_truncated: bool) -> None:
+        self.path, self.trace = path, trace
+        self.stream = JsonEvents(path, DECODER, part=part, allow_truncated=allow_truncated)
+        self.names: dict[str, Names] = defaultdict(Names)
+        self.dropped: dict[str, int] = defaultdict(int)
+        self.kernels = 0
+        self.last_device_start = -_LATEST_NS
+        self.ranks_of_ops: set[int] = set()
+        self.base_ns = 0
+        self.exact = False
+
+    def batches(self) -> Iterator[Rows]:
+        """All rows; `trace` is complete when the last one is taken."""
+        for index, (chunk, decoded) in enumerate(self.stream):
+            events: list[Any] = decoded
+            if index == 0:
+                self.base_ns = self._base()
+            if self.exact or _loses_digits(decoded):
+                self.exact, events = True, EXACT_DECODER.decode(chunk)
+            for (kind, side), group in self._sorted(events).items():
+                yield self._rows(kind, side, group)
+        self.trace.dropped = dict(self.dropped)
+        self.trace.cut = self.stream.cut
+        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops)
+
+    def _base(self) -> int:
+        """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
+        base = self.stream.outer.get("baseTimeNanoseconds")
+        if base is None:
+            found = _BASE.findall(self._trailer())
+            base = int(found[-1]) if found else 0
+        if not isinstance(base, int) or abs(base) > _LATEST_NS:
+            raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
+        return base
+
+    def _trailer(self) -> bytes:
+        """The last bytes of the file; of a gzip file this costs a pass over it."""
+        trailer = b""
+        with open_bytes(self.path) as file:
+            if not hasattr(file, "mtime"):
+                file.seek(max(self.path.stat().st_size - _TRAILER_BYTES, 0))
+            try:
+                while block := file.read1(_TRAILER_BYTES):
+                    trailer = (trailer + block)[-_TRAILER_BYTES:]
+            except (OSError, EOFError, zlib.error):
+                pass  # the main pass meets the same damage and reports it
+        return trailer
+
+    def _sorted(self, events: list[Any]) -> Groups:
+        """Events by kind and side; what is no work is counted."""
+        by_category: dict[str | None, list[Any]] = defaultdict(list)
+        for event in events:
+            by_category[event.cat].append(event)
+        groups: Groups = defaultdict(list)
+        for category, group in by_category.items():
+            whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
+            if len(whole) < len(group):
+                whole += self._others(group)
+            if category == "Trace":
+                self.dropped["profiler span"] += len(whole)
+            else:
+                _place(category or "", whole, groups)
+        return {key: group for key, group in groups.items() if group}
+
+    def _others(self, group: list[Any]) -> list[Any]:
+        """Allocations among rows that are not intervals; all others are counted as what they are."""
+        phases = Counter(e.ph for e in group)
+        incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
+        memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
+        del phases["X"]
+        phases["i"] -= len(memory)
+        if incomplete:
+            self.dropped["row without a time or duration"] += incomplete
+        for phase, count in phases.items():
+            if count:
+                self.dropped[_PHASES.get(phase, "instant" if phase in "iI" else f"phase {phase!r}")] += count
+        return memory
+
+    def _rows(self, kind: str, side: str, events: list[Any]) -> Rows:
+        args = [e.args or NO_ARGS for e in events]
+        names, table = [e.name for e in events], self.names[kind]
+        start = self._times([e.ts for e in events]) + self.base_ns
+        dur = self._times([e.dur or 0 for e in events])
+        if dur.min() < 0 or max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
+            bad = events[int(np.argmax((dur < 0) | (abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))]
+            raise self._impossible(f"ts {bad.ts}, dur {bad.dur} of {bad.name[:60]!r}")
+        if side == "device":
+            tracks = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+        else:
+            tracks = [e.tid for e in events]
+        rows = Rows(
+            kind=kind,
+            side=side,
+            names=table,
+            codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
+            start_ns=start,
+            dur_ns=dur,
+            track=self._integers([t if type(t) is int else _track(t) for t in tracks]),
+        )
+        self._collect(rows, names, args)
+        return self._with_columns(rows, events, args)
+
+    def _with_columns(self, rows: Rows, events: list[Any], args: list[Args]) -> Rows:
+        kind = rows.kind
+        if kind in ("python", "annotation"):
+            return rows
+        if kind == "op":
+            return replace(rows, flops=_flops(args))
+        if kind == "other" and args[0].allocated is not None:
+            device = [a.device_id if a.device_type else None for a in args]
+            return replace(rows, device=device, bytes=[a.allocated for a in args])
+        rows = replace(rows, correlation=[a.correlation for a in args])
+        if rows.side == "host":
+            return rows
+        device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
+        rows = replace(rows, device=device)
+        if kind == "sync":
+            return rows
+        self._check_order(rows)
+        if kind == "kernel":
+            blocks = [math.prod(a.grid) if a.grid else None for a in args]
+            return replace(rows, blocks=blocks, flops=_flops(args))
+        size = [a.bytes if type(a.bytes) is int else None for a in args]
+        if kind == "memset":
+            return replace(rows, bytes=size)
+        direction = [_direction(f"{e.name} {a.kind}") for e, a in zip(events, args, strict=True)]
+        return replace(rows, bytes=size, copy_direction=direction)
+
+    def _check_order(self, rows: Rows) -> None:
+        sorted_here = bool((rows.start_ns[1:] >= rows.start_ns[:-1]).all())
+        self.trace.device_rows_in_order &= sorted_here and rows.start_ns[0] >= self.last_device_start
+        self.last_device_start = max(self.last_device_start, int(rows.start_ns.max()))
+
+    def _times(self, microseconds: list[Any]) -> Int64:
+        """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
+        try:
+            if self.exact:
+                return np.array([int(value * 1000) for value in microseconds], np.int64)
+            values = np.array(microseconds)
+            if values.dtype.kind not in "if" or max(values.max(), -values.min()) > _LATEST_NS / 1000:
+                raise OverflowError
+            if values.dtype.kind == "i":
+                return np.asarray(values * 1000, np.int64)
+            whole = np.floor(values)
+            ns = whole.astype(np.int64) * 1000
+            ns += np.rint((values - whole) * 1000).astype(np.int64)
+            return ns
+        except (OverflowError, TypeError, ValueError):
+            raise self._impossible(f"{max(microseconds, key=abs)} µs") from None
+
+    def _integers(self, numbers: list[int]) -> Int64:
+        try:
+            return np.array(numbers, np.int64)
+        except OverflowError:
+            raise InputError(f"{max(numbers, key=abs)} is no thread or stream", where=str(self.path)) from None
+
+    def _impossible(self, what: str) -> InputError:
+        return InputError(f"impossible time: {what}", where=str(self.path), hint="is the file damaged?")
+
+    def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
+        """Keep what the rows say of collectives."""
+        first = self.kernels
+        if rows.kind == "kernel":
+            self.kernels += len(rows)
+            told = [i for i, a in enumerate(args) if a.collective is not None]
+        elif rows.side == "host" and rows.kind in ("op", "annotation"):
+            codes = [code for name, code in rows.names.items() if speaks_of_collectives(name)]
+            told = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
+        else:
+            return
+        for i in told:
+            spoken = payload(names[i], args[i], self.path)
+            if spoken is None:
+                continue
+            rank = args[i].rank
+            if rank is not None and spoken.group_description == "default_pg":  # elsewhere it may be the group's own
+                self.ranks_of_ops.add(rank)
+            begin = int(rows.start_ns[i])
+            place = (
+                {"row": first + i}
+                if rows.kind == "kernel"
+                else {"track": int(rows.track[i]), "start_ns": begin, "end_ns": begin + int(rows.dur_ns[i])}
+            )
+            self.trace.payloads.append(msgspec.structs.replace(spoken, **place))
+
+
+def _loses_digits(events: list[Any]) -> bool:
+    times = [e.ts for e in events if type(e.ts) is float]
+    return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
+
+
+def _place(category: str, group: list[Any], groups: Groups) -> None:
+    """Sort one category's events into kinds."""
+    if kind := _DEVICE.get(category):
+        groups[kind, "device"] += group
+    elif kind := _HOST.get(category):
+        groups[kind, "host"] += group
+    elif category == "user_annotation":
+        for event in group:
+            groups["op" if event.name.startswith("gloo:") else "annotation", "host"].append(event)
+    elif category.endswith(("runtime", "driver", "Runtime")):
+        for event in group:
+            groups[_runtime_kind(event.name), "host"].append(event)
+    elif category == "Operator":  # torch 1.8 has no category for annotations
+        for event in group:
+            groups["annotation" if _ANNOTATION_2021.match(event.name) else "op", "host"].append(event)
+    else:
+        groups["other", "host"] += group
+
+
+def _flops(args: list[Args]) -> list[float | None] | None:
+    flops = [a.flops for a in args]
+    return flops if any(flops) else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _runtime_kind(name: str) -> str:
+    if "Launch" in name or "Memcpy" in name or "Memset" in name:
+        return "launch"
+    return "sync" if "Synchronize" in name else "other"
+
+
+@lru_cache(maxsize=1 << 12)
+def _track(text: str | None) -> int:
+    """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
+    number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
+    return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
+
+
+@lru_cache(maxsize=1 << 10)
+def _index(device: str | int | None) -> int | None:
+    number = re.fullmatch(r"\d{1,4}", str(device))
+    return int(number[0]) if number else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _direction(text: str) -> str | None:
+    return next((d for d, marks in _DIRECTIONS if any(mark in text for mark in marks)), None)
