@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cclbench.run import Run, ingest, metrics, run, runs
+    from cclbench.pipeline import Run, ingest, metrics, run, runs
 
 __version__ = "0.1.0"
 __all__ = ["Run", "ingest", "metrics", "run", "runs"]
@@ -28,5 +28,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module("cclbench.run"), name)
+        return getattr(import_module("cclbench.pipeline"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -157,7 +157,11 @@ class _PartWriter:
     def _annotate(self, rows: Rows) -> None:
         names = list(rows.names)
         for code, start, dur, track in zip(
-            rows.codes.tolist(), rows.start_ns.tolist(), rows.dur_ns.tolist(), rows.track.tolist(), strict=True
+            rows.codes.tolist(),
+            rows.start_ns.tolist(),
+            rows.dur_ns.tolist(),
+            rows.track.tolist(),
+            strict=True,
         ):
             self.annotations.append(steps.Annotation(names[code], start, start + dur))
             self.annotation_tracks.append(track)
@@ -249,7 +253,9 @@ def finish_rank(task: RankTask) -> dict[str, Any]:
         works_on="device" if on_device else _without_device(facts, launches, rows),
     )
     cut = next((p.cut for p in parts if p.cut), None)
-    horizon, blind = (None, False) if cut is None or cut.rows_whole else _horizon(parts, pending, launches, on_device)
+    horizon, blind = (
+        (None, False) if cut is None or cut.rows_whole else _horizon(parts, pending, launches, on_device)
+    )
     annotations = [a for p in parts for a in p.annotations]
     found, left_out = steps.marks(annotations, steps.families(task.step_annotation))
     step = np.full(len(pending.starts), -1, np.int64)
@@ -261,7 +267,9 @@ def finish_rank(task: RankTask) -> dict[str, Any]:
     windows, more = _windows(facts, found, step, pending, parts, horizon, blind)
     left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, ungrouped = _collectives(task, facts, pending, launches, found, step, [p for q in parts for p in q.payloads])
+    calls, ungrouped = _collectives(
+        task, facts, pending, launches, found, step, [p for q in parts for p in q.payloads]
+    )
     _fill_in(files, task, found, step, pending.is_call)
     if task.rank_source.startswith("nothing"):
         notes.append("the trace does not say its rank: taken as rank 0")
@@ -328,10 +336,14 @@ def _scan(files: list[Path], launches: Launches, on_device: bool) -> _Pending:
     kernels = 0
     for path in files:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROW_GROUP, columns=["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]):
+            for batch in file.iter_batches(
+                _ROW_GROUP, columns=["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]
+            ):
                 start = batch["start_ns"].to_numpy()
                 kind = batch["kind"].dictionary[batch["kind"].indices[0].as_py()].as_py()
-                communicates = batch["category"].indices.to_numpy() == _code(batch["category"], "communication")
+                communicates = batch["category"].indices.to_numpy() == _code(
+                    batch["category"], "communication"
+                )
                 is_call = communicates & (kind == ("kernel" if on_device else "op"))
                 names = batch["name"].dictionary.to_pylist()
                 pieces["names"] += [names[c] for c in batch["name"].indices.to_numpy()[is_call].tolist()]
@@ -340,7 +352,9 @@ def _scan(files: list[Path], launches: Launches, on_device: bool) -> _Pending:
                 pieces["track"].append(batch["track"].to_numpy())
                 pieces["is_call"].append(is_call)
                 pieces["launch"].append(_find(batch["correlation"], launches))
-                row = np.arange(kernels, kernels + len(start)) if kind == "kernel" else np.full(len(start), -1)
+                row = (
+                    np.arange(kernels, kernels + len(start)) if kind == "kernel" else np.full(len(start), -1)
+                )
                 kernels += len(start) if kind == "kernel" else 0
                 pieces["row"].append(row)
     empty = np.empty(0, np.int64)
@@ -374,7 +388,9 @@ def _find(correlation: pa.Array, launches: Launches) -> Int64:
     return np.where(known & (launches.correlation[at] == wanted), at, -1)
 
 
-def _horizon(parts: list[PartRead], pending: _Pending, launches: Launches, on_device: bool) -> tuple[int | None, bool]:
+def _horizon(
+    parts: list[PartRead], pending: _Pending, launches: Launches, on_device: bool
+) -> tuple[int | None, bool]:
     """Until when a cut file is known to hold everything, and whether that is unknown.
 
     Device rows in order of their start miss nothing before the last one; otherwise nothing is missing

@@ -71,7 +71,11 @@ def find(source: str | Path) -> Source:
 
 def _beside(path: Path) -> str:
     folder = path.parent
-    return near(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else f"there is no {folder} either"
+    return (
+        near(path.name, [p.name for p in folder.iterdir()])
+        if folder.is_dir()
+        else f"there is no {folder} either"
+    )
 
 
 def _of_file(path: Path) -> Source:
@@ -89,7 +93,9 @@ def _of_card(path: Path) -> Source:
     for trace in loaded.evidence.traces:
         file = loaded.root / trace.path
         if not file.is_file():
-            raise InputError("the card names this trace, and it is missing", where=str(file), hint=f"card: {path}")
+            raise InputError(
+                "the card names this trace, and it is missing", where=str(file), hint=f"card: {path}"
+            )
         rank = trace.ranks[0] if len(trace.ranks) == 1 else None
         found.append((file, trace.path, _required(file), rank))
     files = tuple(_hashed(found))
@@ -112,7 +118,9 @@ def _of_folder(folder: Path) -> Source:
             ignored.append(name)
     if len(cards) > 1:
         names = " and ".join(c.name for c in cards[:3])
-        raise InputError(f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean")
+        raise InputError(
+            f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
+        )
     if not found:
         what = "none of its files is a trace" if ignored else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
@@ -122,7 +130,9 @@ def _of_folder(folder: Path) -> Source:
 def _required(path: Path) -> str:
     reader = _recognised(path)
     if reader is None:
-        raise InputError("is no trace of a known format", where=str(path), hint=f"readers: {', '.join(READERS)}")
+        raise InputError(
+            "is no trace of a known format", where=str(path), hint=f"readers: {', '.join(READERS)}"
+        )
     return reader
 
 
@@ -148,7 +158,9 @@ def _whole_part(path: Path) -> bytes:
     try:
         return zlib.decompressobj(31).decompress(raw, HEAD_BYTES)
     except zlib.error as error:
-        raise InputError(f"gzip stream is damaged at its beginning ({error})", where=f"{path}: byte 0") from None
+        raise InputError(
+            f"gzip stream is damaged at its beginning ({error})", where=f"{path}: byte 0"
+        ) from None
 
 
 def _hashed(found: Sequence[tuple[Path, str, str, int | None]]) -> list[SourceFile]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cclbench.card import Card
 
 POLICIES = ("steps", "annotations", "trace")
+_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$")
+"""Host rows around operators (`autograd::engine::...`, `MulBackward0`): operators are `namespace::name`."""
 _SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
 
 
@@ -177,26 +180,35 @@ class RankView:
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
 
-        A communication call on a thread that also computes (`c10d::*`, `wait_tensor`) starts or awaits
-        the transfer that the communication threads do: on its thread it is neither C nor K.
+        K is what its transfers (gloo's rows) take.  C is the union of its operators' time, less the
+        communication calls and transfers on the same thread: a call that starts or awaits a transfer
+        does not compute.  Autograd's nodes are wrappers around operators and hooks, and no work of
+        their own: a hook may wait.
         """
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
-        for batch in self.tables.events(("op",), ("track", "start_ns", "dur_ns", "category")):
+        transfers = [intervals.EMPTY]
+        for batch in self.tables.events(
+            ("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")
+        ):
             starts, ends = spans(batch)
-            tracks, comm = batch["track"].to_numpy(), is_category(batch, "communication")
+            tracks, own = (
+                batch["track"].to_numpy(),
+                batch["collective"].is_valid().to_numpy(zero_copy_only=False),
+            )
+            calls = is_category(batch, "communication")
+            wrapper = np.array([bool(_WRAPPER.match(name)) for name in batch["name"].dictionary.to_pylist()])
+            works = ~calls & ~wrapper[batch["name"].indices.to_numpy()]
+            transfers.append(intervals.union(starts[own], ends[own]))
             for track in np.unique(tracks):
-                ops, calls = by_track.setdefault(int(track), ([], []))
                 here = tracks == track
-                ops.append(intervals.union(starts[here & ~comm], ends[here & ~comm]))
-                calls.append(intervals.union(starts[here & comm], ends[here & comm]))
-        compute, communication = [intervals.EMPTY], [intervals.EMPTY]
-        for ops, calls in by_track.values():
-            work, call = intervals.join(*ops), intervals.join(*calls)
-            if len(work):
-                compute.append(intervals.subtract(work, call))
-            else:
-                communication.append(call)
-        return intervals.join(*compute), intervals.join(*communication), intervals.EMPTY
+                work, other = by_track.setdefault(int(track), ([intervals.EMPTY], [intervals.EMPTY]))
+                work.append(intervals.union(starts[here & works], ends[here & works]))
+                other.append(intervals.union(starts[here & calls], ends[here & calls]))
+        compute = [
+            intervals.subtract(intervals.join(*work), intervals.join(*calls))
+            for work, calls in by_track.values()
+        ]
+        return intervals.join(intervals.EMPTY, *compute), intervals.join(*transfers), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:

@@ -39,7 +39,7 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) 
     """
     from cclbench.cli.findings import findings
     from cclbench.cli.output import emit, progress
-    from cclbench.run import ingest as read
+    from cclbench.pipeline import ingest as read
 
     with progress(verbosity) as bars:
         manifests = [read(source, progress=bars, **options).manifest for source in sources]

@@ -34,9 +34,9 @@ def metrics(run: str, form: str, verbosity: int, **options: Any) -> None:
       cclbench metrics my-job-3f2a91c0 --metric 'comm.*' --ranks 0,4-7
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
+    from cclbench.cli.answer import show
     from cclbench.cli.output import progress
-    from cclbench.cli.report import show
-    from cclbench.run import metrics as compute
+    from cclbench.pipeline import metrics as compute
 
     with progress(verbosity) as bars:
         computed = compute(run, progress=bars, **options)

@@ -44,10 +44,10 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **options: An
       cclbench run rank0.json.gz --window trace --metric 'time.*' --json
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
+    from cclbench.cli.answer import plot_run, show
     from cclbench.cli.output import progress
-    from cclbench.cli.report import plot_run, show
+    from cclbench.pipeline import run as compute
     from cclbench.report.partition import check_picture
-    from cclbench.run import run as compute
 
     if plot is not None:
         check_picture(plot)

@@ -76,7 +76,11 @@ class Run:
         return pd.DataFrame(self.rows, columns=RESULTS.names)
 
     def events(
-        self, *, rank: int | None = None, kinds: Sequence[str] | None = None, columns: Sequence[str] | None = None
+        self,
+        *,
+        rank: int | None = None,
+        kinds: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all; `rank` is added as a column."""
         names = list(columns or EVENTS.names)
@@ -111,7 +115,9 @@ class Run:
         if len(own):
             keys = ["rank", "step", "group", "collective", "category", "stat"]
             own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
-        return f"<p><b>{escape(self.id)}</b></p>" + str(own.to_html(index=False, escape=True, na_rep="", border=0))
+        return f"<p><b>{escape(self.id)}</b></p>" + str(
+            own.to_html(index=False, escape=True, na_rep="", border=0)
+        )
 
 
 def run(
@@ -157,7 +163,9 @@ def metrics(
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = select_metrics(metrics)
-    return _compute(open_run(run, store=store, jobs=jobs)._stored, chosen, window, steps, ranks, jobs, progress)
+    return _compute(
+        open_run(run, store=store, jobs=jobs)._stored, chosen, window, steps, ranks, jobs, progress
+    )
 
 
 def open_run(run: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> Run:
@@ -199,7 +207,9 @@ def select_metrics(patterns: Sequence[str]) -> Chosen:
 
 
 def _joined(aliases: Sequence[Alias]) -> Alias:
-    kinds = () if any(not a.collectives for a in aliases) else tuple(k for a in aliases for k in a.collectives)
+    kinds = (
+        () if any(not a.collectives for a in aliases) else tuple(k for a in aliases for k in a.collectives)
+    )
     return replace(aliases[0], collectives=kinds)
 
 
@@ -229,10 +239,16 @@ def ingest(
         for file in found.files:
             rank, rank_source = ranks[file.name]
             _folder(folder, file, found.files).rename(folder / "events" / f"rank={rank}")
-            tasks.append(RankTask(rank, rank_source, folder, _moved(read[file.name], folder, rank), step_annotation))
+            tasks.append(
+                RankTask(rank, rank_source, folder, _moved(read[file.name], folder, rank), step_annotation)
+            )
         order = sorted(range(len(tasks)), key=lambda i: tasks[i].rank)
         entries = engine.each(
-            finish_rank, [tasks[i] for i in order], jobs=jobs, progress=progress, what="putting ranks together"
+            finish_rank,
+            [tasks[i] for i in order],
+            jobs=jobs,
+            progress=progress,
+            what="putting ranks together",
         )
         for i, entry in zip(order, entries, strict=True):
             file = found.files[i]
@@ -299,7 +315,9 @@ def _moved(parts: Sequence[PartRead], folder: Path, rank: int) -> list[PartRead]
 
 def _ranks(files: Sequence[SourceFile], read: dict[str, list[PartRead]]) -> dict[str, tuple[int, str]]:
     told = {
-        file.name: rank_of(file.name, merge_facts([part.facts for part in read[file.name]]), file.rank_by_card)
+        file.name: rank_of(
+            file.name, merge_facts([part.facts for part in read[file.name]]), file.rank_by_card
+        )
         for file in files
     }
     return distinct(told)
@@ -310,7 +328,9 @@ def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
     sizes = {entry["facts"]["world_size"]: entry for entry in entries if entry["facts"].get("world_size")}
     if len(sizes) > 1:
         said = " and ".join(f"{size} in {entry['files'][0]['name']}" for size, entry in sorted(sizes.items()))
-        raise InputError(f"traces of different jobs: the world has {said} ranks", hint="run one job at a time")
+        raise InputError(
+            f"traces of different jobs: the world has {said} ranks", hint="run one job at a time"
+        )
     for size in sizes:
         for entry in entries:
             if entry["rank"] >= size:
@@ -403,10 +423,13 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
         for group in entry["facts"].get("groups", ())
         if group.get("description") and group.get("ranks")
     }
-    library = max((library for entry in entries for library in entry["collectives"]["libraries"]), default=None)
+    library = max(
+        (library for entry in entries for library in entry["collectives"]["libraries"]), default=None
+    )
     return CardFacts(
         traces=tuple(
-            TraceFile(str(file.path), file.reader, (ranks[file.name],), file.sha256, file.bytes) for file in found.files
+            TraceFile(str(file.path), file.reader, (ranks[file.name],), file.sha256, file.bytes)
+            for file in found.files
         ),
         world_size=facts.get("world_size"),
         accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,
