@@ -25,14 +25,15 @@ def card_field(rank: RankView, path: str) -> Any:
 def accelerator(rank: RankView) -> catalog.Accelerator:
     """The catalog's entry for the card's accelerator, else for the device the trace names."""
     chosen = rank.card.hardware.accelerator if rank.card else None
-    if chosen is not None:
-        return catalog.accelerator(chosen)
-    name = rank.facts.device_name
+    name = chosen or rank.facts.device_name
     if name is None:
         raise NotApplicable("neither the card (hardware.accelerator) nor the trace names the accelerator")
-    found = catalog.by_device_name(name, rank.facts.device_memory_bytes)
+    if chosen is not None:
+        found = catalog.accelerators().get(chosen)
+    else:
+        found = catalog.by_device_name(name, rank.facts.device_memory_bytes)
     if found is None:
-        raise NotApplicable(f"the catalog has no {name!r}; the card can name one (hardware.accelerator)")
+        raise NotApplicable(f"the catalog knows no accelerator {name!r} (card: hardware.accelerator)")
     return found
 
 

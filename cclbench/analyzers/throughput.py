@@ -49,7 +49,7 @@ def tokens(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "throughput.tokens_per_device",
-    definition="throughput.tokens over the card's number of accelerators.",
+    definition="Tokens per second (throughput.tokens) over the card's number of accelerators.",
     formula="batch.global · batch.sequence_length / (time.step · hardware.count)",
     unit="1/s",
     better="higher",

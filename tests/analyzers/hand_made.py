@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hand-made ranks: a few rows in, what the metrics say out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.rows import rank_rows, run_rows, window_policy
+from cclbench.analyzers.view import RankView
+from cclbench.card.model import Card, card_of
+from cclbench.schema import COLLECTIVES, EVENTS, STEPS, TraceFacts
+
+DEVICE_KINDS = ("kernel", "copy", "memset", "sync")
+
+
+class Tables:
+    """One rank's rows in memory, handed out two at a time so that every metric crosses batches."""
+
+    def __init__(
+        self,
+        events: Sequence[Mapping[str, Any]],
+        collectives: Sequence[Mapping[str, Any]],
+        steps: Sequence[Mapping[str, Any]],
+        facts: TraceFacts,
+        rows_a_batch: int = 2,
+    ) -> None:
+        self._events = [_event(row) for row in events]
+        self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
+        self._steps = [{"rank": 0, "source": "device", "step": None, **row} for row in steps]
+        self.facts, self._rows_a_batch = facts, rows_a_batch
+
+    def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        rows = [row for row in self._events if row["kind"] in kinds]
+        for at in range(0, len(rows), self._rows_a_batch):
+            table = pa.Table.from_pylist(rows[at : at + self._rows_a_batch], schema=EVENTS)
+            yield from table.select(list(columns)).to_batches()
+
+    def collectives(self) -> pa.Table:
+        return pa.Table.from_pylist(self._collectives, schema=COLLECTIVES)
+
+    def steps(self) -> pa.Table:
+        return pa.Table.from_pylist(self._steps, schema=STEPS)
+
+
+def _event(row: Mapping[str, Any]) -> dict[str, Any]:
+    on_device = row["kind"] in DEVICE_KINDS
+    given = dict.fromkeys(EVENTS.names) | {
+        "side": "device" if on_device else "host",
+        "device": 0 if on_device else None,
+        "track": 7,
+        "category": "copy" if row["kind"] in ("copy", "memset") else "other",
+        "name": row["kind"],
+    }
+    unknown = set(row) - set(given) - {"end_ns"}
+    assert not unknown, unknown
+    full = given | dict(row)
+    full["dur_ns"] = full.pop("end_ns") - full["start_ns"]
+    return full
+
+
+def _collective(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict.fromkeys(COLLECTIVES.names)
+    return given | {"collective": number, "rank": 0, "library": "nccl"} | dict(row)
+
+
+def event(kind: str, start: int, end: int, **columns: Any) -> dict[str, Any]:
+    """A row of the events table on stream 7, in ns."""
+    return {"kind": kind, "start_ns": start, "end_ns": end, **columns}
+
+
+def compute(start: int, end: int, **columns: Any) -> dict[str, Any]:
+    """A kernel of category gemm."""
+    return event("kernel", start, end, **{"category": "gemm", "name": "gemm", **columns})
+
+
+def comm(start: int, end: int, **columns: Any) -> dict[str, Any]:
+    """A communication kernel on stream 20."""
+    return event(
+        "kernel", start, end, **{"category": "communication", "name": "nccl", "track": 20, **columns}
+    )
+
+
+def launch(start: int, correlation: int) -> dict[str, Any]:
+    """A launch call of 1 ns."""
+    return event("launch", start, start + 1, correlation=correlation)
+
+
+def collective(kind: str | None, start: int, end: int, **columns: Any) -> dict[str, Any]:
+    """A row of the collectives table."""
+    return {"kind": kind, "start_ns": start, "end_ns": end, **columns}
+
+
+def window(start: int, end: int, step: int | None = None, source: str = "device") -> dict[str, Any]:
+    """A row of the steps table."""
+    return {"start_ns": start, "end_ns": end, "step": step, "source": source}
+
+
+def card(**changes: Any) -> Card:
+    """A training card of a 1-layer model; `changes` are dotted paths with `__`, None removes."""
+    raw: dict[str, Any] = {
+        "version": 2,
+        "id": "tiny",
+        "description": "a card of a test",
+        "workload": {
+            "phase": "training",
+            "precision": "bf16",
+            "model": {
+                "moe": False,
+                "parameters": 1100,
+                "embedding_parameters": 100,
+                "layers": 1,
+                "heads": 2,
+                "head_dim": 5,
+            },
+            "batch": {"global": 4, "sequence_length": 10},
+        },
+        "hardware": {"accelerator": "nvidia-a100-sxm-80gb", "count": 2},
+    }
+    for path, value in changes.items():
+        *folders, last = path.split("__")
+        place = raw
+        for folder in folders:
+            place = place[folder]
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+    return card_of(raw, Path())
+
+
+def a_rank(
+    events: Sequence[Mapping[str, Any]] = (),
+    windows: Sequence[Mapping[str, Any]] = (),
+    collectives: Sequence[Mapping[str, Any]] = (),
+    *,
+    policy: str = "steps",
+    steps: tuple[int | None, int | None] | None = None,
+    card: Card | None = None,
+    rank: int = 0,
+    rows_a_batch: int = 2,
+    **facts: Any,
+) -> RankView:
+    """A rank with those rows; `facts` are those of its trace, on an accelerator unless they say otherwise."""
+    tables = Tables(events, collectives, windows, TraceFacts(**{"works_on": "device", **facts}), rows_a_batch)
+    return RankView(tables, rank=rank, window=policy, steps=steps, card=card)
+
+
+def values(view: RankView, metric: str) -> list[Value]:
+    """What the metric says of one rank, reasons included."""
+    return rank_rows(view, [METRICS.get(metric)])[metric]
+
+
+def main(view: RankView, metric: str) -> float | None:
+    """The rank's own value, in the metric's unit; fails where there is none."""
+    first = values(view, metric)[0]
+    assert first.status == "ok", first.reason
+    assert first.key == (None,) * 5
+    return first.value
+
+
+def reason(view: RankView, metric: str) -> str:
+    """Why the metric does not apply; fails where it does."""
+    (only,) = values(view, metric)
+    assert only.status == "not_applicable"
+    assert only.value is None
+    return only.reason or ""
+
+
+def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
+    """The result rows of the metric over those ranks."""
+    chosen = [METRICS.get(metric)]
+    ranks = {view.rank: rank_rows(view, chosen) for view in views}
+    return run_rows(chosen, ranks, {view.rank: window_policy(view, "steps") for view in views})

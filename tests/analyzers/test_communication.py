@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communication and overlap: hand-made ranks whose answers can be worked out on paper."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hand_made import a_rank, collective, comm, compute, event, main, reason, rows_of, values, window
+from hypothesis import given
+from hypothesis import strategies as st
+
+NS = 1e-9
+MIB = 2**20
+
+
+def by(rank: object, metric: str) -> dict:
+    """(collective, group, category) → value of the rank's rows that span all steps."""
+    found = values(rank, metric)
+    assert {v.status for v in found} == {"ok"}
+    return {(v.collective, v.group, v.category): v.value for v in found if v.step is None}
+
+
+def test_communication_time_is_a_union_and_its_fraction_is_of_kernel_time() -> None:
+    rows = [comm(0, 30), comm(10, 40, track=21), comm(10, 40, track=22, device=1), compute(30, 60)]
+    rank = a_rank(rows, [window(0, 50, 1), window(50, 100, 2)])
+    assert [v.value for v in values(rank, "comm.time")] == pytest.approx([20 * NS, 40 * NS, 0])
+    assert main(rank, "comm.fraction") == pytest.approx(40 / 60)
+
+
+def test_no_communication_is_a_time_of_zero_and_no_overlap() -> None:
+    rank = a_rank([compute(0, 10)], [window(0, 20)])
+    assert main(rank, "comm.time") == 0
+    assert main(rank, "comm.count") == 0
+    assert main(rank, "comm.volume") == 0
+    assert reason(rank, "overlap.ratio") == "there is no communication in the window"
+    assert "no communication" in reason(rank, "overlap.exposed_by")
+    assert reason(rank, "comm.busbw") == "there are no collectives in the window"
+
+
+OF_FOUR = {"group": "0-3", "group_size": 4, "dimension": "dp"}
+OF_TWO = {"group": "0,2", "group_size": 2, "dimension": "tp"}
+
+CALLS = [
+    collective("all_reduce", 0, 100, in_bytes=1000, out_bytes=1000, **OF_FOUR),
+    collective("all_reduce", 100, 400, in_bytes=5000, out_bytes=5000, **OF_FOUR),
+    collective("all_gather", 400, 500, in_bytes=1000, out_bytes=4000, **OF_FOUR),
+    collective("reduce_scatter", 500, 600, in_bytes=3000, out_bytes=1500, **OF_TWO),
+    collective("send", 600, 650, in_bytes=2000, **OF_TWO),
+    collective("all_reduce", 700, 710, in_bytes=64, out_bytes=64, group="0", group_size=1),
+    collective("all_reduce", 710, 720, **OF_FOUR),
+    collective("barrier", 720, 730, **OF_FOUR),
+    collective("all_reduce", 1000, 1100, in_bytes=1000, out_bytes=1000, **OF_FOUR),
+]
+
+
+def a_talk() -> object:
+    return a_rank(
+        [comm(c["start_ns"], c["end_ns"]) for c in CALLS], [window(0, 500, 1), window(500, 900, 2)], CALLS
+    )
+
+
+def test_count_by_kind_group_and_dimension() -> None:
+    assert by(a_talk(), "comm.count") == {
+        (None, None, None): 4,
+        ("all_gather", None, None): 0.5,
+        ("all_gather", "0-3", None): 0.5,
+        ("all_reduce", None, None): 2,
+        ("all_reduce", "0", None): 0.5,
+        ("all_reduce", "0-3", None): 1.5,
+        ("barrier", None, None): 0.5,
+        ("barrier", "0-3", None): 0.5,
+        ("reduce_scatter", None, None): 0.5,
+        ("reduce_scatter", "0,2", None): 0.5,
+        ("send", None, None): 0.5,
+        ("send", "0,2", None): 0.5,
+        (None, None, "dp"): 2.5,
+        (None, None, "tp"): 1,
+    }
+    assert values(a_talk(), "comm.count")[0].reason == "1 are in groups of one, which move nothing"
+
+
+def test_volume_takes_the_large_side() -> None:
+    found = by(a_talk(), "comm.volume")
+    assert found[None, None, None] == (1000 + 5000 + 4000 + 3000 + 2000 + 64) / 2
+    assert found["all_gather", None, None] == 4000 / 2
+    assert found["reduce_scatter", "0,2", None] == 3000 / 2
+    assert found[None, None, "tp"] == (3000 + 2000) / 2
+    whole = values(a_talk(), "comm.volume")
+    assert whole[0].reason == "1 of 7 collectives state no bytes and are left out"
+    assert {v.step: v.value for v in whole if v.key[1:] == (None,) * 4} == {None: 7532, 1: 10000, 2: 5064}
+
+
+def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
+    calls = [collective("all_gather", 0, 10, in_bytes=1000, **OF_FOUR)]
+    rank = a_rank([comm(0, 10)], [window(0, 10)], calls)
+    assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its bytes"
+
+
+def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
+    algorithm, bus = by(a_talk(), "comm.algbw"), by(a_talk(), "comm.busbw")
+    assert algorithm["all_reduce", None, None] == pytest.approx(6000 / 400e-9)
+    assert bus["all_reduce", None, None] == pytest.approx(6000 * 1.5 / 400e-9)
+    assert bus["all_gather", "0-3", None] == pytest.approx(4000 * 0.75 / 100e-9)
+    assert bus["reduce_scatter", "0,2", None] == pytest.approx(3000 * 0.5 / 100e-9)
+    assert bus["send", None, None] == pytest.approx(2000 / 50e-9)
+    assert algorithm[None, None, None] == pytest.approx(15000 / 650e-9)
+    assert bus[None, None, None] == pytest.approx((9000 + 3000 + 1500 + 2000) / 650e-9)
+
+
+def test_bandwidth_by_size_in_powers_of_four() -> None:
+    found = by(a_talk(), "comm.algbw")
+    assert found["all_reduce", "0-3", "256B-1KiB"] == pytest.approx(1000 / 100e-9)
+    assert found["all_reduce", "0-3", "4KiB-16KiB"] == pytest.approx(5000 / 300e-9)
+    edges = [
+        collective("all_reduce", 0, 10, in_bytes=MIB - 1, **OF_FOUR),
+        collective("all_reduce", 10, 20, in_bytes=MIB, **OF_FOUR),
+        collective("all_reduce", 20, 30, in_bytes=4 * MIB, **OF_FOUR),
+        collective("all_reduce", 30, 40, in_bytes=2**40, **OF_FOUR),
+    ]
+    rank = a_rank([comm(0, 40)], [window(0, 40)], edges)
+    sizes = {category for _, _, category in by(rank, "comm.algbw")}
+    assert sizes == {None, "256KiB-1MiB", "1MiB-4MiB", "4MiB-16MiB", "1TiB-4TiB"}
+
+
+def test_bandwidth_says_what_its_time_is_and_what_it_leaves_out() -> None:
+    why = values(a_talk(), "comm.busbw")[0].reason
+    assert "includes waiting for other ranks" in why
+    assert why.endswith("left out: 2 of unknown kind, bytes or duration, 1 in groups of one")
+    alone = [collective("all_reduce", 0, 9, in_bytes=9, group_size=1)]
+    assert "1 in groups of one" in reason(a_rank([comm(0, 9)], [window(0, 9)], alone), "comm.busbw")
+
+
+def test_ranks_bandwidths_merge_as_bytes_over_time() -> None:
+    slow = [collective("all_reduce", 0, 300, in_bytes=1000, **OF_TWO)]
+    fast = [collective("all_reduce", 0, 100, in_bytes=1000, **OF_TWO)]
+    ranks = [a_rank([comm(0, 1)], [window(0, 400)], calls, rank=n) for n, calls in enumerate((slow, fast))]
+    run = rows_of("comm.busbw", *ranks)[0]
+    assert run["value"] == pytest.approx(2000 / 400e-9)
+
+
+def test_overlap_merges_neither_devices_nor_host_threads_into_the_ratio() -> None:
+    rows = [
+        compute(0, 50),
+        comm(40, 80),
+        event("op", 0, 100, track=1),
+        event("annotation", 0, 100, side="device"),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert main(rank, "overlap.ratio") == pytest.approx(0.25)
+    assert main(rank, "overlap.efficiency") == pytest.approx(10 / 40)
+    shorter_compute = a_rank([compute(0, 20), comm(10, 80)], [window(0, 100)])
+    assert main(shorter_compute, "overlap.efficiency") == pytest.approx(10 / 20)
+
+
+def test_exposed_time_goes_to_what_runs_in_equal_parts() -> None:
+    calls = [
+        collective("all_reduce", 0, 30, **OF_FOUR),
+        collective("all_gather", 20, 50, **OF_TWO),
+        collective("all_gather", 20, 26, **OF_FOUR),
+        collective(None, 60, 70),
+    ]
+    kernels = [comm(c["start_ns"], c["end_ns"], track=20 + n) for n, c in enumerate(calls)]
+    rank = a_rank([*kernels, compute(0, 10), comm(80, 85)], [window(0, 100)], calls)
+    # Exposed: 10-20 one; 20-26 three; 26-30 two; 30-50 one; 60-70 and 80-85 unknown.
+    found = by(rank, "overlap.exposed_by")
+    assert found == pytest.approx(
+        {
+            (None, None, None): 55 * NS,
+            ("all_reduce", None, None): 14 * NS,
+            ("all_reduce", "0-3", None): 14 * NS,
+            ("all_gather", None, None): 26 * NS,
+            ("all_gather", "0,2", None): 24 * NS,
+            ("all_gather", "0-3", None): 2 * NS,
+            ("unknown", None, None): 15 * NS,
+            (None, None, "dp"): 16 * NS,
+            (None, None, "tp"): 24 * NS,
+        }
+    )
+    assert found[None, None, None] == main(rank, "time.exposed_comm")
+
+
+spans = st.tuples(
+    st.integers(0, 20), st.integers(1, 9), st.sampled_from(["all_reduce", "all_gather", "send"])
+)
+
+
+@given(st.lists(spans, min_size=1, max_size=6), st.lists(spans, max_size=3))
+def test_exposed_time_equals_a_count_of_nanoseconds(talks: list, works: list) -> None:
+    calls = [collective(kind, start, start + length) for start, length, kind in talks]
+    rows = [comm(c["start_ns"], c["end_ns"], track=20 + n) for n, c in enumerate(calls)]
+    rows += [compute(start, start + length) for start, length, _ in works]
+    expected: dict[str, Fraction] = {}
+    for t in range(3, 25):
+        running = [kind for start, length, kind in talks if start <= t < start + length]
+        if not any(start <= t < start + length for start, length, _ in works):
+            for kind in running:
+                expected[kind] = expected.get(kind, Fraction(0)) + Fraction(1, len(running))
+    found = by(a_rank(rows, [window(3, 25)], calls), "overlap.exposed_by")
+    for kind in {kind for _, _, kind in talks}:
+        assert found[kind, None, None] == float(expected.get(kind, Fraction(0)) / 10**9)
+    assert ("unknown", None, None) not in found
+
+
+@pytest.mark.parametrize("metric", ["comm.wait", "comm.transfer", "comm.skew", "balance.straggler_delay"])
+def test_waiting_is_not_told_from_one_ranks_trace(metric: str) -> None:
+    assert "matched across ranks" in reason(a_talk(), metric)
+
+
+def test_load_imbalance_leaves_waiting_out() -> None:
+    ranks = [
+        a_rank([compute(0, 60), comm(60, 100)], [window(0, 100)], rank=0),
+        a_rank([compute(0, 20), comm(20, 100)], [window(0, 100)], rank=1),
+    ]
+    (run,) = rows_of("balance.load_imbalance", *ranks)
+    assert run["value"] == pytest.approx(1.5)
+    assert run["rank"] is None
+    (alone,) = rows_of("balance.load_imbalance", ranks[0])
+    assert (alone["status"], alone["value"]) == ("not_applicable", None)

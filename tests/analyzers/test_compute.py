@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute: hand-made ranks whose answers can be worked out on paper."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hand_made import a_rank, card, comm, compute, event, main, reason, rows_of, values, window
+
+NS = 1e-9
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The card's accelerator, made up: 1e12 FLOP/s in bf16, 100 multiprocessors; no other is known."""
+    made = SimpleNamespace(id="chip", peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=None, sm_count=100)
+    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
+
+
+def test_time_and_busy() -> None:
+    rank = a_rank([compute(0, 10), compute(5, 30, track=9), comm(20, 60)], [window(0, 100)])
+    assert main(rank, "compute.time") == pytest.approx(30 * NS)
+    assert main(rank, "compute.busy") == pytest.approx(0.3)
+
+
+# The card's model: 1000 parameters beside the embedding, 1 layer, 2 heads of 5, 10 tokens a sample:
+# training 6·1000 + 12·1·5·2·10 = 7200 FLOPs a token, 4 samples: 288,000 FLOPs a step, on 2 devices of
+# 1e12 FLOP/s. A step of 200 ns could do 400,000: MFU 0.72, however little of it kernels run.
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_counts_idle_time() -> None:
+    rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=card())
+    run, step = rows_of("compute.mfu", rank)
+    assert (run["value"], run["rank"], run["provenance"]) == (pytest.approx(0.72), None, "derived")
+    assert step["value"] == pytest.approx(0.72)
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_of_a_forward_pass() -> None:
+    ours = card(workload__phase="inference")
+    rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=ours)
+    assert rows_of("compute.mfu", rank)[0]["value"] == pytest.approx(0.24)
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_of_experts_takes_the_active_parameters() -> None:
+    ours = card(workload__model__moe=True, workload__model__active_parameters=600)
+    rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=ours)
+    assert rows_of("compute.mfu", rank)[0]["value"] == pytest.approx((6 * 500 + 1200) * 40 / 400_000)
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_above_one_is_a_failed_result_and_no_number() -> None:
+    (only,) = rows_of("compute.mfu", a_rank([compute(0, 1)], [window(0, 100, 1)], card=card()))
+    assert (only["status"], only["value"]) == ("failed", None)
+    assert "1.44" in only["reason"]
+
+
+@pytest.mark.usefixtures("chip")
+def test_mfu_names_what_is_missing() -> None:
+    def why(**changes: object) -> str:
+        return reason(a_rank([compute(0, 1)], [window(0, 200, 1)], card=card(**changes)), "compute.mfu")
+
+    assert why(workload__model__heads=None) == "the workload card lacks workload.model.heads"
+    assert "workload.model.active_parameters" in why(workload__model__moe=True)
+    assert "hardware.count" in why(hardware__count=None)
+    assert why(workload__precision="fp8") == "the catalog has no dense fp8 peak of chip"
+    assert "card (hardware.accelerator)" in why(hardware__accelerator=None)
+    assert "no accelerator 'nvidia-a999'" in why(hardware__accelerator="nvidia-a999")
+    assert "decode" in why(workload__phase="serving")
+    assert "decode" in why(workload__phase="inference", workload__batch__output_length=128)
+    cpu = a_rank([event("op", 0, 10)], [window(0, 200, 1)], card=card(), works_on="host")
+    assert "the CPU is the device" in reason(cpu, "compute.mfu")
+
+
+def test_achieved_flops_over_the_window_not_over_the_kernels() -> None:
+    rows = [compute(0, 10, flops=3e3), compute(10, 20, flops=5e3), compute(150, 160, flops=7e3)]
+    assert main(a_rank(rows, [window(0, 100)]), "compute.achieved_flops") == pytest.approx(8e3 / 100e-9)
+    assert "states its FLOPs" in reason(a_rank([compute(0, 1)], [window(0, 9)]), "compute.achieved_flops")
+
+
+def test_category_share_is_of_the_union_of_kernels() -> None:
+    rows = [
+        compute(0, 40),
+        compute(0, 40, track=9),
+        event("kernel", 40, 50, category="other"),
+        comm(30, 80),
+        event("copy", 80, 90),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert {v.category: v.value for v in values(rank, "compute.category_share") if v.step is None} == (
+        pytest.approx({None: 1.0, "communication": 50 / 80, "gemm": 40 / 80, "other": 10 / 80})
+    )
+    without = a_rank([compute(0, 60), event("kernel", 60, 80, category="other")], [window(0, 80)])
+    assert main(without, "compute.category_share") == pytest.approx(0.75)
+
+
+def test_dominant_kernel_by_base_name_in_steady_steps() -> None:
+    rows = [
+        compute(0, 30, name="void gemm<float, 128>(float*)"),
+        compute(30, 50, name="void gemm<float, 64>(float*)"),
+        compute(50, 75, name="norm"),
+        compute(100, 125, name="norm"),
+        # A step of warm-up, more than twice as long as the median one.
+        compute(200, 700, name="norm"),
+    ]
+    rank = a_rank(rows, [window(0, 100, 1), window(100, 200, 2), window(200, 900, 3)])
+    own, named = values(rank, "compute.dominant_kernel")
+    assert (own.value, own.reason) == (0.5, "gemm")
+    assert (named.value, named.category) == (0.5, "gemm")
+
+
+def test_moe_share_only_where_the_card_says_so() -> None:
+    rows = [compute(0, 30), event("kernel", 20, 40, category="moe", track=9)]
+    expert = card(workload__model__moe=True)
+    assert main(a_rank(rows, [window(0, 50)], card=expert), "compute.moe_share") == pytest.approx(0.5)
+    assert "moe: false" in reason(a_rank(rows, [window(0, 50)], card=card()), "compute.moe_share")
+    assert "workload.model.moe" in reason(a_rank(rows, [window(0, 50)]), "compute.moe_share")
+
+
+@pytest.mark.usefixtures("chip")
+def test_sm_coverage_weighs_by_duration_and_stops_at_one() -> None:
+    rows = [compute(0, 30, blocks=25), compute(30, 40, blocks=900), compute(40, 90)]
+    own = values(a_rank(rows, [window(0, 100)], sm_count=50), "compute.sm_coverage")[0]
+    assert own.value == pytest.approx((30 * 0.5 + 10 * 1) / 40)
+    assert own.reason == "1 kernels without a grid are left out"
+    of_catalog = a_rank(rows, [window(0, 100)], card=card())
+    assert main(of_catalog, "compute.sm_coverage") == pytest.approx((30 * 0.25 + 10 * 1) / 40)
+    assert "accelerator" in reason(a_rank(rows, [window(0, 100)]), "compute.sm_coverage")
+    assert "grid" in reason(a_rank([compute(0, 1)], [window(0, 9)], sm_count=50), "compute.sm_coverage")
+
+
+def test_kernel_count_and_mean_per_step() -> None:
+    rows = [compute(0, 10), comm(8, 28), compute(50, 56), compute(99, 130), event("copy", 60, 70)]
+    rank = a_rank(rows, [window(0, 50, 1), window(50, 99, 2)])
+    assert {v.step: v.value for v in values(rank, "compute.kernel_count")} == {None: 1.5, 1: 2, 2: 1}
+    assert {v.step: v.value for v in values(rank, "compute.mean_kernel")} == pytest.approx(
+        {None: 12 * NS, 1: 15 * NS, 2: 6 * NS}
+    )
+
+
+def test_contention_compares_the_same_name_and_grid() -> None:
+    rows = [
+        comm(0, 100),
+        compute(0, 30, blocks=8),  # beside: 30 + 24
+        compute(30, 54, blocks=8),
+        compute(200, 220, blocks=8),  # alone: 20 and 16, mean 18
+        compute(220, 236, blocks=8),
+        compute(54, 60, blocks=4),  # another grid, never alone
+        compute(300, 309, name="norm", blocks=8),  # never beside
+        compute(85, 125, blocks=8),  # 15 of 40 inside: neither
+    ]
+    own = values(a_rank(rows, [window(0, 400)]), "compute.contention")[0]
+    assert own.value == pytest.approx(54 / (2 * 18))
+    assert "alone" in reason(a_rank(rows[:3], [window(0, 400)]), "compute.contention")
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "compute.achieved_flops",
+        "compute.category_share",
+        "compute.contention",
+        "compute.dominant_kernel",
+        "compute.kernel_count",
+        "compute.mean_kernel",
+        "compute.sm_coverage",
+        "memory.copy_bandwidth",
+        "memory.copy_time",
+        "memory.hbm_utilization",
+        "memory.bound_share",
+        "memory.transfer_overhead",
+        "data.stall",
+    ],
+)
+def test_a_cpu_only_rank_gets_a_reason(metric: str) -> None:
+    rank = a_rank([event("op", 0, 10, name="aten::mm")], [window(0, 20)], works_on="host")
+    assert reason(rank, metric).startswith("the CPU is the device here: ")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and data loading: hand-made ranks whose answers can be worked out on paper."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hand_made import a_rank, card, comm, compute, event, main, reason, values, window
+
+NS = 1e-9
+
+
+def test_copy_bandwidth_by_direction_counts_what_states_no_bytes() -> None:
+    rows = [
+        event("copy", 0, 10, bytes=1000, copy_direction="h2d"),
+        event("copy", 10, 20, bytes=500, copy_direction="h2d"),
+        event("copy", 20, 70, bytes=1500, copy_direction="d2d"),
+        event("copy", 70, 90, copy_direction="d2h"),
+        event("memset", 90, 95, bytes=4096),
+        event("copy", 100, 110, bytes=9999, copy_direction="h2d"),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    found = values(rank, "memory.copy_bandwidth")
+    assert {v.category: v.value for v in found} == pytest.approx(
+        {None: 3000 / 70e-9, "h2d": 1500 / 20e-9, "d2d": 1500 / 50e-9}
+    )
+    assert found[0].reason == "1 of 4 copies state no bytes and are left out"
+
+
+def test_copies_without_bytes_have_no_bandwidth() -> None:
+    rank = a_rank([event("copy", 0, 10)], [window(0, 100)])
+    assert reason(rank, "memory.copy_bandwidth") == "none of the 1 copies in the window states its bytes"
+    assert "no copies" in reason(a_rank([compute(0, 1)], [window(0, 9)]), "memory.copy_bandwidth")
+
+
+def test_real_copies_count_as_transfer_overhead_and_copying_kernels_do_not() -> None:
+    rows = [
+        compute(0, 20),
+        event("copy", 10, 30, track=3),
+        event("memset", 25, 35, track=4),
+        comm(34, 50),
+        event("kernel", 50, 60, category="copy", name="direct_copy_kernel"),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert main(rank, "memory.copy_time") == pytest.approx(25 * NS)
+    assert main(rank, "memory.transfer_overhead") == pytest.approx(0.14)
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accelerator of 1e12 FLOP/s and 1e11 B/s: its ridge is at 10 FLOP/B."""
+    made = SimpleNamespace(id="chip", peak_flops_per_s={"bf16": 1e12}, hbm_bytes_per_s=1e11, sm_count=None)
+    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: {"nvidia-a100-sxm-80gb": made})
+
+
+@pytest.mark.usefixtures("chip")
+def test_hbm_utilization_from_stated_traffic() -> None:
+    rank = a_rank([compute(0, 10, hbm_bytes=2000), compute(10, 20)], [window(0, 100)], card=card())
+    assert main(rank, "memory.hbm_utilization") == pytest.approx(0.2)
+    silent = a_rank([compute(0, 10)], [window(0, 100)], card=card())
+    assert "states no device-memory traffic" in reason(silent, "memory.hbm_utilization")
+    (impossible,) = values(
+        a_rank([compute(0, 10, hbm_bytes=20_000)], [window(0, 100)], card=card()), "memory.hbm_utilization"
+    )
+    assert impossible.status == "failed"
+
+
+@pytest.mark.usefixtures("chip")
+def test_bound_share_is_left_of_the_ridge() -> None:
+    rows = [
+        compute(0, 30, flops=900.0, hbm_bytes=100),
+        compute(30, 90, flops=1100.0, hbm_bytes=100),
+        compute(90, 100),
+    ]
+    own = values(a_rank(rows, [window(0, 200)], card=card()), "memory.bound_share")[0]
+    assert own.value == pytest.approx(0.3)
+    assert own.reason == "1 kernels state no FLOPs or no traffic and count as not bound"
+    assert "states both" in reason(a_rank([compute(0, 1)], [window(0, 9)], card=card()), "memory.bound_share")
+
+
+def test_peak_allocated_is_of_the_device_and_of_the_window() -> None:
+    def allocator(at: int, held: int, device: int | None) -> dict:
+        return event("other", at, at, name="[memory]", bytes=held, device=device)
+
+    rows = [
+        allocator(5, 700, 0),
+        allocator(6, 900, 0),
+        allocator(7, 5000, None),
+        allocator(200, 8000, 0),
+        event("other", 8, 8, name="else", bytes=9999, device=0),
+    ]
+    assert main(a_rank(rows, [window(0, 100)]), "memory.peak_allocated") == 900
+    assert main(a_rank(rows, [window(0, 100)], works_on="host"), "memory.peak_allocated") == 5000
+    assert "allocator" in reason(a_rank([compute(0, 1)], [window(0, 9)]), "memory.peak_allocated")
+
+
+def test_data_stall_is_loading_while_the_device_is_idle() -> None:
+    rows = [
+        compute(0, 30),
+        event(
+            "annotation", 20, 50, track=1, name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        ),
+        event("op", 45, 60, track=1, name="save_checkpoint"),
+        event("copy", 55, 70, track=3),
+        event("annotation", 70, 99, side="device", name="enumerate(DataLoader)"),
+        event("annotation", 70, 99, track=1, name="activation_checkpoint"),
+    ]
+    assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.25)
+
+
+def test_no_loader_annotation_is_no_stall_of_zero() -> None:
+    rank = a_rank([compute(0, 30), event("annotation", 0, 9, track=1, name="forward")], [window(0, 100)])
+    assert "annotated" in reason(rank, "data.stall")

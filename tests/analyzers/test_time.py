@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time and throughput: hand-made ranks whose answers can be worked out on paper."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import a_rank, card, comm, compute, event, launch, main, reason, rows_of, values, window
+
+NS = 1e-9
+
+# Window 0..100: gemm 10-40, gemm 60-70 (launched at 55, its stream free from 40 on); communication
+# 30-50 beside the first; copy 75-80; gemm 90-95 on stream 9, launched at 5, before that stream's memset
+# at 71-72 ended.
+ROWS = [
+    compute(10, 40, correlation=1),
+    comm(30, 50, correlation=2),
+    compute(60, 70, correlation=3),
+    event("memset", 71, 72, track=9, correlation=9),
+    event("copy", 75, 80, track=3),
+    compute(90, 95, track=9, correlation=4),
+    launch(2, 1),
+    launch(3, 2),
+    launch(55, 3),
+    launch(5, 4),
+    event("sync", 0, 100, track=7),
+    event("annotation", 0, 100, side="device"),
+]
+
+
+def a_step() -> object:
+    return a_rank(ROWS, [window(0, 100, 4)])
+
+
+@pytest.mark.parametrize(
+    ("metric", "ns"),
+    [
+        ("time.step", 100),
+        ("time.compute_only", 20 + 10 + 5),
+        ("time.overlapped", 10),
+        ("time.exposed_comm", 10),
+        ("time.exposed_copy", 1 + 5),
+        # host 0-10 (its stream is free since ever) and 50-60; device 80-90; unknown 70-71, 72-75, 95-100
+        ("time.idle", 39),
+        ("time.idle_host", 20),
+        ("time.idle_device", 10),
+        ("time.idle_unknown", 1 + 3 + 5),
+    ],
+)
+def test_parts_of_a_step(metric: str, ns: int) -> None:
+    own, of_step = values(a_step(), metric)
+    assert (own.value, own.step) == (pytest.approx(ns * NS), None)
+    assert (of_step.value, of_step.step) == (pytest.approx(ns * NS), 4)
+
+
+def test_communication_on_several_streams_counts_once() -> None:
+    rank = a_rank([comm(0, 10), comm(0, 10, track=21), comm(5, 12, track=22, device=1)], [window(0, 12)])
+    assert main(rank, "time.exposed_comm") == pytest.approx(12 * NS)
+
+
+def test_a_gap_cut_by_a_windows_edge_belongs_to_the_event_after_the_edge() -> None:
+    rows = [compute(0, 4, correlation=1), compute(20, 30, correlation=2), launch(0, 1), launch(18, 2)]
+    rank = a_rank(rows, [window(0, 10, 1), window(10, 30, 2)])
+    assert [v.value for v in values(rank, "time.idle_host")] == pytest.approx([8 * NS, 6 * NS, 10 * NS])
+
+
+def test_a_launch_at_the_moment_the_stream_becomes_free_is_not_late() -> None:
+    rows = [compute(0, 4, correlation=1), compute(9, 12, correlation=2), launch(0, 1), launch(4, 2)]
+    rank = a_rank(rows, [window(0, 12)])
+    assert main(rank, "time.idle_device") == pytest.approx(5 * NS)
+    assert main(rank, "time.idle_host") == 0
+
+
+def test_one_launch_of_a_graph_stands_for_all_its_kernels() -> None:
+    rows = [compute(10, 20, correlation=1), compute(25, 30, correlation=1), launch(5, 1)]
+    rank = a_rank(rows, [window(10, 30)])
+    assert main(rank, "time.idle_device") == pytest.approx(5 * NS)
+
+
+def test_without_launch_records_idle_time_is_unknown_and_not_zero() -> None:
+    rank = a_rank([compute(0, 4), compute(9, 12)], [window(0, 12)])
+    assert "no launch" in reason(rank, "time.idle_host")
+    assert "no launch" in reason(rank, "time.idle_device")
+    assert main(rank, "time.idle_unknown") == pytest.approx(5 * NS)
+
+
+def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
+    ranks = [
+        a_rank([compute(0, 1)], [window(0, 10, 1), window(10, 40, 2)], rank=0),
+        a_rank([compute(0, 1)], [window(0, 20, 1), window(20, 40, 2)], rank=1),
+    ]
+    rows = rows_of("time.step", *ranks)
+    run = {(row["stat"], row["step"]): row["value"] for row in rows if row["rank"] is None}
+    assert run == pytest.approx(
+        {
+            (None, None): 25 * NS,
+            ("p50", None): 25 * NS,
+            ("p95", None): 29.5 * NS,
+            ("max", None): 30 * NS,
+            ("cv", None): 50**0.5 / 25,
+            (None, 1): 20 * NS,
+            (None, 2): 30 * NS,
+        }
+    )
+    assert [row["unit"] for row in rows if row["stat"] == "cv"] == ["1"]
+    assert [row["value"] for row in rows if row["rank"] == 1 and row["step"] is None] == [20 * NS]
+
+
+def test_host_rows_alone_give_no_time() -> None:
+    rank = a_rank([event("op", 0, 10)], [window(0, 10, source="annotation")], works_on=None)
+    assert reason(rank, "time.idle") == "the trace holds host rows only, none of the accelerator's"
+
+
+def test_a_cpu_is_a_device_of_its_own() -> None:
+    rows = [
+        event("op", 0, 30, track=1, name="aten::mm"),
+        event("op", 5, 10, track=1, name="aten::copy_"),
+        event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication"),
+        event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0),
+    ]
+    rank = a_rank(rows, [window(0, 60)], works_on="host")
+    assert main(rank, "time.compute_only") == pytest.approx(20 * NS)
+    assert main(rank, "time.overlapped") == pytest.approx(4 * NS)
+    assert main(rank, "time.exposed_comm") == pytest.approx(24 * NS)
+    assert main(rank, "time.exposed_copy") == 0
+    assert main(rank, "time.idle") == pytest.approx(12 * NS)
+    assert "the CPU is the device" in reason(rank, "time.idle_host")
+
+
+def test_windows_fall_back_and_say_so() -> None:
+    whole = window(0, 30, source="whole_trace")
+    rank = a_rank([compute(0, 30)], [window(0, 10, 1, "annotation"), whole])
+    assert rank.windows.policy == "annotations"
+    assert a_rank([compute(0, 30)], [whole]).windows.policy == "trace"
+    assert {row["window"] for row in rows_of("time.step", rank)} == {"annotations"}
+
+
+def test_steps_narrow_and_an_empty_range_says_so() -> None:
+    windows = [window(10 * n, 10 * n + 10, n) for n in range(4)]
+    assert a_rank([compute(0, 40)], windows, steps=(1, 3)).windows.steps == (1, 2)
+    assert "--steps" in reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step")
+    whole = [window(0, 40, source="whole_trace")]
+    assert "no steps" in reason(a_rank([compute(0, 40)], whole, steps=(1, None)), "time.step")
+
+
+# Throughput: 4 samples of 10 tokens a step on 2 devices; steps of 20 ns and 30 ns on the slower rank.
+
+
+def _two_ranks(**changes: object) -> list:
+    ours = card(**changes)
+    return [
+        a_rank([compute(0, 1)], [window(0, 10, 1), window(10, 40, 2)], card=ours, rank=0),
+        a_rank([compute(0, 1)], [window(0, 20, 1), window(20, 40, 2)], card=ours, rank=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "a_step"),
+    [("throughput.samples", 4), ("throughput.tokens", 40), ("throughput.tokens_per_device", 20)],
+)
+def test_throughput_is_a_steps_work_over_the_step_time(metric: str, a_step: int) -> None:
+    rows = rows_of(metric, *_two_ranks())
+    assert {row["step"]: row["value"] for row in rows} == pytest.approx(
+        {None: a_step / 25e-9, 1: a_step / 20e-9, 2: a_step / 30e-9}
+    )
+    assert {row["rank"] for row in rows} == {None}
+
+
+def test_throughput_names_the_lacking_field() -> None:
+    (without_card,) = rows_of("throughput.tokens", a_rank([compute(0, 1)], [window(0, 10, 1)]))
+    assert without_card["reason"] == "needs a workload card with workload.phase"
+    (without_length,) = rows_of("throughput.tokens", *_two_ranks(workload__batch__sequence_length=None))
+    assert without_length["reason"] == "the workload card lacks workload.batch.sequence_length"
+    (without_batch,) = rows_of("throughput.samples", *_two_ranks(workload__batch__global=None))
+    assert without_batch["reason"] == "the workload card lacks workload.batch.global"
+
+
+def test_no_throughput_of_a_whole_trace_or_of_generation() -> None:
+    rank = a_rank([compute(0, 1)], [window(0, 10, source="whole_trace")], card=card())
+    assert "whole trace" in reason(rank, "throughput.samples")
+    serving = a_rank([compute(0, 1)], [window(0, 10, 1)], card=card(workload__phase="serving"))
+    assert "prefill or a decode" in reason(serving, "throughput.samples")

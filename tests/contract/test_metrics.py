@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every registered metric explains itself, and every name of CCL-Bench's leaderboard has an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.analyzers.metric import METRICS, resolve
+
+LEADERBOARD = {
+    "avg_step_time": "time.step",
+    "mfu": "compute.mfu",
+    "mean_sm_coverage": "compute.sm_coverage",
+    "dominant_kernel_concentration": "compute.dominant_kernel",
+    "moe_fraction": "compute.moe_share",
+    "average_memory_bandwidth": "memory.copy_bandwidth",
+    "memory_transfer_overhead": "memory.transfer_overhead",
+    "communication_fraction": "comm.fraction",
+    "total_communication_time": "comm.time",
+    "bandwidth_utilization_allgather_group_6": "comm.busbw",
+    "bandwidth_utilization_allreduce_group_6": "comm.busbw",
+    "bandwidth_utilization_alltoall_group_6": "comm.busbw",
+    "bandwidth_utilization_reducescatter_group_6": "comm.busbw",
+    "bandwidth_utilization_peertopeer_group_6": "comm.busbw",
+    "compute_comm_overlap": "overlap.ratio",
+    "load_imbalance_ratio": "balance.load_imbalance",
+    "straggler": "balance.straggler_delay",
+    "scale_up_bw_utility": "whatif.scale_up_bandwidth_x2",
+    "collective_vol_allgather_gb": "comm.volume",
+    "collective_vol_allreduce_gb": "comm.volume",
+    "collective_vol_alltoall_gb": "comm.volume",
+    "collective_vol_reducescatter_gb": "comm.volume",
+    "collective_vol_total_gb": "comm.volume",
+    "ttft": "serving.ttft",
+    "tpot": "serving.tpot",
+}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "count"}
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_a_metric_explains_itself(name: str) -> None:
+    metric = METRICS.get(name)
+    for text in (metric.definition, metric.not_applicable, metric.combined):
+        assert len(text) > 10
+    for sentence in (metric.definition, metric.combined):
+        assert sentence[0] == sentence[0].upper()
+    assert metric.definition.endswith(".")
+    assert metric.formula
+    assert metric.unit in UNITS
+    assert metric.better in ("higher", "lower", None)
+    assert metric.inputs
+    assert metric.version >= 1
+    topic, dot, rest = name.partition(".")
+    assert (topic, bool(dot), bool(rest)) == (metric.topic, True, True)
+
+
+def test_the_leaderboards_names_are_all_answered() -> None:
+    assert len(LEADERBOARD) == 25
+    for alias, metric in LEADERBOARD.items():
+        ((found, _),) = resolve([alias])
+        assert found.name == metric
+        assert alias in found.aliases
+    assert set(ALIASES) == set(LEADERBOARD)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"time.{part}" for part in ("step", "compute_only", "overlapped", "exposed_comm", "exposed_copy")),
+        *(f"time.{part}" for part in ("idle", "idle_host", "idle_device", "idle_unknown")),
+        *(f"throughput.{what}" for what in ("samples", "tokens", "tokens_per_device")),
+        *(f"compute.{what}" for what in ("time", "busy", "mfu", "achieved_flops", "category_share")),
+        *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "kernel_count")),
+        *(f"compute.{what}" for what in ("mean_kernel", "contention")),
+        *(f"memory.{what}" for what in ("copy_bandwidth", "copy_time", "transfer_overhead")),
+        *(f"memory.{what}" for what in ("hbm_utilization", "bound_share", "peak_allocated")),
+        *(f"comm.{what}" for what in ("time", "fraction", "count", "volume", "algbw", "busbw")),
+        *(f"comm.{what}" for what in ("wait", "transfer", "skew")),
+        *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by")),
+        "balance.load_imbalance",
+        "data.stall",
+    ],
+)
+def test_the_metrics_promised_are_there(name: str) -> None:
+    assert METRICS.get(name).name == name

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry of plug-ins: names, origins, near matches, broken strangers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from cclbench.errors import UsageError
+from cclbench.registry import Registry
+
+HOME, GROUP = "json", "cclbench.no_such_group"  # any importable package serves as an empty home
+
+
+def a_registry() -> Registry[int]:
+    return Registry("number", home=HOME, group=GROUP)
+
+
+def test_names_come_back_sorted_with_plugin_and_origin() -> None:
+    numbers = a_registry()
+    numbers.add("two", 2, origin="there")
+    numbers.add("one", 1, origin="here")
+    assert list(numbers) == ["one", "two"]
+    assert numbers.get("two") == 2
+    assert numbers.origin("one") == "here"
+
+
+def test_a_second_plugin_of_a_name_names_both_origins() -> None:
+    numbers = a_registry()
+    numbers.add("one", 1, origin="here")
+    with pytest.raises(UsageError, match=r"number 'one' is defined twice, in here and in there"):
+        numbers.add("one", 11, origin="there")
+    assert numbers.get("one") == 1
+
+
+def test_an_unknown_name_lists_the_nearest() -> None:
+    numbers = a_registry()
+    numbers.add("seventeen", 17, origin="here")
+    with pytest.raises(UsageError, match=r"unknown number 'sevnteen'; did you mean seventeen\?"):
+        numbers.get("sevnteen")
+
+
+def test_a_broken_plugin_is_a_warning_and_the_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = metadata.EntryPoint(name="stranger", value="cclbench_no_such_module", group=GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == GROUP else [])
+    numbers = a_registry()
+    numbers.add("one", 1, origin="here")
+    said = r"number plug-in 'stranger' \(cclbench_no_such_module\) did not load"
+    with pytest.warns(UserWarning, match=said):
+        assert list(numbers) == ["one"]
+    assert numbers.broken == {"stranger": "ModuleNotFoundError: No module named 'cclbench_no_such_module'"}
+
+
+def test_metrics_register_themselves_on_first_use() -> None:
+    # A fresh interpreter: here other tests have long imported the modules.
+    code = "from cclbench.analyzers.metric import METRICS; print(METRICS.get('time.step').unit)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "s"
