@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 import click
 
-from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, report, warn
+from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, tell, warn
 from cclbench.cli.options import Session, debug_option
 from cclbench.errors import near
 
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             return _closed_pipe()
         except Exception as error:  # noqa: BLE001  (the boundary: every error becomes a message and a code)
-            return report(error, session)
+            return tell(error, session)
         return code if isinstance(code, int) else 0
 
 

@@ -46,10 +46,11 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain 'comm.*'
       cclbench explain load_imbalance_ratio --json
     """
+    from cclbench.analyzers.metric import resolve
     from cclbench.cli.output import emit
-    from cclbench.run import select_metrics
 
-    rows = [explanation(metric) for metric in select_metrics(patterns or ("*",))]
+    found = {metric.name: metric for metric, _ in resolve(patterns or ("*",))}
+    rows = [explanation(metric) for metric in found.values()]
     emit(
         form,
         document={"schema": "explain.v1", "metrics": rows},

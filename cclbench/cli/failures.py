@@ -20,7 +20,7 @@ _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def report(error: Exception, session: Session) -> int:
+def tell(error: Exception, session: Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text
 
-from cclbench.report.partition import Row
+from cclbench.report.partition import PARTS, Row
 from cclbench.units import humanise
 
 TOPICS: Final = {
@@ -24,6 +24,7 @@ TOPICS: Final = {
     "serving": "Serving",
     "data": "Data loading",
 }
+_LABEL: Final = 34
 _MOST_PARTS: Final = 5
 _NARROWED: Final = ("group", "collective", "category")
 
@@ -37,6 +38,11 @@ class Figure:
     ranks: list[Row] = field(default_factory=list)
     stats: dict[str, Row] = field(default_factory=dict)
     parts: list[Row] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        """The part of its name before the dot."""
+        return self.metric.partition(".")[0]
 
     @property
     def applies(self) -> bool:
@@ -62,57 +68,61 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
             figure.own = row
         elif row["status"] == "ok":
             figure.stats[row["stat"]] = row
-    order = list(TOPICS)
-    return sorted(found.values(), key=lambda f: order.index(_topic(f)) if _topic(f) in order else len(order))
+    return sorted(found.values(), key=_place)
 
 
-def metrics_table(rows: Sequence[Row], *, verbose: bool = False) -> Table:
+def _place(figure: Figure) -> tuple[int, int]:
+    """Topics as listed, in time first the whole, then its parts; else in the order of the rows."""
+    topics, parts = list(TOPICS), ["time.step", *(part.metric for part in PARTS)]
+    topic = topics.index(figure.topic) if figure.topic in topics else len(topics)
+    return topic, parts.index(figure.metric) if figure.metric in parts else len(parts)
+
+
+def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:
     """A line a metric: the run's value, the least and the largest of its ranks, where it is from."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(min_width=30, overflow="fold")
-    table.add_column(justify="right", min_width=12, no_wrap=True)
-    table.add_column(min_width=20, no_wrap=True)
-    table.add_column(overflow="fold")
-    topic = None
-    for figure in figures(rows):
-        if not figure.applies:
-            continue
-        if _topic(figure) != topic:
-            if topic is not None:
-                table.add_row()
-            header = ("of the run", "least..most of a rank") if topic is None else ("", "")
-            topic = _topic(figure)
-            title = Text(TOPICS.get(topic, topic), "bold")
-            table.add_row(title, *(Text(word, "dim") for word in header))
-        for cells in _lines(figure, verbose):
-            table.add_row(*cells)
-    return table
+    applicable = [figure for figure in figures(rows) if figure.applies]
+    ranges = "least .. most of a rank" if any(len(figure.ranks) > 1 for figure in applicable) else ""
+    for index, (topic, members) in enumerate(groupby(applicable, key=lambda figure: figure.topic)):
+        title = TOPICS.get(topic, topic)
+        if index:
+            yield Text()
+            yield Text(title, "bold")
+        else:
+            yield _line(title, "of the run", ranges, "bold")
+        for figure in members:
+            yield from _lines(figure, verbose)
 
 
-def _topic(figure: Figure) -> str:
-    return figure.metric.partition(".")[0]
-
-
-def _lines(figure: Figure, verbose: bool) -> Iterator[tuple[Text, ...]]:
-    own, name = figure.own, Text(f"  {figure.metric}")
+def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
+    own = figure.own
     if own is not None and own["status"] == "ok":
-        yield name, _value(own), Text(_range(figure)), _origin(own)
-        plain = {stat: row for stat, row in figure.stats.items() if stat not in ("low", "high")}
+        yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
+        plain = [
+            f"{stat} {_number(row)}" for stat, row in figure.stats.items() if stat not in ("low", "high")
+        ]
         if plain:
-            words = (f"{stat} {_number(row)}" for stat, row in plain.items())
-            yield (Text("    " + ", ".join(words), "dim"),)
+            yield Text(f"    {', '.join(plain)}", "dim")
     else:
-        yield (name,)
-    parts = figure.parts if verbose else _coarsest(figure.parts)
-    ordered = sorted(parts, key=lambda row: -row["value"])
-    for row in ordered if verbose else ordered[:_MOST_PARTS]:
+        yield Text(f"  {figure.metric}")
+    parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row["value"])
+    for row in parts if verbose else parts[:_MOST_PARTS]:
         label = " ".join(str(row[key]) for key in ("collective", "category", "group") if row[key] is not None)
-        yield Text(f"    {label}", "dim"), _value(row), Text(), _origin(row)
-    if len(ordered) > _MOST_PARTS and not verbose:
-        yield (Text(f"    ... {len(ordered) - _MOST_PARTS} more: -v or --json", "dim"),)
+        yield _line(f"    {label}", _value(row), style="dim", origin=_origin(row))
+    if len(parts) > _MOST_PARTS and not verbose:
+        yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
     if verbose and len(figure.ranks) > 1:
         for row in figure.ranks:
-            yield Text(f"    rank {row['rank']}", "dim"), _value(row), Text(), _origin(row)
+            yield _line(f"    rank {row['rank']}", _value(row), style="dim", origin=_origin(row))
+
+
+def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
+    if len(label) > _LABEL:
+        half = (_LABEL - 3) // 2
+        label = f"{label[:half]}...{label[-half:]}"
+    line = Text(f"{label:<{_LABEL}}", style)
+    line.append(f" {value:>11}", "italic yellow" if value.startswith("~") else style)
+    line.append(f"  {span:<22}", style or "dim")
+    return line.append(f" {origin}", "dim")
 
 
 def _coarsest(parts: Sequence[Row]) -> list[Row]:
@@ -125,22 +135,22 @@ def _number(row: Row) -> str:
     return humanise(row["value"], row["unit"])
 
 
-def _value(row: Row) -> Text:
-    modelled = row["provenance"] in ("modelled", "published")
-    return Text(f"~{_number(row)}", "italic yellow") if modelled else Text(_number(row))
+def _value(row: Row) -> str:
+    """A modelled value is never without its mark, in colour or not."""
+    return ("~" if row["provenance"] == "modelled" else "") + _number(row)
 
 
 def _range(figure: Figure) -> str:
     if {"low", "high"} <= figure.stats.keys():
-        return f"{_number(figure.stats['low'])}..{_number(figure.stats['high'])}"
+        return f"{_number(figure.stats['low'])} .. {_number(figure.stats['high'])}"
     if len(figure.ranks) < 2:
         return ""
     least, most = (pick(figure.ranks, key=lambda row: row["value"]) for pick in (min, max))
-    return f"{_number(least)}..{_number(most)}"
+    return f"{_number(least)} .. {_number(most)}"
 
 
-def _origin(row: Row) -> Text:
-    return Text("" if row["provenance"] in (None, "measured") else row["provenance"], "dim")
+def _origin(row: Row) -> str:
+    return "" if row["provenance"] == "measured" else str(row["provenance"])
 
 
 def qualifiers(rows: Sequence[Row]) -> list[Text]:

@@ -46,8 +46,10 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "steps": sorted({row["step"] for row in rows if row["step"] is not None}),
         "accelerators": _distinct(f.get("device_name") for f in facts),
         "producers": _distinct(_producer(f) for f in facts),
-        "libraries": _distinct(_library(f) for f in facts),
-        "unclassified_share": max((rank["unclassified"]["share"] or 0.0 for rank in ranks), default=None),
+        "libraries": _libraries(ranks),
+        "unclassified_share": max(
+            (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
+        ),
         "truncated": [rank["truncated"] for rank in ranks if rank["truncated"]],
         "notes": _notes(manifest),
     }
@@ -78,7 +80,8 @@ def _lines(manifest: Manifest, found: Mapping[str, Any], verbose: bool) -> Itera
     yield "traces", "; ".join(found["producers"]) or "the producer is not named"
     if found["libraries"]:
         yield "library", "; ".join(found["libraries"])
-    yield "kernels", _classified(ranks, found)
+    if found["unclassified_share"] is not None:
+        yield "kernels", _classified(ranks, found["unclassified_share"])
     if verbose:
         for rank in ranks:
             yield f"rank {rank['rank']}", _counts(rank)
@@ -106,13 +109,15 @@ def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
     if found["windows"] == ["trace"]:
         return "none used: the figures are of the whole trace"
     sources = _distinct(_SOURCES.get(rank["steps"]["source"]) for rank in ranks)
-    counts = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
-    used = f"{_ranges(found['steps'])} ({len(found['steps'])} of {counts})" if found["steps"] else counts
+    text = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
+    if found["steps"]:
+        used = str(len(found["steps"]))
+        text = (used if used == text else f"{used} of {text}") + f" (number {_ranges(found['steps'])})"
     left_out: Counter[str] = Counter()
     for rank in ranks:
         left_out.update(rank["steps"]["left_out"])
     return (
-        used
+        text
         + (f", {', '.join(sources)}" if sources else "")
         + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
     )
@@ -127,11 +132,10 @@ def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
     return "an accelerator the traces do not name"
 
 
-def _classified(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
-    share = found["unclassified_share"]
-    text = f"{humanise(share or 0.0, '1')} of kernel time is of no known category"
+def _classified(ranks: Sequence[Mapping[str, Any]], share: float) -> str:
+    text = f"{humanise(share, '1')} of their time is of no known category"
     names = _distinct(name for rank in ranks for name in rank["unclassified"]["names"])
-    return text + (f": {', '.join(name[:60] for name in names[:3])}" if share and names else "")
+    return text + (f": {', '.join(name[:60] for name in names[:3])}" if share else "")
 
 
 def _counts(rank: Mapping[str, Any]) -> str:
@@ -148,9 +152,16 @@ def _producer(facts: Mapping[str, Any]) -> str | None:
     return " ".join(word for word in words if word) or None
 
 
-def _library(facts: Mapping[str, Any]) -> str | None:
-    words = [facts.get(key) for key in ("backend", "library_version")]
-    return " ".join(word for word in words if word) or None
+def _libraries(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The libraries seen at work, else the backend named; the version is that of the backend."""
+    found: list[str | None] = []
+    for rank in ranks:
+        facts, seen = rank["facts"], list(rank["collectives"]["libraries"])
+        backend, version = facts.get("backend"), facts.get("library_version")
+        named = seen or [backend] if backend else seen
+        alone = len(named) == 1
+        found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
+    return _distinct(found)
 
 
 def _notes(manifest: Manifest) -> list[str]:

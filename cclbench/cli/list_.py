@@ -39,8 +39,14 @@ def list_(what: str, store: Path, form: str) -> None:
         document={"schema": "list.v1", "what": what, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: grid(rows, columns),
+        table=lambda: grid(
+            [{key: _first_sentence(row.get(key)) for key in columns} for row in rows], columns
+        ),
     )
+
+
+def _first_sentence(cell: Any) -> Any:
+    return cell.partition(". ")[0] if isinstance(cell, str) else cell
 
 
 def _metrics(_: Path) -> Rows:
@@ -87,7 +93,7 @@ def _hardware(_: Path) -> Rows:
 
 
 def _runs(store: Path) -> Rows:
-    from cclbench.run import runs
+    from cclbench.pipeline import runs
 
     return [
         {

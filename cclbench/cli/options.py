@@ -164,9 +164,17 @@ selection_options: Final = _all(
     click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
 )
 
+
+def _cores() -> int:
+    from cclbench.engine import available_cores
+
+    return available_cores()
+
+
 jobs_option: Final = click.option(
     "--jobs",
     type=click.IntRange(min=1),
+    default=_cores,
     metavar="N",
     show_default="one a core",
     help="Processes that work on ranks side by side.",

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cclbench.cli.options import format_options, store_option, verbosity_options
+from cclbench.cli.options import debug_option, format_options, store_option
 
 
 @click.command()
@@ -15,8 +17,8 @@ from cclbench.cli.options import format_options, store_option, verbosity_options
 @click.argument("query", metavar="QUERY")
 @store_option
 @format_options
-@verbosity_options
-def sql(run: str, query: str, store: Path, form: str, verbosity: int) -> None:
+@debug_option
+def sql(run: str, query: str, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
@@ -28,13 +30,12 @@ def sql(run: str, query: str, store: Path, form: str, verbosity: int) -> None:
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ms DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
-    from cclbench.cli.output import emit, grid, progress
-    from cclbench.run import ingest
+    from cclbench.cli.output import emit, grid
+    from cclbench.pipeline import open_run
 
-    with progress(verbosity) as bars:
-        opened = ingest(run, store=store, progress=bars)
+    opened = open_run(run, store=store)
     answer = opened.sql(query)
-    columns, rows = list(answer.column_names), answer.to_pylist()
+    columns, rows = list(answer.column_names), _plain(answer.to_pylist())
     emit(
         form,
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},
@@ -42,3 +43,16 @@ def sql(run: str, query: str, store: Path, form: str, verbosity: int) -> None:
         columns=columns,
         table=lambda: grid(rows, columns),
     )
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of a value: null where a float is no number, bytes in hexadecimal, the rest as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, int | str | None) else str(value)

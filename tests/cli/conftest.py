@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run made by hand: a manifest and result rows, as `cclbench.run` gives them."""
+"""A run made by hand: a manifest and result rows, as `cclbench.pipeline` gives them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rank_entry(rank: int, **other: Any) -> dict[str, Any]:
         "dropped": {"profiler overhead": 7},
         "steps": {"found": 3, "source": "device", "left_out": {"cut by the end of the capture": 1}},
         "unclassified": {"share": 0.012, "names": ["my_kernel<float>[1]"]},
-        "collectives": {"count": 21, "without_bytes": 0, "without_group": 0},
+        "collectives": {"count": 21, "without_bytes": 0, "without_group": 0, "libraries": {"nccl": 21}},
         "truncated": None,
         "notes": [],
     }

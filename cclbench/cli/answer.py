@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from cclbench.cli.chart import chart
-from cclbench.cli.figures import metrics_table, missing, qualifiers
+from cclbench.cli.figures import metrics_lines, missing, qualifiers
 from cclbench.cli.findings import Manifest, findings, summary
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
 from cclbench.report.partition import Row, plot_partition
 
 if TYPE_CHECKING:
-    from cclbench.run import Run
+    from cclbench.pipeline import Run
 
 
 def show(run: Run, form: str, verbosity: int) -> None:
@@ -54,7 +54,7 @@ def page(
 ) -> list[RenderableType]:
     """What a person reads: findings, step partition, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
-    table = metrics_table(rows, verbose=verbose)
+    table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
     parts: list[RenderableType] = [findings(manifest, rows, window, verbose=verbose)]
@@ -62,14 +62,22 @@ def page(
     if bars:
         parts += [Text(), Group(*bars)]
     parts += [Text(), table]
-    for title, lines in (
+    sections = (
         ("Failed", missing(rows, "failed")),
         ("Notes", qualifiers(rows)),
         ("Not applicable", missing(rows, "not_applicable")),
-    ):
+    )
+    for title, lines in sections:
         if lines:
-            parts += [Text(), Text(title, "bold red" if title == "Failed" else "bold"), Padding(Group(*lines), (0, 0, 0, 2))]
+            parts += [Text(), Text(title, "bold"), _bullets(lines)]
     return parts
+
+
+def _bullets(lines: Sequence[Text]) -> Table:
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row("-", line)
+    return table
 
 
 def _unicode(out: Console) -> bool:
