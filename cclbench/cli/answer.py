@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cclbench.cli.chart import chart
 from cclbench.cli.figures import metrics_lines, missing, qualifiers
-from cclbench.cli.findings import Manifest, findings, summary
+from cclbench.cli.findings import Manifest, findings, step_numbers, summary
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
 from cclbench.report.partition import Row, plot_partition
@@ -39,9 +39,9 @@ def show(run: Run, form: str, verbosity: int) -> None:
 
 def plot_run(run: Run, path: Path) -> None:
     """Draw the run's step partition."""
-    found = summary(run.manifest, run.rows, run.window)
-    what = "whole trace" if run.window == "trace" else f"mean of {len(found['steps'])} steps"
-    plot_partition(run.rows, path, title=f"{run.id}: {what}")
+    steps = summary(run.manifest, run.rows, run.window)["steps"]
+    of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
+    plot_partition(run.rows, path, title=f"{run.id}: {of}")
 
 
 def document(manifest: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:

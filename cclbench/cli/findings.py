@@ -112,7 +112,7 @@ def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
     text = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
     if found["steps"]:
         used = str(len(found["steps"]))
-        text = (used if used == text else f"{used} of {text}") + f" (number {_ranges(found['steps'])})"
+        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found['steps'])})"
     left_out: Counter[str] = Counter()
     for rank in ranks:
         left_out.update(rank["steps"]["left_out"])
@@ -179,6 +179,11 @@ def _notes(manifest: Manifest) -> list[str]:
 
 def _distinct(words: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
+
+
+def step_numbers(steps: Sequence[int]) -> str:
+    """`step 3`, `steps 3-5`."""
+    return f"step{'s' * (len(steps) > 1)} {_ranges(steps)}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

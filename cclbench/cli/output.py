@@ -77,9 +77,11 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
+    for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0
+        )
     for row in rows:
         cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
         table.add_row(*map(Text, cells))

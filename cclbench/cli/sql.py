@@ -46,7 +46,7 @@ def sql(run: str, query: str, store: Path, form: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say of a value: null where a float is no number, bytes in hexadecimal, the rest as text."""
+    """What JSON can say of a value: null for a float that is no number, bytes in hexadecimal, else text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
