@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workload cards: what ran, on what, and where the evidence lies.
+
+`load` a card, `validate` one, `upgrade` a version 1 card, `infer` a new one from traces.
+"""
+
+from __future__ import annotations
+
+from cclbench.card.conform import schema
+from cclbench.card.evidence import root_of
+from cclbench.card.infer import TraceFacts, TraceFile, infer, rooted
+from cclbench.card.model import Card
+from cclbench.card.problem import Problem
+from cclbench.card.upgrade import Upgrade, upgrade
+from cclbench.card.validate import load, validate
+
+__all__ = [
+    "Card",
+    "Problem",
+    "TraceFacts",
+    "TraceFile",
+    "Upgrade",
+    "infer",
+    "load",
+    "root_of",
+    "rooted",
+    "schema",
+    "upgrade",
+    "validate",
+]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a card's fields agree with one another: degrees with the count, parts with the whole.
+
+Fields of the wrong type count as absent here: `conform` has named them already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cclbench.card.problem import Path, Problem, dotted
+from cclbench.card.read import Document
+
+DEGREES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
+
+Finding = tuple[Path, str]
+
+
+def consistency(document: Document) -> list[Problem]:
+    """Every contradiction between fields of the card."""
+    card = document.value
+    findings = [*_nodes(card), *_degrees(card), *_experts(card), *_parameters(card), *_ranks(card)]
+    return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
+
+
+def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
+    """The card's value at `path` where it is there and of `kind`, else None."""
+    value: Any = card
+    for key in path:
+        if isinstance(value, Mapping) and isinstance(key, str):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int):
+            value = value[key]
+        else:
+            return None
+    return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
+
+
+def _nodes(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count, per_node = field(card, "hardware", "count"), field(card, "hardware", "per_node")
+    if count and per_node and per_node > count:
+        yield (
+            ("hardware", "per_node"),
+            f"is {per_node}, more than hardware.count, {count}",
+        )
+    elif count and per_node and count % per_node:
+        yield ("hardware", "per_node"), f"is {per_node}, which does not divide hardware.count, {count}"
+
+
+def _degrees(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count = field(card, "hardware", "count")
+    if not count or field(card, "parallelism", kind=Mapping) is None:
+        return
+    products = layouts(card)
+    if count not in products.values():
+        rules = " or ".join(f"{formula} = {product}" for formula, product in products.items())
+        yield ("parallelism",), f"{rules}, but hardware.count is {count}; a degree left out is 1"
+
+
+def layouts(card: Mapping[str, Any]) -> dict[str, int]:
+    """Number of accelerators by every formula that the card's framework may use.
+
+    PyTorch's meshes, Megatron-LM: the product of all five.  MaxText's mesh has an expert axis of its own
+    (ici_expert_parallelism).  vLLM's decode context parallelism and SGLang's context parallelism reuse
+    the ranks of tp; so does SGLang's data parallelism with DP attention.
+    """
+    degree = {name: field(card, "parallelism", name) or 1 for name in (*DEGREES, "ep")}
+    framework = framework_of(card)
+
+    def product(*names: str) -> tuple[str, int]:
+        return " × ".join(names), math.prod(degree[name] for name in names)
+
+    if framework == "maxtext":
+        return dict([product(*DEGREES, "ep")])
+    found = dict([product(*DEGREES)])
+    if framework in {"vllm", "sglang"} and degree["cp"] > 1 and degree["tp"] % degree["cp"] == 0:
+        found |= [product("dp_replicate", "dp_shard", "tp", "pp")]
+    inside = degree["dp_replicate"] * degree["dp_shard"] * degree["cp"]
+    if framework == "sglang" and inside > 1 and degree["tp"] % inside == 0:
+        found |= [product("tp", "pp")]
+    return found
+
+
+def framework_of(card: Mapping[str, Any]) -> str:
+    """The framework's name in lower case, without spaces; empty where the card has none."""
+    name: str | None = field(card, "software", "framework", "name", kind=str)
+    return (name or "").strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _experts(card: Mapping[str, Any]) -> Iterator[Finding]:
+    ep = field(card, "parallelism", "ep") or 1
+    if ep == 1:
+        return
+    rule, holds = _expert_rule(card, ep)
+    if not holds:
+        yield ("parallelism", "ep"), f"is {ep}, but {rule}"
+
+
+def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
+    """The framework's rule for ep > 1 in words, and whether it holds."""
+    degree = {name: field(card, "parallelism", name) or 1 for name in DEGREES}
+    shard, tp, cp = degree["dp_shard"], degree["tp"], degree["cp"]
+    dp = degree["dp_replicate"] * shard
+    match framework_of(card):
+        case (
+            "torchtitan"
+        ):  # torchtitan/distributed/parallel_dims.py: ep borrows all of cp, and dp_shard and tp
+            whole = shard * cp * tp
+            rule = f"in torchtitan ep divides dp_shard × cp × tp = {whole} and is a multiple of cp = {cp}"
+            return rule, whole % ep == 0 and ep % cp == 0
+        case "megatron" | "megatron-lm" | "megatron-core":  # parallel_state.py; tp inside an expert may be 1
+            whole = dp * cp * tp
+            return f"in Megatron-LM ep divides dp_replicate × dp_shard × cp × tp = {whole}", whole % ep == 0
+        case (
+            "vllm"
+        ):  # Expert Parallel Deployment: EP_SIZE = TP_SIZE × DP_SIZE (× prefill context parallelism)
+            rule = f"in vLLM ep is tp × dp_replicate × dp_shard = {tp * dp}, or 1 where it is off"
+            return rule, ep in {tp * dp, tp * dp * cp}
+        case "sglang":  # tensor parallelism inside an expert is tp / ep
+            return f"in SGLang ep divides tp = {tp}", tp % ep == 0
+        case "maxtext":  # an axis of its own: counted by `layouts`
+            return "in MaxText ep multiplies with the other degrees", True
+    count = field(card, "hardware", "count")
+    return f"ep divides hardware.count = {count}", not count or count % ep == 0
+
+
+def _parameters(card: Mapping[str, Any]) -> Iterator[Finding]:
+    total = field(card, "workload", "model", "parameters")
+    for part in ("active_parameters", "embedding_parameters"):
+        value = field(card, "workload", "model", part)
+        if total and value and value > total:
+            yield ("workload", "model", part), f"is {value:,}, more than all {total:,} parameters"
+
+
+def _ranks(card: Mapping[str, Any]) -> Iterator[Finding]:
+    count = field(card, "hardware", "count")
+    traces = field(card, "evidence", "traces", kind=list) or []
+    for i, trace in enumerate(traces):
+        ranks = field(trace, "ranks", kind=list) if isinstance(trace, Mapping) else None
+        high = [rank for rank in ranks or [] if isinstance(rank, int) and count and rank >= count]
+        if high:
+            path: Path = ("evidence", "traces", i, "ranks")
+            yield path, f"names rank {high[0]}, but hardware.count is {count}: ranks go from 0 to {count - 1}"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that a card names: inside their folder, there, and unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from os.path import realpath
+from pathlib import Path as FilePath
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from cclbench.card.consistency import Finding, field
+from cclbench.card.problem import Problem, dotted
+from cclbench.card.read import Document
+
+
+def root_of(card: FilePath) -> FilePath:
+    """The folder that a card's paths start from: beside `workload_cards/`, else the card's own."""
+    folder = card.absolute().parent
+    return folder.parent if folder.name == "workload_cards" else folder
+
+
+def evidence(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
+    """Problems of the card's paths; with `contents`, of the files' presence, size and SHA-256 too."""
+    findings: list[Finding] = []
+    traces = field(document.value, "evidence", "traces", kind=list) or []
+    for i, trace in enumerate(traces):
+        if isinstance(trace, Mapping):
+            findings += [(("evidence", "traces", i, key), m) for key, m in _file(trace, root, contents)]
+    launch = field(document.value, "evidence", "launch", kind=str)
+    if launch is not None:
+        findings += [(("evidence", "launch"), text) for _, text in _file({"path": launch}, root, contents)]
+    return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
+
+
+def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[tuple[str, str]]:
+    path = field(entry, "path", kind=str)
+    if path is None:
+        return
+    if reason := _strays(path, root):
+        yield "path", reason
+    elif contents:
+        try:
+            yield from _contents(entry, root / path)
+        except OSError as error:
+            yield "path", f"cannot be read: {error.strerror}"
+
+
+def _strays(path: str, root: FilePath) -> str | None:
+    """Why `path` isn't a path inside `root`, or None."""
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or PureWindowsPath(path).anchor or "\\" in path or "\0" in path:
+        return "must be a relative path with forward slashes"
+    if ".." in pure.parts:
+        return "must not lead upwards with .."
+    if not FilePath(realpath(root / pure)).is_relative_to(realpath(root)):
+        return "leads out of the card's folder through a link"
+    return None
+
+
+def _contents(entry: Mapping[str, Any], file: FilePath) -> Iterator[tuple[str, str]]:
+    if not file.is_file():
+        yield "path", "is a folder; name its files" if file.is_dir() else f"no such file: {file}"
+        return
+    size, expected = field(entry, "bytes"), field(entry, "sha256", kind=str)
+    actual = file.stat().st_size
+    if size is not None and size != actual:
+        yield "bytes", f"is {size:,}, but the file has {actual:,} bytes"
+    if expected is not None:
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != expected:
+            yield "sha256", f"does not match: the file's is {digest}"

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new card from what traces hold, with everything they can't tell marked as a gap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cclbench.card.consistency import layouts
+from cclbench.card.problem import shown
+from cclbench.card.write import render
+from cclbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One trace file; `path` is as the card shall name it, `ranks` those found inside."""
+
+    path: str
+    format: str
+    ranks: tuple[int, ...]
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """What the traces of one run hold; None and () where they don't say.
+
+    `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
+    process groups, each with its description (`mesh_tp`) and global ranks; `precision` is a number
+    format of the card (bf16), `phase` training, inference or serving.
+    """
+
+    traces: tuple[TraceFile, ...]
+    world_size: int | None = None
+    accelerator: str | None = None
+    accelerator_name: str | None = None
+    per_node: int | None = None
+    framework: str | None = None
+    framework_version: str | None = None
+    communication_library: str | None = None
+    communication_version: str | None = None
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    precision: str | None = None
+    phase: str | None = None
+    steps: int | None = None
+
+
+# Words in a process group's description that name one parallel dimension, as PyTorch device meshes
+# (`mesh_tp`), Megatron-LM (`TENSOR_MODEL_PARALLEL_GROUP`) and vLLM (`tp:0`) write them.
+_DIMENSIONS = {
+    "dp_replicate": "dp_replicate",
+    "dp_shard": "dp_shard",
+    "fsdp": "dp_shard_cp",
+    "dp_shard_cp": "dp_shard_cp",
+    "dp": "dp",
+    "data_parallel": "dp",
+    "tp": "tp",
+    "tensor_model_parallel": "tp",
+    "pp": "pp",
+    "pipeline_model_parallel": "pp",
+    "cp": "cp",
+    "context_parallel": "cp",
+    "ep": "ep",
+    "expert_model_parallel": "ep",
+}
+_DECORATION = re.compile(r"^mesh_|_group$|:\d+$")
+_DP_UNKNOWN = "the trace names a group dp of {n} ranks; where it shards (FSDP, ZeRO), dp_shard is {n} instead"
+
+
+def infer(facts: TraceFacts, card_id: str | None = None) -> str:
+    """YAML of a version 2 card that holds `facts`, with `# to fill in: ...` for the rest.
+
+    `card_id` is the data point's id; without it, the folder under `traces/` gives it.
+    """
+    notes: dict[str, str] = {}
+    if facts.accelerator is None and facts.accelerator_name:
+        notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
+    card = {
+        "version": 2,
+        "id": card_id or _folder(facts),
+        "description": _description(facts),
+        "workload": _known(phase=facts.phase, precision=facts.precision, steps=facts.steps),
+        "hardware": _known(accelerator=facts.accelerator, count=facts.world_size, per_node=facts.per_node),
+        "software": _known(
+            framework=_known(name=facts.framework, version=facts.framework_version),
+            communication=_known(library=facts.communication_library, version=facts.communication_version),
+        ),
+        "parallelism": _degrees(facts, notes),
+        "evidence": {"traces": [_trace(trace) for trace in facts.traces]},
+    }
+    notes["description"] = "what the workload is for"
+    if facts.steps is not None:
+        notes["workload.steps"] = "steps in the traces; the run may have taken more"
+    return render(card, notes)
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, {})}
+
+
+def _folder(facts: TraceFacts) -> str | None:
+    """The `<id>` of `traces/<id>/...`, where all files share it."""
+    places = {PurePosixPath(trace.path).parts[:2] for trace in facts.traces}
+    place = places.pop() if len(places) == 1 else ()
+    return place[1] if len(place) == 2 and place[0] == "traces" else None
+
+
+def _description(facts: TraceFacts) -> str:
+    ranks = "one rank" if facts.world_size == 1 else f"{facts.world_size or 'an unknown number of'} ranks"
+    device = facts.accelerator or facts.accelerator_name or "an unknown accelerator"
+    return f"Traces of {ranks} on {device}."
+
+
+def _trace(trace: TraceFile) -> Mapping[str, Any]:
+    return _known(
+        path=trace.path,
+        format=trace.format,
+        ranks=list(trace.ranks) or None,
+        sha256=trace.sha256,
+        bytes=trace.bytes,
+    )
+
+
+def _degrees(facts: TraceFacts, notes: dict[str, str]) -> dict[str, int]:
+    """Parallel degrees: sizes of the groups whose description names a dimension.
+
+    A dimension whose groups differ in size stays a gap.  One device needs no groups to have degrees of 1.
+    """
+    sizes: dict[str, set[int]] = {}
+    for description, ranks in facts.groups:
+        name = _DIMENSIONS.get(_DECORATION.sub("", _DECORATION.sub("", description.strip().lower())))
+        if name is not None:
+            sizes.setdefault(name, set()).add(len(ranks))
+    degrees = {name: size.pop() for name, size in sizes.items() if len(size) == 1}
+    if "dp_shard_cp" in degrees:  # torchtitan's FSDP groups hold the context-parallel ranks too
+        degrees.setdefault("dp_shard", max(degrees.pop("dp_shard_cp") // degrees.get("cp", 1), 1))
+    if "dp" in degrees:
+        n = degrees.pop("dp")
+        if "dp_shard" not in degrees and "dp_replicate" not in degrees:
+            degrees["dp_replicate"] = n
+            notes["parallelism.dp_replicate"] = _DP_UNKNOWN.format(n=n)
+    product = next(iter(layouts({"parallelism": degrees}).values()))
+    if degrees and facts.world_size is not None and product != facts.world_size:
+        notes["parallelism"] = (
+            f"the groups that name a dimension account for {product} of {facts.world_size} ranks"
+        )
+    return degrees
+
+
+def rooted(facts: TraceFacts, root: Path) -> TraceFacts:
+    """`facts` with the traces' paths relative to `root`, the folder that the card's paths start from.
+
+    Raises `UsageError` for a trace outside `root`, which no card there can name.
+    """
+    traces = []
+    for trace in facts.traces:
+        path = Path(trace.path).resolve()
+        if not path.is_relative_to(root.resolve()):
+            raise UsageError(
+                f"is outside {root}, so a card there cannot name it",
+                where=trace.path,
+                hint="put the card (-o) into a folder above the traces",
+            )
+        traces.append(replace(trace, path=path.relative_to(root.resolve()).as_posix()))
+    return replace(facts, traces=tuple(traces))

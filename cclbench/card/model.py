@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A valid workload card as a frozen object; what the card leaves out is None (degrees: 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, convert, field
+
+from cclbench.units import parse_quantity
+
+
+class Model(Struct, frozen=True):
+    """The model and the sizes that its FLOP count needs."""
+
+    name: str | None = None
+    family: str | None = None
+    url: str | None = None
+    moe: bool | None = None
+    parameters: int | None = None
+    active_parameters: int | None = None
+    embedding_parameters: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    head_dim: int | None = None
+
+
+class Batch(Struct, frozen=True):
+    """Samples and tokens; `global_` is `global` in the card."""
+
+    global_: int | None = field(default=None, name="global")
+    micro: int | None = None
+    sequence_length: int | None = None
+    input_length: int | None = None
+    output_length: int | None = None
+
+
+class Workload(Struct, frozen=True):
+    """What was done: phase is training, inference or serving."""
+
+    phase: str
+    model: Model = field(default_factory=Model)
+    precision: str | None = None
+    batch: Batch = field(default_factory=Batch)
+    dataset: str | None = None
+    steps: int | None = None
+
+
+class ScaleUp(Struct, frozen=True):
+    """The fabric inside a node; bandwidth is of one accelerator, one direction."""
+
+    fabric: str | None = None
+    bandwidth: str | None = None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The bandwidth as a number, bytes/s."""
+        return parse_quantity(self.bandwidth, "bandwidth") if self.bandwidth else None
+
+
+class ScaleOut(ScaleUp, frozen=True):
+    """The network between nodes; bandwidth is of one interface, one direction."""
+
+    nics: int | None = None
+
+
+class Hardware(Struct, frozen=True):
+    """The accelerators used; `accelerator` and `system` are catalog ids."""
+
+    accelerator: str | None = None
+    count: int | None = None
+    per_node: int | None = None
+    system: str | None = None
+    scale_up: ScaleUp = field(default_factory=ScaleUp)
+    scale_out: ScaleOut = field(default_factory=ScaleOut)
+    driver: str | None = None
+
+
+class Versioned(Struct, frozen=True):
+    """A piece of software: framework or network plugin."""
+
+    name: str | None = None
+    version: str | None = None
+
+
+class Communication(Struct, frozen=True):
+    """The collective library and how it was set up."""
+
+    library: str | None = None
+    version: str | None = None
+    plugin: Versioned = field(default_factory=Versioned)
+    protocols: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Software(Struct, frozen=True):
+    """What ran the model and moved its bytes."""
+
+    framework: Versioned = field(default_factory=Versioned)
+    compiler: str | None = None
+    communication: Communication = field(default_factory=Communication)
+
+
+class Parallelism(Struct, frozen=True):
+    """Parallel degrees, numbers of ranks."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    microbatches: int | None = None
+
+
+class Trace(Struct, frozen=True):
+    """One trace file; `path` is relative to the card's root."""
+
+    path: str
+    format: str | None = None
+    ranks: tuple[int, ...] = ()
+    sha256: str | None = None
+    bytes: int | None = None
+    licence: str | None = None
+
+
+class Evidence(Struct, frozen=True):
+    """The traces, and how they were made."""
+
+    traces: tuple[Trace, ...] = ()
+    launch: str | None = None
+    source_url: str | None = None
+
+
+class Contributor(Struct, frozen=True):
+    """Who stands behind the card."""
+
+    name: str | None = None
+    contact: str | None = None
+
+
+class _Fields(Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    id: str
+    description: str
+    workload: Workload
+    hardware: Hardware = field(default_factory=Hardware)
+    software: Software = field(default_factory=Software)
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    evidence: Evidence = field(default_factory=Evidence)
+    contributor: Contributor = field(default_factory=Contributor)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A workload card, version 2.
+
+    `raw` is the card as written; `root` is the folder that the paths in `evidence` start from.
+    """
+
+    id: str
+    description: str
+    workload: Workload
+    hardware: Hardware
+    software: Software
+    parallelism: Parallelism
+    evidence: Evidence
+    contributor: Contributor
+    raw: Mapping[str, Any]
+    root: Path
+
+
+def card_of(raw: Mapping[str, Any], root: Path) -> Card:
+    """The object graph of a mapping that conforms to the schema."""
+    fields = convert(raw, _Fields)
+    return Card(
+        id=fields.id,
+        description=fields.description,
+        workload=fields.workload,
+        hardware=fields.hardware,
+        software=fields.software,
+        parallelism=fields.parallelism,
+        evidence=fields.evidence,
+        contributor=fields.contributor,
+        raw=raw,
+        root=root,
+    )

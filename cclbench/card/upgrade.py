@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Version 1 cards into version 2: every field finds its home or is named; doubts are told, never settled."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from cclbench.card.bandwidth import bandwidths
+from cclbench.card.conform import home, misfit
+from cclbench.card.consistency import field as at
+from cclbench.card.evidence import root_of
+from cclbench.card.problem import Path, Problem, check, dotted, shown
+from cclbench.card.read import Document, parse, read
+from cclbench.card.validate import examine
+from cclbench.card.write import render
+from cclbench.errors import CheckFailed, UsageError
+
+_MOVES = {
+    "description": "description",
+    "hf_url": "workload.model.url",
+    "trace_url": "evidence.source_url",
+    "contributor": "contributor.name",
+    "contact": "contributor.contact",
+    "workload.model.phase": "workload.phase",
+    "workload.model.moe": "workload.model.moe",
+    "workload.model.model_family": "workload.model.family",
+    "workload.model.precision": "workload.precision",
+    "workload.data.seq_len": "workload.batch.sequence_length",
+    "workload.data.input_len": "workload.batch.input_length",
+    "workload.data.output_len": "workload.batch.output_length",
+    "workload.data.dataset": "workload.dataset",
+    "workload.hardware.xpu_spec.total_count": "hardware.count",
+    "workload.hardware.driver_version": "hardware.driver",
+}
+_SIZES = {
+    "num_params": "parameters",
+    "num_params_active": "active_parameters",
+    "num_active_params": "active_parameters",
+    "num_params_embedding": "embedding_parameters",
+    "num_layers": "layers",
+    "num_heads": "heads",
+    "head_dim": "head_dim",
+}
+_EXECUTOR_MOVES = {
+    "framework.version": "software.framework.version",
+    "framework.compiler_tool_selection": "software.compiler",
+    "communication_library.version": "software.communication.version",
+    **{
+        f"model_plan_parallelization.{degree}": f"parallelism.{degree}"
+        for degree in ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
+    },
+}
+_XPU = ("workload", "hardware", "xpu_spec")
+_ACCELERATORS = {
+    "nvidia_a100_40gb": "nvidia-a100-sxm-40gb",
+    "nvidia_a100_80gb": "nvidia-a100-sxm-80gb",
+    "tpu_v6e": "google-tpu-v6e",
+}
+_AMBIGUOUS = {"nvidia_a100": "either nvidia-a100-sxm-40gb or nvidia-a100-sxm-80gb"}
+_SCALE_OUT_NAMES = re.compile(r"slingshot|infiniband|roce|ethernet|efa|fat-?tree|dragonfly", re.IGNORECASE)
+_SCALE_UP_NAMES = re.compile(r"torus|nvlink|nvswitch|xgmi|ici", re.IGNORECASE)
+_NAME_AND_VERSION = re.compile(r"([A-Za-z][A-Za-z_-]*)-v?([0-9]+\.\S+)")
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """A version 1 card as version 2.
+
+    `text` is its YAML; `warnings` name what the version 1 card says and version 2 doesn't carry over;
+    `problems` are the errors that keep `text` from being a valid card, empty where there are none.
+    """
+
+    text: str
+    warnings: tuple[Problem, ...]
+    problems: tuple[Problem, ...]
+
+
+def upgrade(path: FilePath | str) -> Upgrade:
+    """The version 1 card at `path` as version 2.
+
+    Raises `InputError` where the file is unreadable or not YAML, `UsageError` where it is version 2
+    already, `CheckFailed` where it is no card or names a key twice.
+    """
+    path = FilePath(path)
+    source = read(path)
+    check(source.problems)
+    version = source.value.get("version")
+    if version == 2:
+        raise UsageError("is version 2 already; nothing to upgrade", where=source.file)
+    if version != 1 and not (version is None and "workload" in source.value):
+        raise CheckFailed(f"is no version 1 card: version is {shown(version)}", where=source.file)
+    moved = _Move(source, dict(_leaves(source.value, ())))
+    moved.everything(path)
+    text = render(moved.card, moved.notes)
+    upgraded = parse(text, f"{source.file} (as version 2)")
+    problems = examine(upgraded, root_of(path), contents=False)
+    errors = tuple(problem for problem in problems if problem.severity == "error")
+    return Upgrade(text, tuple(sorted(moved.warnings, key=lambda warning: warning.line or 0)), errors)
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from _leaves(below, (*path, key))
+    else:
+        yield path, value
+
+
+@dataclass
+class _Move:
+    """The move of one card: `left` shrinks as `card` grows, and what stays in `left` is warned about."""
+
+    source: Document
+    left: dict[Path, Any]
+    card: dict[str, Any] = field(default_factory=lambda: {"version": 2})
+    notes: dict[str, str] = field(default_factory=dict)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def everything(self, path: FilePath) -> None:
+        self.left.pop(("version",), None)
+        executor = (
+            ("Model-executor",) if "Model-executor" in self.source.value else ("workload", "Model-executor")
+        )
+        self.identity(path)
+        self.environment((*executor, "communication_library", "env"))
+        self.empties()
+        for old, new in _MOVES.items():
+            self.move(tuple(old.split(".")), new)
+        for old, new in _SIZES.items():
+            self.move(("workload", "model", old), f"workload.model.{new}")
+            self.move(("workload", "model", "model_arch", old), f"workload.model.{new}")
+        for old, new in _EXECUTOR_MOVES.items():
+            self.move((*executor, *old.split(".")), new)
+        self.batch((*executor, "model_plan_parallelization", "pp_mb"))
+        self.steps()
+        self.network()
+        self.accelerator()
+        self.software(executor)
+        for path_left, value in self.left.items():
+            self.warn(path_left, f"{shown(value)} has no home in version 2; left out")
+
+    def warn(self, path: Path, message: str, *homes: str) -> None:
+        """Warn about the version 1 `path`, and note the reason at the `homes` that stay empty."""
+        line = self.source.line(path) if path else None
+        self.warnings.append(Problem("warning", self.source.file, line, dotted(path), message))
+        self.notes |= dict.fromkeys(homes, f"version 1: {dotted(path)} {message.removesuffix('; left out')}")
+
+    def put(self, home_path: str, value: Any, path: Path) -> None:
+        """Give `value` its home, or warn why it doesn't fit."""
+        *parents, last = home_path.split(".")
+        there = at(self.card, *parents, last, kind=object)
+        if there is not None:
+            self.warn(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
+        elif reason := misfit(value, home_path):
+            self.warn(path, f"{reason}; left out", home_path)
+        else:
+            place = self.card
+            for key in parents:
+                place = place.setdefault(key, {})
+            place[last] = value
+
+    def take(self, *path: str) -> Any:
+        return self.left.pop(path, None)
+
+    def text(self, *path: str) -> str | None:
+        """Take a scalar as it was written: `2.10` stays 2.10."""
+        if path not in self.left or path not in self.source.texts:
+            return None
+        del self.left[path]
+        return self.source.texts[path].strip()
+
+    def move(self, path: Path, home_path: str) -> None:
+        if path not in self.left:
+            return
+        value = self.left.pop(path)
+        if home(home_path)["type"] == "string" and path in self.source.texts:
+            value = self.source.texts[path].strip()
+        self.put(home_path, value, path)
+
+    def empties(self) -> None:
+        empty = [path for path, value in self.left.items() if _is_empty(value)]
+        for path in empty:
+            del self.left[path]
+        if empty:
+            names = ", ".join(map(dotted, empty))
+            self.warn((), f"empty in version 1, so left out: {names}")
+
+    def identity(self, path: FilePath) -> None:
+        name = path.name
+        while name.lower().endswith((".yaml", ".yml")):
+            name = name.rpartition(".")[0]
+        identity = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")
+        if identity != name:
+            self.warn((), f"the file's name makes the id {shown(identity)}", "id")
+        if identity:
+            self.card["id"] = identity
+
+    def environment(self, path: Path) -> None:
+        """Move the variables of communication; an empty value that was written out is a value."""
+        texts = self.source.texts
+        home_path = "software.communication.environment"
+        found = {
+            str(p[-1]): p for p, v in self.left.items() if p[:-1] == path and p in texts and v is not None
+        }
+        found = {name: p for name, p in found.items() if misfit({name: ""}, home_path) is None}
+        for p in found.values():
+            del self.left[p]
+        if found:
+            self.put(home_path, {name: texts[p] for name, p in found.items()}, path)
+
+    def batch(self, micro: Path) -> None:
+        path, home_path = ("workload", "data", "batch_size"), "workload.batch.global"
+        size, scope = self.take(*path), self.take("workload", "data", "batch_size_scope")
+        if isinstance(size, list):
+            self.warn(path, f"{shown(size)} is several batch sizes, and a card has one; left out", home_path)
+        elif size is not None and scope not in {None, "global"}:
+            self.warn(path, f"{shown(size)} has the scope {shown(scope)}, not global; left out", home_path)
+        elif size is not None:
+            self.put(home_path, size, path)
+        if (at(self.card, "parallelism", "pp") or 1) > 1:
+            self.move(micro, "workload.batch.micro")
+        elif micro in self.left:
+            self.warn(
+                micro, f"{shown(self.left.pop(micro))} is left out: without pipeline stages it says nothing"
+            )
+
+    def steps(self) -> None:
+        epochs, iterations = ("workload", "model", "epochs"), ("workload", "model", "iteration")
+        counts = [self.left.get(epochs), self.left.get(iterations)]
+        if all(type(count) is int for count in counts):
+            self.take(*epochs)
+            self.take(*iterations)
+            self.put("workload.steps", math.prod(counts), iterations)
+
+    def network(self) -> None:
+        place = ("workload", "hardware", "network_topo")
+        topology = self.text(*place, "topology") or ""
+        if _SCALE_OUT_NAMES.search(topology):
+            self.put("hardware.scale_out.fabric", topology, (*place, "topology"))
+        elif _SCALE_UP_NAMES.search(topology):
+            self.put("hardware.scale_up.fabric", topology, (*place, "topology"))
+        elif topology:
+            message = f"{shown(topology)} is neither a known scale-up nor scale-out fabric; left out"
+            self.warn((*place, "topology"), message, "hardware.scale_up.fabric", "hardware.scale_out.fabric")
+        path = (*place, "bandwidth_gbps")
+        values = self.take(*path)
+        if values is None:
+            return
+        values = values if isinstance(values, list) else [values]
+        model = self.source.texts.get((*_XPU, "model"), "")
+        believed, doubts = bandwidths(values, model, topology)
+        for side, quantity in believed.items():
+            self.put(f"hardware.{side}.bandwidth", quantity, path)
+        for reason in dict.fromkeys(reason for _, reason in doubts):
+            homes = [f"hardware.{side}.bandwidth" for side, why in doubts if why == reason]
+            self.warn(path, f"{shown(values)} {reason}; left out of {' and '.join(homes)}", *homes)
+
+    def accelerator(self) -> None:
+        path = (*_XPU, "model")
+        model = self.text(*path)
+        if model in _ACCELERATORS:
+            self.put("hardware.accelerator", _ACCELERATORS[model], path)
+            self.take(*_XPU, "type")  # the catalog id says it
+        elif model is not None:
+            reason = _AMBIGUOUS.get(model, "no accelerator that version 1 cards are known to name")
+            self.warn(path, f"{shown(model)} is {reason}; left out", "hardware.accelerator")
+        count, per_node = at(self.card, "hardware", "count"), self.left.get((*_XPU, "count_per_node"))
+        if count and isinstance(per_node, int) and per_node > count:
+            reason = f"{per_node} is what a node holds, not what {count} accelerators use of it; left out"
+            self.warn((*_XPU, "count_per_node"), reason, "hardware.per_node")
+            self.take(*_XPU, "count_per_node")
+        self.move((*_XPU, "count_per_node"), "hardware.per_node")
+
+    def software(self, executor: tuple[str, ...]) -> None:
+        path = (*executor, "framework", "name")
+        name = self.text(*path)
+        versioned = _NAME_AND_VERSION.fullmatch(name or "")
+        if versioned and at(self.card, "software", "framework", "version", kind=str) is None:
+            name = versioned[1]
+            self.put("software.framework.version", versioned[2], path)
+        if name is not None:
+            self.put("software.framework.name", name, path)
+        path = (*executor, "communication_library", "name")
+        library = self.text(*path)
+        if library is not None:
+            self.put("software.communication.library", library.lower().replace("++", "pp"), path)
+        path = (*executor, "protocol_selection")
+        protocols = self.take(*path)
+        if protocols is not None:
+            self.put("software.communication.protocols", protocols, path)
+
+
+def _is_empty(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return all(item is None or item in ("", {}) for item in items)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check a card: schema, agreement of its fields, files; then what is still to be filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cclbench.card.conform import conform
+from cclbench.card.consistency import consistency, field
+from cclbench.card.evidence import evidence, root_of
+from cclbench.card.model import Card, card_of
+from cclbench.card.problem import Problem, check
+from cclbench.card.read import Document, read
+
+# What a metric can't do without, by the card's path.
+_NEEDED_BY = {
+    "hardware.accelerator": "compute.mfu and every share of a peak",
+    "hardware.count": "compute.mfu and the check of the parallel degrees",
+    "hardware.per_node": "bandwidth shares in a node and across nodes",
+    "workload.precision": "compute.mfu",
+    "workload.model.parameters": "compute.mfu",
+    "workload.model.layers": "compute.mfu",
+    "workload.model.heads": "compute.mfu",
+    "workload.model.head_dim": "compute.mfu",
+    "workload.batch.global": "throughput",
+    "workload.batch.sequence_length": "throughput in tokens and compute.mfu",
+    "software.framework.name": "the rule of expert and context parallelism",
+    "software.communication.library": "the collective cost models",
+    "parallelism": "what a process group spans",
+    "evidence.traces": "every metric",
+}
+
+
+def validate(path: Path | str) -> list[Problem]:
+    """Everything wrong with the card at `path`, errors first, then what is still missing.
+
+    Raises `InputError` where the file is unreadable or not one YAML mapping.
+    """
+    return examine(read(path), root_of(Path(path)), contents=True)
+
+
+def load(path: Path | str) -> Card:
+    """The card at `path`.
+
+    The files it names are not opened: readers do that, and name the file that is missing or changed.
+    Raises `InputError` where the card is unreadable or not YAML, `CheckFailed` listing every error where
+    it is invalid.
+    """
+    document, root = read(path), root_of(Path(path))
+    check(examine(document, root, contents=False))
+    return card_of(document.value, root)
+
+
+def examine(document: Document, root: Path, *, contents: bool) -> list[Problem]:
+    """Errors, then warnings, of a card already read; `contents` compares the files it names as well."""
+    version = field(document.value, "version")
+    if version == 1:
+        return [_older(document)]
+    errors = [
+        *document.problems,
+        *conform(document),
+        *consistency(document),
+        *evidence(document, root, contents=contents),
+    ]
+    return [*sorted(errors, key=lambda problem: problem.line or 0), *_warnings(document)]
+
+
+def _older(document: Document) -> Problem:
+    line = document.line(("version",))
+    hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
+    return Problem("error", document.file, line, "version", hint)
+
+
+def _warnings(document: Document) -> Iterator[Problem]:
+    name = Path(document.file)
+    identity = field(document.value, "id", kind=str)
+    if identity is not None and name.suffix in {".yaml", ".yml"} and identity != name.stem:
+        message = f"differs from the file's name, {name.name}"
+        yield Problem("warning", document.file, document.line(("id",)), "id", message)
+    for path, metrics in _NEEDED_BY.items():
+        keys = tuple(path.split("."))
+        if field(document.value, *keys, kind=object) is None and not _spared(document, path):
+            message = f"is not filled in; needed for {metrics}"
+            yield Problem("warning", document.file, document.line(keys), path, message)
+
+
+def _spared(document: Document, path: str) -> bool:
+    """Whether the card can do without `path`: one accelerator needs no degrees, library or node size."""
+    alone = field(document.value, "hardware", "count") == 1
+    return alone and path in {"hardware.per_node", "software.communication.library", "parallelism"}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A card as YAML text in the schema's order, with a comment in the place of everything left out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cclbench.card.conform import schema
+from cclbench.card.problem import printable, shown
+from cclbench.card.read import scalar
+
+_WIDTH = 100
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")
+_BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # to readers of YAML 1.1
+
+
+def render(card: Mapping[str, Any], notes: Mapping[str, str] | None = None) -> str:
+    """The YAML of `card`; what the schema knows and the card lacks becomes `# to fill in: ...`.
+
+    `notes` maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
+    """
+    return "\n".join(_mapping(card, schema(), "", 0, notes or {})) + "\n"
+
+
+def _mapping(
+    values: Mapping[str, Any], part: Mapping[str, Any], prefix: str, depth: int, notes: Mapping[str, str]
+) -> Iterator[str]:
+    indent = "  " * depth
+    for key, below in part["properties"].items():
+        path, value = prefix + key, values.get(key)
+        if value is None or value in ({}, []):
+            yield from (f"{indent}{line}" for line in _gap(key, path, below, notes))
+            continue
+        if path in notes:
+            yield f"{indent}# to fill in: {printable(notes[path])}"
+        if "properties" in below:
+            yield f"{indent}{key}:"
+            yield from _mapping(value, below, f"{path}.", depth + 1, notes)
+        else:
+            yield from (f"{indent}{line}" for line in _leaf(key, value))
+
+
+def _gap(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
+    for name, below in part.get("properties", {}).items():
+        yield from _gap(f"{key}.{name}", f"{path}.{name}", below, notes)
+    if "properties" not in part:
+        example = "" if part["type"] in {"array", "object"} else f", like {_scalar(part['examples'][0])}"
+        note = f"; {printable(notes[path])}" if path in notes else ""
+        yield f"# to fill in: {key} ({part['title']}{example}){note}"
+
+
+def _leaf(key: str, value: Any) -> Iterator[str]:
+    """Lines of one entry: a scalar, a list of scalars, a list of flat mappings, or a free mapping."""
+    if isinstance(value, Mapping):
+        yield f"{key}:"
+        yield from (f"  {_scalar(name)}: {_scalar(text)}" for name, text in value.items())
+    elif isinstance(value, list) and isinstance(value[0], Mapping):
+        yield f"{key}:"
+        for item in value:
+            lines = [line for name, text in item.items() for line in _leaf(name, text)]
+            yield from (f"{'  - ' if i == 0 else '    '}{line}" for i, line in enumerate(lines))
+    elif isinstance(value, list):
+        yield f"{key}: [{', '.join(map(_scalar, value))}]"
+    elif isinstance(value, str) and len(value) > _WIDTH and _foldable(value):
+        lines = textwrap.wrap(value, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        yield f"{key}: >-"
+        yield from (f"  {line}" for line in lines)
+    else:
+        yield f"{key}: {_scalar(value)}"
+
+
+def _foldable(text: str) -> bool:
+    """Whether a folded block gives `text` back: single spaces only, and nothing that needs an escape."""
+    return " " in text and text.isprintable() and text == " ".join(text.split())
+
+
+def _scalar(value: Any) -> str:
+    """A scalar so that reading gives it back: plain where every reader agrees, else in double quotes."""
+    if not isinstance(value, str):
+        return shown(value)
+    plain = (
+        _PLAIN.issuperset(value.replace("://", ""))
+        and value == " ".join(value.split())
+        and value[:1] not in {"", "-", ".", ":"}
+        and any(c.isalpha() for c in value)
+        and value.lower() not in _BOOLEANS_ELSEWHERE
+        and scalar(value) == value
+    )
+    return value if plain else '"' + "".join(map(_escaped, value)) + '"'
+
+
+def _escaped(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    return c if c.isprintable() else f"\\U{ord(c):08X}"

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new card says what the traces hold and marks what they don't."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.card import TraceFacts, TraceFile, infer, load, rooted, validate
+from cclbench.card.read import parse
+from cclbench.errors import UsageError
+
+ONE = TraceFile("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
+FULL = TraceFacts(
+    traces=(ONE, replace(ONE, path="traces/tiny/rank1.json.gz", ranks=(1,))),
+    world_size=4,
+    accelerator="nvidia-h100-sxm",
+    accelerator_name="NVIDIA H100 80GB HBM3",
+    per_node=4,
+    framework="torchtitan",
+    framework_version="0.2.0",
+    communication_library="nccl",
+    communication_version="2.27.3",
+    groups=(
+        ("mesh_dp_shard", (0, 2)),
+        ("mesh_tp", (0, 1)),
+        ("mesh_tp", (2, 3)),
+        ("default_pg", (0, 1, 2, 3)),
+    ),
+    precision="bf16",
+    phase="training",
+    steps=3,
+)
+
+
+def degrees(*groups: tuple[str, int], world_size: int | None = None) -> dict[str, Any]:
+    members = tuple((description, tuple(range(size))) for description, size in groups)
+    text = infer(TraceFacts(traces=(ONE,), groups=members, world_size=world_size))
+    return dict(parse(text, "x.yaml").value.get("parallelism", {}))
+
+
+def test_everything_that_traces_hold_is_in_the_card(tmp_path: Path) -> None:
+    card = tmp_path / "tiny.yaml"
+    card.write_text(infer(FULL))
+    loaded = load(card)
+    assert loaded.id == "tiny"
+    assert loaded.workload.phase == "training"
+    assert (loaded.workload.precision, loaded.workload.steps) == ("bf16", 3)
+    assert (loaded.hardware.accelerator, loaded.hardware.count, loaded.hardware.per_node) == (
+        "nvidia-h100-sxm",
+        4,
+        4,
+    )
+    assert (loaded.software.framework.name, loaded.software.framework.version) == ("torchtitan", "0.2.0")
+    assert (loaded.software.communication.library, loaded.software.communication.version) == (
+        "nccl",
+        "2.27.3",
+    )
+    assert (loaded.parallelism.dp_shard, loaded.parallelism.tp) == (2, 2)
+    assert [trace.ranks for trace in loaded.evidence.traces] == [(0,), (1,)]
+    assert loaded.evidence.traces[0].sha256 == "0" * 64
+
+
+def test_the_rest_is_marked(tmp_path: Path) -> None:
+    text = infer(FULL)
+    for gap in ("model.name", "batch.global", "scale_out.bandwidth", "launch", "contributor.name"):
+        assert f"# to fill in: {gap} (" in text
+    card = tmp_path / "tiny.yaml"
+    card.write_text(text)
+    assert {"workload.model.parameters", "workload.batch.global"} <= {
+        problem.path for problem in validate(card)
+    }
+
+
+def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> None:
+    card = tmp_path / "bare.yaml"
+    card.write_text(infer(TraceFacts(traces=(replace(ONE, path="rank0.json.gz"),))))
+    errors = [problem.path for problem in validate(card) if problem.severity == "error"]
+    assert {"id", "workload"} <= set(errors)
+    assert "# to fill in: id (" in card.read_text()
+    assert "# to fill in: workload.phase" not in card.read_text().replace("workload.phase (", "")
+
+
+def test_a_given_id_wins() -> None:
+    assert parse(infer(FULL, "mine"), "x.yaml").value["id"] == "mine"
+
+
+def test_an_unknown_accelerator_is_left_to_the_reader_with_the_traces_word() -> None:
+    text = infer(replace(FULL, accelerator=None))
+    (gap,) = [line for line in text.splitlines() if "to fill in: accelerator" in line]
+    assert gap.endswith('; the trace says "NVIDIA H100 80GB HBM3"')
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([("mesh_tp", 4)], {"tp": 4}),
+        ([("tp:0", 4), ("pp:1", 2)], {"tp": 4, "pp": 2}),
+        ([("TENSOR_MODEL_PARALLEL_GROUP", 4), ("PIPELINE_MODEL_PARALLEL_GROUP", 2)], {"tp": 4, "pp": 2}),
+        (
+            [("mesh_dp_replicate", 2), ("mesh_dp_shard_cp", 8), ("mesh_cp", 2)],
+            {"dp_replicate": 2, "dp_shard": 4, "cp": 2},
+        ),
+        ([("mesh_fsdp", 8)], {"dp_shard": 8}),
+        ([("mesh_dp", 2), ("mesh_dp_shard", 2)], {"dp_shard": 2}),
+        ([("mesh_tp", 4), ("mesh_tp", 2)], {}),
+        ([("default_pg", 8), ("undefined", 8), ("", 8)], {}),
+        ([("mesh_ep", 8), ("mesh_tp", 1)], {"ep": 8, "tp": 1}),
+    ],
+)
+def test_groups_name_their_dimension(groups: list[tuple[str, int]], expected: dict[str, int]) -> None:
+    assert degrees(*groups) == expected
+
+
+def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
+    text = infer(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
+    lines = text.splitlines()
+    assert "where it shards" in lines[lines.index("  dp_replicate: 2") - 1]
+
+
+def test_groups_that_do_not_make_up_the_world_say_so() -> None:
+    text = infer(replace(FULL, groups=(("mesh_tp", (0, 1)),)))
+    lines = text.splitlines()
+    assert "account for 2 of 4 ranks" in lines[lines.index("parallelism:") - 1]
+
+
+def test_names_from_a_trace_cannot_break_the_card() -> None:
+    facts = replace(
+        FULL, accelerator=None, accelerator_name='x"\n- y: #', framework="a: b\n#", framework_version="1.0"
+    )
+    document = parse(infer(facts), "x.yaml")
+    assert document.value["software"]["framework"] == {"name": "a: b\n#", "version": "1.0"}
+
+
+def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:
+    facts = TraceFacts(traces=(replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
+    assert rooted(facts, tmp_path).traces[0].path == "traces/tiny/rank0.json.gz"
+    with pytest.raises(UsageError, match="is outside"):
+        rooted(facts, tmp_path / "elsewhere")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The card as an object, and what a card that is valid still lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from cclbench.card import load, validate
+from cclbench.errors import CheckFailed, InputError
+
+
+def test_every_part_is_an_attribute(complete: Path) -> None:
+    card = load(complete)
+    assert card.id == "tiny"
+    assert card.workload.phase == "training"
+    assert card.workload.model.active_parameters == 400
+    assert card.workload.batch.global_ == 8
+    assert card.hardware.accelerator == "nvidia-h100-sxm"
+    assert card.hardware.scale_up.bytes_per_s == 450e9
+    assert card.hardware.scale_out.bytes_per_s == 50e9
+    assert card.hardware.scale_out.nics == 8
+    assert card.software.communication.version == "2.27"
+    assert card.software.communication.environment == {"NCCL_DEBUG": "INFO"}
+    assert (card.parallelism.dp_shard, card.parallelism.tp, card.parallelism.pp) == (4, 4, 1)
+    assert card.evidence.traces[0].ranks == (0,)
+    assert (card.root / card.evidence.traces[0].path).is_file()
+    assert card.raw["workload"]["batch"] == {"global": 8, "sequence_length": 128}
+
+
+def test_what_is_left_out_is_none(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.yaml"
+    bare.write_text("version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\n")
+    card = load(bare)
+    assert card.workload.batch.global_ is None
+    assert card.workload.model.parameters is None
+    assert card.hardware.accelerator is None
+    assert card.hardware.scale_up.bytes_per_s is None
+    assert card.software.framework.name is None
+    assert card.parallelism.tp == 1
+    assert card.evidence.traces == ()
+
+
+def test_a_card_does_not_change(complete: Path) -> None:
+    card = load(complete)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        card.id = "other"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        card.workload.phase = "serving"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("number", ["8e9", "8.0", "true", ".inf"])
+def test_a_count_is_written_out(tmp_path: Path, number: str) -> None:
+    card = tmp_path / "big.yaml"
+    card.write_text(f"version: 2\nid: big\ndescription: x\nworkload: {{phase: training, steps: {number}}}\n")
+    with pytest.raises(CheckFailed, match=r"workload\.steps: .* must be a whole number, written out"):
+        load(card)
+
+
+def test_an_incomplete_card_is_valid_and_says_what_is_missing(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.yaml"
+    bare.write_text(
+        "version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\nhardware:\n  count: 8\n"
+    )
+    problems = {problem.path: problem for problem in validate(bare)}
+    assert {problem.severity for problem in problems.values()} == {"warning"}
+    assert problems["hardware.accelerator"].line == 5
+    assert "compute.mfu" in problems["hardware.accelerator"].message
+    assert {"parallelism", "workload.precision", "evidence.traces"} <= set(problems)
+
+
+def test_one_accelerator_needs_no_degrees(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.yaml"
+    bare.write_text(
+        "version: 2\nid: bare\ndescription: x\nworkload: {phase: inference}\nhardware: {count: 1}\n"
+    )
+    paths = {problem.path for problem in validate(bare)}
+    assert "workload.precision" in paths
+    assert not paths & {"parallelism", "hardware.per_node", "software.communication.library"}
+
+
+def test_an_id_that_is_not_the_files_name_is_a_warning(complete: Path) -> None:
+    other = complete.rename(complete.with_name("other.yaml"))
+    (problem,) = validate(other)
+    assert (problem.severity, problem.line, problem.path) == ("warning", 2, "id")
+
+
+def test_a_repeated_key_makes_a_card_invalid(complete: Path) -> None:
+    with complete.open("a") as stream:
+        stream.write("id: tiny\n")
+    with pytest.raises(CheckFailed, match="id: is there twice, first in line 2"):
+        load(complete)
+
+
+def test_what_is_not_yaml_is_input_that_cannot_be_read(complete: Path) -> None:
+    complete.write_text("version: 2\n  id: x\n")
+    for read in (load, validate):
+        with pytest.raises(InputError, match=r"tiny\.yaml:2:5: is not valid YAML"):
+            read(complete)

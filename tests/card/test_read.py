@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strict YAML: what scalars mean, where lines are, and what is refused with line and reason."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from cclbench.card.read import parse, read, scalar
+from cclbench.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", "yes"),
+        ("No", "No"),
+        ("on", "on"),
+        ("OFF", "OFF"),
+        ("true", True),
+        ("TRUE", True),
+        ("False", False),
+        ("tRUE", "tRUE"),
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("nULL", "nULL"),
+        ("12", 12),
+        ("-12", -12),
+        ("012", 12),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("0b11", "0b11"),
+        ("1_000", "1_000"),
+        ("190:20:30", "190:20:30"),
+        ("2024-01-31", "2024-01-31"),
+        ("1e9", 1e9),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("6.02E+23", 6.02e23),
+        ("-.inf", -math.inf),
+        ("2.27.3", "2.27.3"),
+        ("9223372036854775807", 2**63 - 1),
+        ("=", "="),
+        ("<<", "<<"),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
+    result = scalar(text)
+    assert result == value
+    assert type(result) is type(value)
+
+
+def test_not_a_number_is_a_float() -> None:
+    assert math.isnan(float(str(scalar(".nan"))))
+
+
+def test_quotes_make_text() -> None:
+    document = parse("a: 'true'\nb: \"12\"\nc: |\n  7\n", "x.yaml")
+    assert document.value == {"a": "true", "b": "12", "c": "7\n"}
+
+
+def test_lines_and_texts_are_remembered() -> None:
+    document = parse("# card\na:\n  b: 2.10\n  c:\n    - x\n    - y: 0x10\n", "x.yaml")
+    assert document.value == {"a": {"b": 2.1, "c": ["x", {"y": 16}]}}
+    assert document.line(("a", "b")) == 3
+    assert document.line(("a", "c", 1, "y")) == 6
+    assert document.line(("a", "missing", "deeper")) == 2
+    assert document.texts["a", "b"] == "2.10"
+    assert document.texts["a", "c", 1, "y"] == "0x10"
+
+
+def test_a_repeated_key_is_a_problem_and_the_rest_is_still_read() -> None:
+    document = parse("a: 1\nb:\n  c: 1\n  c: 2\na: 3\nd: 4\n", "x.yaml")
+    assert [str(problem) for problem in document.problems] == [
+        "x.yaml:4: b.c: is there twice, first in line 3",
+        "x.yaml:5: a: is there twice, first in line 1",
+    ]
+    assert document.value == {"a": 1, "b": {"c": 1}, "d": 4}
+
+
+@pytest.mark.parametrize("key", ["1", "true", "~", "[a, b]", "{a: b}", "1.5"])
+def test_a_key_that_is_no_text_is_a_problem(key: str) -> None:
+    (problem,) = parse(f"a: 0\n? {key}\n: 1\n", "x.yaml").problems
+    assert problem.line == 2
+    assert "not text" in problem.message
+
+
+def test_a_question_mark_is_a_key_like_any_other() -> None:
+    document = parse('"?": 1\na: 2\n', "x.yaml")
+    assert document.value == {"?": 1, "a": 2}
+    assert document.line(("?",)) == 1
+
+
+@pytest.mark.parametrize("escape", [r"\e[31m", r"\a", r"\x9b", r"\uD800", r"\r", r"\0"])
+def test_control_characters_in_a_value_are_a_problem(escape: str) -> None:
+    (problem,) = parse(f'a: "x{escape}y"\n', "x.yaml").problems
+    assert (problem.line, problem.path) == (1, "a")
+    assert str(problem).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("", None, "is empty"),
+        ("# only a comment\n", None, "is empty"),
+        ("---\n", None, "is empty"),
+        ("- a\n- b\n", None, "is a list"),
+        ("just text\n", None, "is a single value"),
+        ("42\n", None, "is a single value"),
+        ("a: 1\n---\nb: 2\n", 2, "two YAML documents"),
+        ("a: 1\n...\n---\nb: 2\n", 3, "two YAML documents"),
+        ("a: &x 1\nb: *x\n", 1, "anchor or alias"),
+        ("a: 1\nb: *x\n", 2, "anchor or alias"),
+        ("a: &x [*x]\n", 1, "anchor or alias"),
+        ("a: !!python/object/apply:os.system ['true']\n", 1, "tag"),
+        ("a: ! b\n", 1, "tag"),
+        ("a: !!int '3'\n", 1, "tag"),
+        ("a: 1\n\tb: 2\n", 2, "indent with spaces"),
+        ("a: 1\nb: c: d\n", 2, "mapping values are not allowed here"),
+        ("a: 1\nb\nc: 2\n", 3, "a simple key that starts in line 2"),
+        ("a: [1, 2\nb: 3\n", 2, "flow sequence that starts in line 1"),
+        ('a: "unclosed\n', 2, "quoted scalar that starts in line 1"),
+        ("a: 1\nb: \x00\n", 2, "control character U+0000"),
+        ("a: 1\nb: \x1b\n", 2, "control character U+001B"),
+        ("a: 18446744073709551616\n", 1, "beyond 64 bits"),
+        ("a: " + "9" * 5000 + "\n", 1, "beyond 64 bits"),
+        ("a: 0x" + "f" * 5000 + "\n", 1, "beyond 64 bits"),
+        ('a: "\\U00110000"\n', None, "not valid YAML"),
+        ("a: " + "[" * 100_000 + "\n", 1, "nested more than"),
+        ("".join(" " * i + "a:\n" for i in range(40)), 17, "nested more than"),
+        ("%YAML 9" + "9" * 5000 + ".1\n---\na: 1\n", None, "not valid YAML"),
+    ],
+)
+def test_what_is_no_card_is_refused_with_line_and_reason(text: str, line: int | None, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text, "x.yaml")
+    message = str(caught.value)
+    assert reason in message
+    assert message.startswith("x.yaml:" if line is None else f"x.yaml:{line}:")
+    assert len(message) < 300
+
+
+def test_a_byte_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_bytes(b"a: 1\nb: caf\xe9\n")
+    with pytest.raises(InputError, match=r"card\.yaml:2: is not UTF-8 at byte 11"):
+        read(card)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_bytes(b"\xef\xbb\xbfa: 1\n")
+    assert read(card).value == {"a": 1}
+
+
+def test_a_file_over_one_megabyte_is_refused_unread(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("a: " + "x" * 1_000_000)
+    with pytest.raises(InputError, match="over 1 MB"):
+        read(card)
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", ".", "missing/card.yaml", "nul\0.yaml", "n" * 300])
+def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError):
+        read(tmp_path / name)
