@@ -75,7 +75,7 @@ def atoms(sets: Sequence[Intervals], cuts: Int64 | None = None) -> tuple[Int64, 
     pieces [edges[i], edges[i+1]) it covers: any set expression is then boolean algebra on masks.
     """
     parts = [edge for s in sets for edge in (s.starts, s.ends)]
-    edges = np.unique(np.concatenate([*parts, cuts] if cuts is not None else parts))
+    edges = _distinct(np.concatenate([*parts, cuts] if cuts is not None else parts))
     left = edges[:-1]
     masks = []
     for s in sets:
@@ -107,6 +107,12 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
         return np.asarray(length_before[begun] - beyond, dtype=np.int64)
 
     return covered(ends) - covered(starts)
+
+
+def _distinct(values: Int64) -> Int64:
+    """The values sorted, each once: what np.unique gives, but several times faster on sorted stretches."""
+    values = np.sort(values, kind="stable")
+    return values[np.append(True, values[1:] != values[:-1])] if len(values) else values
 
 
 def _pieces(edges: Int64, mask: Mask) -> Intervals:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cclbench.analyzers.labels import Label, labels
 from cclbench.analyzers.metric import NotApplicable, Value, metric, unanswered
 from cclbench.analyzers.values import NS_PER_S, per_step, share
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view import RankView, codes
 from cclbench.intervals import Int64, Mask
 
 Float64 = npt.NDArray[np.float64]
@@ -121,7 +121,9 @@ def _payload(table: pa.Table) -> tuple[Int64, Mask]:
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[np.str_]:
-    return np.array(table["kind"].cast(pa.string()).fill_null("").to_pylist(), dtype=np.str_)
+    """The kind of each collective, shape (rows,); empty where nobody knows."""
+    numbers, words = codes(table, "kind")
+    return np.array([word or "" for word in words])[numbers]
 
 
 def _group_sizes(table: pa.Table) -> Int64:

@@ -34,16 +34,17 @@ class Label:
 
 def labels(collectives: pa.Table) -> tuple[Int64, list[Label]]:
     """The label number of each row of `schema.COLLECTIVES`, shape (rows,), and the labels, sorted."""
-    numbers, words = zip(
-        *(codes(collectives, column) for column in ("kind", "group", "dimension")), strict=True
+    (kind, kinds), (group, groups), (dimension, dimensions) = (
+        codes(collectives, column) for column in ("kind", "group", "dimension")
     )
-    rows, label = np.unique(np.stack(numbers), axis=1, return_inverse=True)
+    sizes = len(kinds), len(groups), len(dimensions)
+    present, label = np.unique(np.ravel_multi_index((kind, group, dimension), sizes), return_inverse=True)
     found = [
-        Label(words[0][kind] or UNKNOWN, words[1][group], words[2][dimension])
-        for kind, group, dimension in rows.T.tolist()
+        Label(kinds[k] or UNKNOWN, groups[g], dimensions[d])
+        for k, g, d in np.transpose(np.unravel_index(present, sizes)).tolist()
     ]
     place = {one: n for n, one in enumerate(sorted(set(found), key=_order))}
-    return np.array([place[one] for one in found], np.int64)[label.ravel()], list(place)
+    return np.array([place[one] for one in found], np.int64)[label], list(place)
 
 
 def _order(label: Label) -> tuple[str, str, str]:

@@ -228,19 +228,18 @@ class RankView:
     @cached_property
     def parts(self) -> Parts:
         """The partition of every window into compute, overlap, exposed communication, copy and idle."""
-        w = self.windows
-        edges, (c, k, m) = intervals.atoms(list(self.busy), np.concatenate([w.starts, w.ends]))
-
-        def inside(mask: Mask) -> Int64:
-            return intervals.lengths(edges, mask, w.starts, w.ends)
-
+        compute, communication, copies = self.busy
+        kernels = intervals.join(compute, communication)
+        c, k, ck = self.inside(compute), self.inside(communication), self.inside(kernels)
+        ckm = self.inside(intervals.join(kernels, copies))
+        window = self.windows.ends - self.windows.starts
         return Parts(
-            window=w.ends - w.starts,
-            compute_only=inside(c & ~k),
-            overlapped=inside(c & k),
-            exposed_comm=inside(k & ~c),
-            exposed_copy=inside(m & ~c & ~k),
-            idle=inside(~(c | k | m)),
+            window=window,
+            compute_only=ck - k,
+            overlapped=c + k - ck,
+            exposed_comm=ck - c,
+            exposed_copy=ckm - ck,
+            idle=window - ckm,
         )
 
     @cached_property
