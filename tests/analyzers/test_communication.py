@@ -217,3 +217,17 @@ def test_load_imbalance_leaves_waiting_out() -> None:
     assert run["rank"] is None
     (alone,) = rows_of("balance.load_imbalance", ranks[0])
     assert (alone["status"], alone["value"]) == ("not_applicable", None)
+
+
+def test_every_rank_counts() -> None:
+    ranks = [a_rank([compute(0, 10 + n)], [window(0, 100)], rank=n) for n in range(20)]
+    (run,) = rows_of("balance.load_imbalance", *ranks)
+    assert run["value"] == pytest.approx(29 / 19.5)
+    assert run["reason"] == "over 20 ranks"
+
+
+@pytest.mark.parametrize("metric", ["serving.ttft", "serving.tpot", "whatif.scale_up_bandwidth_x2"])
+def test_what_a_trace_cannot_know_is_not_the_step_time(metric: str) -> None:
+    (only,) = rows_of(metric, a_rank([compute(0, 10)], [window(0, 100, 1)]))
+    assert (only["value"], only["status"]) == (None, "not_applicable")
+    assert only["reason"]
