@@ -23,11 +23,11 @@ from cclbench import classify
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.rows import Categories, table
-from cclbench.readers import READERS, Cut, Payload, Rows
+from cclbench.readers import READERS, Cut, Rows, Told
 from cclbench.schema import EVENTS, TraceFacts
 from cclbench.store import EventFile, write_table
 
-_ROW_GROUP = 1 << 17
+_ROW_GROUP = 1 << 16
 _DEVICE_WORK = ("kernel", "copy", "memset")
 _PENDING = ".pending"
 """Files whose step and collective columns are still to be filled."""
@@ -43,6 +43,7 @@ class PartTask:
     index: int
     folder: Path
     allow_truncated: bool
+    step_annotation: str | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +61,14 @@ class PartRead:
     """What is known of a part once it is on disk."""
 
     facts: TraceFacts
-    payloads: list[Payload]
+    told: Told
     dropped: dict[str, int]
     cut: Cut | None
     in_order: bool
     rows: dict[str, int]
     launches: Launches
     annotations: list[steps.Annotation]
-    annotation_tracks: list[int]
+    """Those that may be steps."""
     kernel_ns: dict[str, int]
     """Time of unclassified kernels by name, and of all kernels under the empty name."""
     op_span: tuple[int, int] | None
@@ -92,7 +93,7 @@ class _PartWriter:
         self.kernel_ns: Counter[str] = Counter()
         self.launches: list[tuple[Int64, Int64, Int64, npt.NDArray[np.bool_]]] = []
         self.annotations: list[steps.Annotation] = []
-        self.annotation_tracks: list[int] = []
+        self.patterns = steps.families(task.step_annotation)
         self.op_span: tuple[int, int] | None = None
 
     def add(self, rows: Rows) -> None:
@@ -156,15 +157,10 @@ class _PartWriter:
 
     def _annotate(self, rows: Rows) -> None:
         names = list(rows.names)
-        for code, start, dur, track in zip(
-            rows.codes.tolist(),
-            rows.start_ns.tolist(),
-            rows.dur_ns.tolist(),
-            rows.track.tolist(),
-            strict=True,
-        ):
-            self.annotations.append(steps.Annotation(names[code], start, start + dur))
-            self.annotation_tracks.append(track)
+        possible = [any(p.fullmatch(name) for p in self.patterns) for name in names]
+        for i in np.flatnonzero(np.array(possible, np.bool_)[rows.codes]).tolist():
+            start = int(rows.start_ns[i])
+            self.annotations.append(steps.Annotation(names[rows.codes[i]], start, start + int(rows.dur_ns[i])))
 
     def _span(self, rows: Rows) -> None:
         begin, end = int(rows.start_ns.min()), int((rows.start_ns + rows.dur_ns).max())
@@ -195,14 +191,13 @@ def read_part(task: PartTask) -> PartRead:
     ]
     return PartRead(
         facts=trace.facts,
-        payloads=trace.payloads,
+        told=trace.told,
         dropped=trace.dropped,
         cut=trace.cut,
         in_order=trace.device_rows_in_order,
         rows=dict(writer.rows),
         launches=Launches(*columns),
         annotations=writer.annotations,
-        annotation_tracks=writer.annotation_tracks,
         kernel_ns=dict(writer.kernel_ns),
         op_span=writer.op_span,
         pending=pending,
@@ -267,9 +262,7 @@ def finish_rank(task: RankTask) -> dict[str, Any]:
     windows, more = _windows(facts, found, step, pending, parts, horizon, blind)
     left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, ungrouped = _collectives(
-        task, facts, pending, launches, found, step, [p for q in parts for p in q.payloads]
-    )
+    calls, ungrouped = _collectives(task, facts, pending, launches, found, step)
     _fill_in(files, task, found, step, pending.is_call)
     if task.rank_source.startswith("nothing"):
         notes.append("the trace does not say its rank: taken as rank 0")
@@ -438,38 +431,42 @@ def _windows(
 
 
 def _collectives(
-    task: RankTask,
-    facts: TraceFacts,
-    pending: _Pending,
-    launches: Launches,
-    found: steps.Marks,
-    step: Int64,
-    payloads: list[Payload],
+    task: RankTask, facts: TraceFacts, pending: _Pending, launches: Launches, found: steps.Marks, step: Int64
 ) -> tuple[pa.Table, dict[str, int]]:
     """The rank's collectives, written; and how many of a CPU's rows have no group, by reason."""
+    told = Told()
+    kernels = 0
+    for part in task.parts:
+        told.extend(part.told, kernels)
+        kernels += part.rows.get("kernel", 0)
     at = np.flatnonzero(pending.is_call)
-    told = {name: classify.collective(name, facts.vendor) for name in set(pending.names)}
+    names = list(dict.fromkeys(pending.names))
+    code = {name: i for i, name in enumerate(names)}
     launch = pending.launch[at]
-    number = np.where(step[at] >= 0, found.numbers[step[at]] if len(found.numbers) else -1, -1)
     calls = collectives.Calls(
         row=pending.row[at],
         start_ns=pending.starts[at],
         end_ns=pending.ends[at],
         track=pending.track[at],
-        step=number,
-        launch_track=np.where(launch >= 0, launches.track[launch] if len(launches.track) else -1, -1),
-        launch_ns=np.where(launch >= 0, launches.start_ns[launch] if len(launches.track) else -1, -1),
-        kinds=[c.kind if (c := told[name]) else None for name in pending.names],
-        libraries=[c.library if (c := told[name]) else "custom" for name in pending.names],
+        step=_or_none(found.numbers, step[at]),
+        launch_track=_or_none(launches.track, launch),
+        launch_ns=_or_none(launches.start_ns, launch),
+        name=np.array([code[name] for name in pending.names], np.int64),
+        names=[classify.collective(name, facts.vendor) or classify.CollectiveName(None, "custom") for name in names],
     )
     ungrouped: dict[str, int] = {}
     if facts.works_on == "device":
-        chosen = collectives.on_device(calls, payloads)
+        owner = collectives.on_device(calls, told)
     else:
-        chosen, ungrouped = collectives.on_host(calls, payloads)
-    rows = collectives.table(task.rank, calls, chosen, facts)
+        owner, ungrouped = collectives.on_host(calls, told)
+    rows = collectives.table(task.rank, calls, told, owner, facts)
     write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
     return rows, ungrouped
+
+
+def _or_none(values: Int64, at: Int64) -> Int64:
+    """`values[at]`, −1 where `at` is −1."""
+    return np.where(at >= 0, values[at], -1) if len(values) else np.full(len(at), -1, np.int64)
 
 
 def _fill_in(

@@ -233,7 +233,7 @@ def ingest(
     if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
         return Run(kept)
     with keeper.creating(run_id) as folder:
-        read = _read(found, folder, jobs, allow_truncated, progress)
+        read = _read(found, folder, jobs, allow_truncated, step_annotation, progress)
         ranks = _ranks(found.files, read)
         tasks = []
         for file in found.files:
@@ -279,10 +279,15 @@ def _folder(folder: Path, file: SourceFile, files: Sequence[SourceFile]) -> Path
 
 
 def _read(
-    found: Source, folder: Path, jobs: int, allow_truncated: bool, progress: Progress | None
+    found: Source,
+    folder: Path,
+    jobs: int,
+    allow_truncated: bool,
+    step_annotation: str | None,
+    progress: Progress | None,
 ) -> dict[str, list[PartRead]]:
     """All files' parts, read side by side; a file whose parts do not read is read again as a whole."""
-    tasks = [task for file in found.files for task in _tasks(file, found, folder, allow_truncated)]
+    tasks = [task for file in found.files for task in _tasks(file, found, folder, allow_truncated, step_annotation)]
     try:
         read = engine.each(read_part, tasks, jobs=jobs, progress=progress, what="reading traces")
     except InputError:
@@ -298,12 +303,14 @@ def _read(
     return by_file
 
 
-def _tasks(file: SourceFile, found: Source, folder: Path, allow_truncated: bool) -> list[PartTask]:
+def _tasks(
+    file: SourceFile, found: Source, folder: Path, allow_truncated: bool, step_annotation: str | None
+) -> list[PartTask]:
     # A damaged file ends at its first defect: only reading it in order finds that.
     ranges = [] if allow_truncated else READERS.get(file.reader).parts(file.path)
     into = _folder(folder, file, found.files)
     return [
-        PartTask(file.path, file.reader, part, index, into, allow_truncated)
+        PartTask(file.path, file.reader, part, index, into, allow_truncated, step_annotation)
         for index, part in enumerate(ranges if len(ranges) > 1 else [None])
     ]
 

@@ -99,10 +99,10 @@ def _of_card(path: Path) -> Source:
         rank = trace.ranks[0] if len(trace.ranks) == 1 else None
         found.append((file, trace.path, _required(file), rank))
     files = tuple(_hashed(found))
-    for file, trace in zip(files, loaded.evidence.traces, strict=True):
-        if trace.sha256 is not None and trace.sha256 != file.sha256:
+    for present, trace in zip(files, loaded.evidence.traces, strict=True):
+        if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
-            raise InputError("its SHA-256 differs from the card's", where=str(file.path), hint=hint)
+            raise InputError("its SHA-256 differs from the card's", where=str(present.path), hint=hint)
     return Source(path, path, files, ())
 
 

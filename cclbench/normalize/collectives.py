@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cclbench.classify import CollectiveName
 from cclbench.intervals import Int64
-from cclbench.readers import Payload
-from cclbench.schema import COLLECTIVES, TraceFacts, group_id
+from cclbench.readers import Payload, Told
+from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
 
 RANK_SHIFT = 32
 """A collective's key before ranks are matched: rank << 32 | ordinal within the rank."""
@@ -53,7 +54,7 @@ class Calls:
     """The communication rows of a rank, in the order written; arrays of shape (calls,).
 
     `row` is the ordinal among the rank's kernels (−1 on a CPU), `launch_*` where and when it was
-    launched (−1 where unknown), `kinds` and `libraries` what the name says.
+    launched (−1 where unknown), `name` a code into `names`, `step` the step's number (−1 for none).
     """
 
     row: Int64
@@ -63,8 +64,11 @@ class Calls:
     step: Int64
     launch_track: Int64
     launch_ns: Int64
-    kinds: Sequence[str | None]
-    libraries: Sequence[str]
+    name: Int64
+    names: Sequence[CollectiveName]
+
+    def __len__(self) -> int:
+        return len(self.row)
 
 
 def kind_of(name: str) -> str | None:
@@ -88,65 +92,78 @@ def dimension_of(description: str | None) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def on_device(calls: Calls, payloads: Sequence[Payload]) -> dict[int, Payload]:
-    """The payload of each call of an accelerator, by the call's index.
+def on_device(calls: Calls, told: Told) -> Int64:
+    """For each call of an accelerator the entry of `told` that is about it, −1 for none.
 
     The kernel's own metadata first, then the host op, then the annotation, on whose thread and within
     whose time the kernel was launched; where several hold the launch, the one that began last.
     """
-    own = {p.row: p for p in payloads if p.row is not None}
-    chosen = {i: own[row] for i, row in enumerate(calls.row.tolist()) if row in own}
+    row, track, code = (np.array(column, np.int64) for column in (told.row, told.track, told.code))
+    start, end = np.array(told.start_ns, np.int64), np.array(told.end_ns, np.int64)
+    owner = _first_with(row, calls.row)
+    sources = np.array([payload.source for payload in told.payloads] or [""])[code]
     for source in ("host_op", "annotation"):
-        by_track: dict[int | None, list[Payload]] = defaultdict(list)
-        for p in payloads:
-            if p.source == source and p.row is None:
-                by_track[p.track].append(p)
-        for track, spoken in by_track.items():
-            spoken.sort(key=lambda p: p.start_ns or 0)
-            starts = np.array([p.start_ns for p in spoken], np.int64)
-            for i in np.flatnonzero((calls.launch_track == track) & (calls.launch_ns >= 0)).tolist():
-                at = int(np.searchsorted(starts, calls.launch_ns[i], side="right")) - 1
-                if i not in chosen and at >= 0 and calls.launch_ns[i] < (spoken[at].end_ns or 0):
-                    chosen[i] = spoken[at]
-    return chosen
+        of_source = (sources == source) & (row < 0)
+        for thread in np.unique(track[of_source]).tolist():
+            entries = np.flatnonzero(of_source & (track == thread))
+            entries = entries[np.argsort(start[entries], kind="stable")]
+            open_calls = np.flatnonzero((owner < 0) & (calls.launch_track == thread) & (calls.launch_ns >= 0))
+            launched = calls.launch_ns[open_calls]
+            at = np.searchsorted(start[entries], launched, side="right") - 1
+            holds = (at >= 0) & (launched < end[entries[np.maximum(at, 0)]])
+            owner[open_calls[holds]] = entries[at[holds]]
+    return owner
 
 
-def on_host(calls: Calls, payloads: Sequence[Payload]) -> tuple[dict[int, Payload], dict[str, int]]:
-    """The payload of each row of a CPU's communication threads, and rows left ungrouped by reason.
+def _first_with(rows: Int64, wanted: Int64) -> Int64:
+    """Index into `rows` of each wanted row, −1 where it is not there."""
+    order = np.argsort(rows, kind="stable")
+    at = np.searchsorted(rows[order], wanted)
+    found = (at < len(rows)) & (wanted >= 0)
+    index = order[np.minimum(at, max(len(rows) - 1, 0))] if len(rows) else np.zeros(len(wanted), np.int64)
+    found &= rows[index] == wanted if len(rows) else False
+    return np.where(found, index, -1)
+
+
+def on_host(calls: Calls, told: Told) -> tuple[Int64, dict[str, int]]:
+    """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
+    left without one by reason.
 
     The k-th annotated call of a process group owns the next rows of that group's threads; sends and
     receives run inside their annotation, on its thread.  A group whose rows contradict its calls is
     left ungrouped as a whole.
     """
-    chosen: dict[int, Payload] = {}
+    owner = np.full(len(calls), -1, np.int64)
     refused: dict[str, int] = defaultdict(int)
-    groups: dict[tuple[int, ...], list[Payload]] = defaultdict(list)
-    for p in payloads:
-        if p.source != "annotation" or p.ranks is None:
+    payloads = list(told.payloads)
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, code in enumerate(told.code):
+        payload = payloads[code]
+        if payload.source != "annotation" or payload.ranks is None:
             continue
-        if p.collective in ("send", "recv"):
-            here = (calls.track == p.track) & (calls.start_ns >= (p.start_ns or 0)) & (calls.end_ns <= (p.end_ns or 0))
-            chosen.update(dict.fromkeys(np.flatnonzero(here).tolist(), p))
+        if payload.collective in ("send", "recv"):
+            inside = (calls.start_ns >= told.start_ns[i]) & (calls.end_ns <= told.end_ns[i])
+            owner[inside & (calls.track == told.track[i])] = i
         else:
-            groups[p.ranks].append(p)
-    for called in groups.values():
-        called.sort(key=lambda p: (p.start_ns or 0, p.seq or 0))
-        threads = sorted({t for p in called for t in p.threads})
-        if threads or len(groups) == 1:
-            rows = np.isin(calls.track, threads) if threads else np.ones(len(calls.track), np.bool_)
-            free = [i for i in np.flatnonzero(rows).tolist() if i not in chosen]
-            free.sort(key=lambda i: int(calls.start_ns[i]))
-            owners = [p for p in called for _ in range(p.rows)]
-            if len(owners) == len(free) and all(
-                _runs_as(p.collective, calls.kinds[i]) for p, i in zip(owners, free, strict=True)
-            ):
-                chosen.update(zip(free, owners, strict=True))
-                continue
-            refused["the group's annotated calls and its rows differ"] += len(free)
-    missing = len(calls.row) - len(chosen) - sum(refused.values())
+            groups[payload.ranks].append(i)
+    for entries in groups.values():
+        entries.sort(key=lambda i: (told.start_ns[i], told.seq[i]))
+        threads = sorted({thread for i in entries for thread in payloads[told.code[i]].threads})
+        if not threads and len(groups) > 1:
+            continue
+        rows = np.flatnonzero((owner < 0) & (np.isin(calls.track, threads) if threads else True))
+        rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
+        owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]
+        called = [payloads[told.code[i]].collective for i in owners]
+        ran = [calls.names[n].kind for n in calls.name[rows].tolist()]
+        if len(called) == len(ran) and all(map(_runs_as, called, ran)):
+            owner[rows] = owners
+        else:
+            refused["the group's annotated calls and its rows differ"] += len(rows)
+    missing = int((owner < 0).sum()) - sum(refused.values())
     if missing:
         refused["no annotation tells its process group"] += missing
-    return chosen, dict(refused)
+    return owner, dict(refused)
 
 
 def _runs_as(called: str | None, ran: str | None) -> bool:
@@ -154,26 +171,33 @@ def _runs_as(called: str | None, ran: str | None) -> bool:
     return called == ran or (called == "reduce_scatter" and ran == "all_reduce")
 
 
-def table(rank: int, calls: Calls, chosen: Mapping[int, Payload], facts: TraceFacts) -> pa.Table:
+def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) -> pa.Table:
     """Rows of `schema.COLLECTIVES`, one for each call, in order."""
-    by_name = {g.name: g for g in facts.groups}
-    columns: dict[str, list[object]] = {name: [] for name in COLLECTIVES.names}
-    for i in range(len(calls.row)):
-        row = _row(calls.kinds[i], chosen.get(i), by_name)
-        row |= {
-            "collective": rank << RANK_SHIFT | i,
-            "rank": rank,
-            "library": calls.libraries[i],
-            "step": int(calls.step[i]) if calls.step[i] >= 0 else None,
-            "start_ns": int(calls.start_ns[i]),
-            "end_ns": int(calls.end_ns[i]),
+    groups = {group.name: group for group in facts.groups}
+    code = np.where(owner >= 0, np.array([*told.code, -1], np.int64)[owner], -1)
+    seq = np.where(owner >= 0, np.array([*told.seq, -1], np.int64)[owner], -1)
+    pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
+    payloads = list(told.payloads)
+    described = []
+    for pair in pairs.tolist():
+        payload, name = divmod(pair, len(calls.names))
+        described.append(_row(calls.names[name], payloads[payload] if payload >= 0 else None, groups))
+    known = pa.table(
+        {
+            field.name: _column([row.get(field.name) for row in described], field.type)
+            for field in COLLECTIVES
         }
-        for name, values in columns.items():
-            values.append(row.get(name))
-    return pa.table(
-        [_column(values, field.type) for values, field in zip(columns.values(), COLLECTIVES, strict=True)],
-        schema=COLLECTIVES,
-    )
+    ).take(pa.array(of_call))
+    own = {
+        "collective": pa.array((rank << RANK_SHIFT) + np.arange(len(calls))),
+        "rank": pa.array(np.full(len(calls), rank, np.int32)),
+        "seq": pa.array(seq, mask=seq < 0),
+        "step": pa.array(calls.step.astype(np.int32), mask=calls.step < 0),
+        "start_ns": pa.array(calls.start_ns),
+        "end_ns": pa.array(calls.end_ns),
+    }
+    columns = [own.get(name, known[name]) for name in COLLECTIVES.names]
+    return pa.table(columns, schema=COLLECTIVES)
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:
@@ -182,20 +206,20 @@ def _column(values: list[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _row(kind: str | None, p: Payload | None, groups: Mapping[str, object]) -> dict[str, object]:
-    """What a payload tells, in the schema's terms; the kernel's name decides where it tells nothing."""
+def _row(name: CollectiveName, p: Payload | None, groups: Mapping[str, ProcessGroup]) -> dict[str, object]:
+    """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""
+    row: dict[str, object] = {"kind": name.kind, "library": name.library}
     if p is None:
-        return {"kind": kind}
-    told = kind_of(p.collective or "") or kind
+        return row
+    kind = kind_of(p.collective or "") or name.kind
     listed = groups.get(p.group_name or "")
-    ranks = p.ranks or getattr(listed, "ranks", None)
-    description = p.group_description or getattr(listed, "description", None)
+    ranks = p.ranks or (listed.ranks if listed else None)
+    description = p.group_description or (listed.description if listed else None)
     size = p.group_size or (len(ranks) if ranks else None)
-    row: dict[str, object] = {
-        "kind": told,
+    row |= {
+        "kind": kind,
         "group_size": size,
         "dimension": dimension_of(description),
-        "seq": p.seq,
         "src_rank": p.src_rank,
         "dst_rank": p.dst_rank,
         "dtype": p.dtype,
@@ -207,7 +231,7 @@ def _row(kind: str | None, p: Payload | None, groups: Mapping[str, object]) -> d
     if element is not None:
         in_bytes = p.in_elements * element if p.in_elements is not None else in_bytes
         out_bytes = p.out_elements * element if p.out_elements is not None else out_bytes
-    if out_bytes is None and told in ("all_reduce", "broadcast"):
+    if out_bytes is None and kind in ("all_reduce", "broadcast"):
         out_bytes = in_bytes
     if in_bytes is not None or out_bytes is not None:
         row |= {"in_bytes": in_bytes, "out_bytes": out_bytes, "payload_source": p.source}

@@ -65,7 +65,9 @@ def families(pattern: str | None) -> tuple[re.Pattern[str], ...]:
         raise UsageError(f"--step-annotation {pattern!r} is no regular expression: {error}") from None
 
 
-def marks(annotations: Sequence[Annotation], patterns: Sequence[re.Pattern[str]]) -> tuple[Marks, Counter[str]]:
+def marks(
+    annotations: Sequence[Annotation], patterns: Sequence[re.Pattern[str]]
+) -> tuple[Marks, Counter[str]]:
     """The steps annotated, by the first family of names that occurs, and what was left out and why.
 
     A number in the name is the step's number; without one, or where numbers repeat, steps are counted
@@ -133,9 +135,7 @@ def device_windows(
     return windows, +left_out
 
 
-def annotation_windows(
-    found: Marks, horizon: int | None
-) -> tuple[list[tuple[int, int, int]], Counter[str]]:
+def annotation_windows(found: Marks, horizon: int | None) -> tuple[list[tuple[int, int, int]], Counter[str]]:
     """The annotations' own windows, less those that reach past the horizon."""
     windows = [
         (int(n), int(s), int(e))

@@ -7,6 +7,7 @@ decided later, in `cclbench.normalize`, the same way for every format.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,18 +62,13 @@ class Rows:
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace says of one collective call: on the kernel itself, or on the host op that called it.
+    """What a trace says of a collective call, wherever it says it; equal ones are kept once.
 
-    It belongs to row `row` of the kernels where that is set, to the kernels launched on thread `track`
-    within [start_ns, end_ns) where the accelerator communicates, and on a CPU to the next `rows` rows
-    of the communication threads `threads`.
+    `source` is kernel, host_op or annotation.  On a CPU the call owns the next `rows` rows of the
+    communication threads `threads`.
     """
 
     source: str
-    row: int | None = None
-    track: int | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
     collective: str | None = None
     in_elements: int | None = None
     out_elements: int | None = None
@@ -85,9 +81,52 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] | None = None
     src_rank: int | None = None
     dst_rank: int | None = None
-    seq: int | None = None
     rows: int = 1
     threads: tuple[int, ...] = ()
+
+
+class Told:
+    """All that a trace tells of its collectives, column-wise; entry i is about payload `code[i]`.
+
+    It belongs to the kernel of ordinal `row[i]` where that is not −1, else to the kernels launched on
+    thread `track[i]` within [start_ns[i], end_ns[i]).  `seq[i]` is −1 where no number is told.
+    """
+
+    __slots__ = ("code", "end_ns", "payloads", "row", "seq", "start_ns", "track")
+
+    def __init__(self) -> None:
+        self.payloads: dict[Payload, int] = {}
+        self.code, self.row, self.track = array("q"), array("q"), array("q")
+        self.start_ns, self.end_ns, self.seq = array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def add(
+        self,
+        payload: Payload,
+        *,
+        row: int = -1,
+        track: int = -1,
+        start_ns: int = 0,
+        end_ns: int = 0,
+        seq: int | None = None,
+    ) -> None:
+        """Append an entry."""
+        self.code.append(self.payloads.setdefault(payload, len(self.payloads)))
+        self.row.append(row)
+        self.track.append(track)
+        self.start_ns.append(start_ns)
+        self.end_ns.append(end_ns)
+        self.seq.append(-1 if seq is None else seq)
+
+    def extend(self, other: Told, kernels_before: int) -> None:
+        """Append another part's entries, whose kernels are counted from `kernels_before`."""
+        codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
+        self.code.extend(codes[c] for c in other.code)
+        self.row.extend(r + kernels_before if r >= 0 else r for r in other.row)
+        for name in ("track", "start_ns", "end_ns", "seq"):
+            getattr(self, name).extend(getattr(other, name))
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -106,7 +145,7 @@ class Trace:
 
     batches: Iterator[Rows]
     facts: TraceFacts = field(default_factory=TraceFacts)
-    payloads: list[Payload] = field(default_factory=list)
+    told: Told = field(default_factory=Told)
     dropped: dict[str, int] = field(default_factory=dict)
     cut: Cut | None = None
     device_rows_in_order: bool = True
@@ -148,5 +187,7 @@ def recognise(path: Path, head: bytes) -> Reader | None:
         return None
     winners = [name for name, vote in votes.items() if vote == best]
     if len(winners) > 1:
-        raise InputError(f"could be {' or '.join(winners)}", where=str(path), hint="remove one of the plug-ins")
+        raise InputError(
+            f"could be {' or '.join(winners)}", where=str(path), hint="remove one of the plug-ins"
+        )
     return READERS.get(winners[0])

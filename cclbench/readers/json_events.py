@@ -22,7 +22,7 @@ from cclbench.readers import Cut
 
 E = TypeVar("E")
 
-CHUNK: Final = 8 << 20
+CHUNK: Final = 4 << 20
 LONGEST_EVENT: Final = 64 << 20
 LARGEST_RATIO: Final = 400
 """Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""
@@ -105,7 +105,9 @@ class JsonEvents(Generic[E]):
             while sum(map(len, pieces)) < CHUNK and (piece := self._file.read1(CHUNK)):
                 pieces.append(piece)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            reason = "gzip stream is cut" if isinstance(error, EOFError) else f"gzip stream is damaged ({error})"
+            reason = (
+                "gzip stream is cut" if isinstance(error, EOFError) else f"gzip stream is damaged ({error})"
+            )
             if not self.allow_truncated:
                 raise self._broken(self._read - self._offset, reason) from None
             self.cut = Cut(str(self.path), self._read + sum(map(len, pieces)), reason)
@@ -115,7 +117,8 @@ class JsonEvents(Generic[E]):
         self._read += len(block)
         if self._read > max(LARGEST_RATIO * self._size, LONGEST_EVENT):
             raise self._broken(
-                self._read - self._offset, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
+                self._read - self._offset,
+                f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb",
             )
         return block
 
@@ -132,7 +135,11 @@ class JsonEvents(Generic[E]):
 
     def _last_of_part(self, buffer: bytes) -> bytes | None:
         """The rest of the part as a JSON array, once its end is in sight."""
-        if self.part is None or (end := self.part[1] - self._offset) > len(buffer) or self.part[1] >= self._size:
+        if (
+            self.part is None
+            or (end := self.part[1] - self._offset) > len(buffer)
+            or self.part[1] >= self._size
+        ):
             return None
         boundary = _BETWEEN.search(buffer, max(end, 0))
         return b"[" + buffer[: boundary.start() + 1] + b"]" if boundary else None
@@ -151,7 +158,9 @@ class JsonEvents(Generic[E]):
             block = self._block()
             buffer += block
             if not block or len(buffer) > LONGEST_EVENT:
-                raise InputError("has no traceEvents", where=str(self.path), hint="is this a Chrome-JSON trace?")
+                raise InputError(
+                    "has no traceEvents", where=str(self.path), hint="is this a Chrome-JSON trace?"
+                )
         head = buffer[: start.start()].rstrip().removesuffix(b",")
         self.outer = self._object(head.lstrip().removeprefix(b"{"))
         self._offset = start.end()

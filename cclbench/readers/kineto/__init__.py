@@ -39,7 +39,9 @@ class Kineto:
         edges = [size * i // count for i in range(count)] + [size]
         return list(zip(edges[:-1], edges[1:], strict=True))
 
-    def read(self, path: Path, *, part: tuple[int, int] | None = None, allow_truncated: bool = False) -> Trace:
+    def read(
+        self, path: Path, *, part: tuple[int, int] | None = None, allow_truncated: bool = False
+    ) -> Trace:
         """Stream one rank's trace, or one of its parts."""
         trace = Trace(batches=iter(()))
         trace.batches = KinetoFile(path, trace, part, allow_truncated).batches()

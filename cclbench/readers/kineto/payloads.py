@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from cclbench.readers.kineto.events import Args
 
 MARK = "cclbench::collective "
 """Annotation by which a workload names its collectives: scripts/workloads/annotate_groups.py."""
+_LARGEST_GROUP = 1 << 20
 
 
 def speaks_of_collectives(name: str) -> bool:
@@ -22,13 +24,13 @@ def speaks_of_collectives(name: str) -> bool:
     return name == "record_param_comms" or name.startswith((MARK, "nccl:"))
 
 
-def payload(name: str, args: Args, path: Path) -> Payload | None:
-    """The payload a row tells, without its place; None where it tells none."""
+def payload(name: str, args: Args, path: Path) -> tuple[Payload, int | None] | None:
+    """The payload a row tells and its sequence number; None where it tells none."""
     if args.collective is not None:
-        return _metadata(args, "host_op" if name == "record_param_comms" else "kernel")
+        return _metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
     if name.startswith(MARK):
         return _mark(name, path)
-    return _annotation(name, args) if name.startswith("nccl:") else None
+    return (_annotation(name, args), None) if name.startswith("nccl:") else None
 
 
 def _metadata(a: Args, source: str) -> Payload:
@@ -42,21 +44,20 @@ def _metadata(a: Args, source: str) -> Payload:
         group_name=None if name is None else str(name),
         group_description=a.group_description,
         group_size=a.group_size,
-        ranks=_ranks(a),
+        ranks=_ranks(a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride),
         src_rank=a.src_rank,
         dst_rank=a.dst_rank,
-        seq=a.seq,
     )
 
 
-def _ranks(a: Args) -> tuple[int, ...] | None:
+@lru_cache(maxsize=1 << 10)
+def _ranks(text: str, size: int | None, first: int | None, stride: int | None) -> tuple[int, ...] | None:
     """Global ranks: as listed where the list is whole, else from start and stride, else unknown."""
-    text = a.group_ranks or ""
     listed = tuple(map(int, re.findall(r"\d+", text)))
-    if listed and "..." not in text and a.group_size in (None, len(listed)):
+    if listed and "..." not in text and size in (None, len(listed)):
         return listed
-    if a.group_size and a.first_rank is not None and a.rank_stride is not None:
-        return tuple(a.first_rank + i * a.rank_stride for i in range(a.group_size))
+    if size and size <= _LARGEST_GROUP and first is not None and stride is not None:
+        return tuple(first + i * stride for i in range(size))
     return None
 
 
@@ -73,14 +74,14 @@ def _annotation(name: str, a: Args) -> Payload:
     return Payload(source="annotation", collective=name.partition(":")[2], in_elements=elements, dtype=dtype)
 
 
-def _mark(name: str, path: Path) -> Payload:
+def _mark(name: str, path: Path) -> tuple[Payload, int | None]:
     """`cclbench::collective kind=K seq=N [peer=R] [in_bytes=B out_bytes=B dtype=T] rows=R [threads=T,T]
     pg=NAME ranks=R,R,.. desc=TEXT`."""
     fields, _, description = name.removeprefix(MARK).partition(" desc=")
     try:
         told = dict(field.split("=", 1) for field in fields.split())
         ranks = _numbers(told["ranks"])
-        return Payload(
+        payload = Payload(
             source="annotation",
             collective=told["kind"],
             in_bytes=_number(told.get("in_bytes")),
@@ -90,12 +91,12 @@ def _mark(name: str, path: Path) -> Payload:
             group_description=description or None,
             group_size=len(ranks),
             ranks=ranks,
-            seq=_number(told.get("seq")),
             src_rank=_number(told.get("peer")) if told["kind"] == "recv" else None,
             dst_rank=_number(told.get("peer")) if told["kind"] == "send" else None,
             rows=int(told["rows"]),
             threads=_numbers(told["threads"]) if "threads" in told else (),
         )
+        return payload, _number(told.get("seq"))
     except (KeyError, ValueError) as error:
         raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
 

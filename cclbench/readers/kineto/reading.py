@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
@@ -211,7 +210,9 @@ class KinetoFile:
         try:
             return np.array(numbers, np.int64)
         except OverflowError:
-            raise InputError(f"{max(numbers, key=abs)} is no thread or stream", where=str(self.path)) from None
+            raise InputError(
+                f"{max(numbers, key=abs)} is no thread or stream", where=str(self.path)
+            ) from None
 
     def _impossible(self, what: str) -> InputError:
         return InputError(f"impossible time: {what}", where=str(self.path), hint="is the file damaged?")
@@ -221,26 +222,26 @@ class KinetoFile:
         first = self.kernels
         if rows.kind == "kernel":
             self.kernels += len(rows)
-            told = [i for i, a in enumerate(args) if a.collective is not None]
+            said = [i for i, a in enumerate(args) if a.collective is not None]
         elif rows.side == "host" and rows.kind in ("op", "annotation"):
             codes = [code for name, code in rows.names.items() if speaks_of_collectives(name)]
-            told = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
+            said = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
         else:
             return
-        for i in told:
+        for i in said:
             spoken = payload(names[i], args[i], self.path)
             if spoken is None:
                 continue
+            told, seq = spoken
             rank = args[i].rank
-            if rank is not None and spoken.group_description == "default_pg":  # elsewhere it may be the group's own
+            if rank is not None and told.group_description == "default_pg":  # elsewhere it may count in its group
                 self.ranks_of_ops.add(rank)
-            begin = int(rows.start_ns[i])
-            place = (
-                {"row": first + i}
-                if rows.kind == "kernel"
-                else {"track": int(rows.track[i]), "start_ns": begin, "end_ns": begin + int(rows.dur_ns[i])}
-            )
-            self.trace.payloads.append(msgspec.structs.replace(spoken, **place))
+            if rows.kind == "kernel":
+                self.trace.told.add(told, row=first + i, seq=seq)
+            else:
+                begin = int(rows.start_ns[i])
+                end, track = begin + int(rows.dur_ns[i]), int(rows.track[i])
+                self.trace.told.add(told, track=track, start_ns=begin, end_ns=end, seq=seq)
 
 
 def _loses_digits(events: list[Any]) -> bool:
