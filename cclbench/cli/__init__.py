@@ -12,12 +12,13 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from typing import Final, TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TextIO
 
 import click
 
+from cclbench import __version__
 from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, tell, warn
 from cclbench.cli.options import Session, debug_option
 from cclbench.errors import near
@@ -33,6 +34,18 @@ COMMANDS: Final = {
     "card": "Make, check, upgrade and show workload cards.",
 }
 _PROGRAM = "cclbench"
+
+
+class _ClosedPipe(Exception):  # noqa: N818  (nobody's error)
+    """Whoever read our output went away; click would answer an OSError with exit code 1 itself."""
+
+
+@contextmanager
+def _closed_pipe_told_apart() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ClosedPipe from error
 
 
 class LazyGroup(click.Group):
@@ -59,6 +72,16 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"unknown command {args[0]!r}; {near(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """As click's, where it prints the help."""
+        with _closed_pipe_told_apart():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's: the command."""
+        with _closed_pipe_told_apart():
+            return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list in `--help`, without importing the commands."""
         with formatter.section("Commands"):
@@ -67,9 +90,7 @@ class LazyGroup(click.Group):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"{_PROGRAM} {version(_PROGRAM)}")
+        click.echo(f"{_PROGRAM} {__version__}")
         ctx.exit()
 
 
@@ -101,8 +122,7 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
     session = Session()
-    with ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+    with warnings.catch_warnings():
         warnings.showwarning = warn
         _tolerate_narrow_encodings(sys.stdout, sys.stderr)
         try:
@@ -111,12 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except click.Abort:
             click.echo("interrupted", err=True)
             return INTERRUPTED
-        except SystemExit as stop:
-            # click leaves this way when it meets a closed pipe, and after shell completion.
-            if isinstance(stop.__context__, BrokenPipeError):
-                return _closed_pipe()
-            raise
-        except BrokenPipeError:
+        except (_ClosedPipe, BrokenPipeError):
             return _closed_pipe()
         except Exception as error:  # noqa: BLE001  (the boundary: every error becomes a message and a code)
             return tell(error, session)

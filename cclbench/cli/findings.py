@@ -27,7 +27,7 @@ _SOURCES: Final = {
 def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict[str, Any]:
     """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
 
-    `window` is the policy asked for, `windows` those the rows have: a trace without steps falls back.
+    `window` is the policy of most ranks, `windows` those of all rows: a trace without steps falls back.
     `steps` lists the numbers of the steps that entered the figures, empty where there are none;
     facts of the accelerator, producer and library are the distinct ones over the ranks.
     """

@@ -26,8 +26,8 @@ def sql(run: str, query: str, store: Path, form: str) -> None:
 
     \b
     Examples:
-      cclbench sql my-job-3f2a91c0 "SELECT name, sum(dur_ns) / 1e6 AS ms FROM events
-          WHERE kind = 'kernel' GROUP BY ALL ORDER BY ms DESC LIMIT 10"
+      cclbench sql my-job-3f2a91c0 "SELECT name, sum(dur_ns) AS ns FROM events
+          WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
     from cclbench.cli.output import emit, grid

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cclbench.cli import main
 
 Row = dict[str, Any]
 
@@ -156,3 +159,98 @@ class FakeRun:
 def fake_run(manifest: dict[str, Any], rows: list[Row]) -> FakeRun:
     """The run made by hand."""
     return FakeRun(manifest, rows)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Answer]:
+    """`cclbench ARGUMENTS` in this process, with `tmp_path / "store"` as the store."""
+    monkeypatch.setenv("CCLBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: object) -> Answer:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    return run
+
+
+def _complete(name: str, category: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:
+    device = category in ("kernel", "gpu_memcpy")
+    place = {"pid": 0, "tid": 7} if device else {"pid": 4242, "tid": 4242}
+    event = {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us, **place}
+    return {**event, "args": args}
+
+
+def kineto_events() -> list[dict[str, Any]]:
+    """Two steps: in each 40 µs of matrix product, 30 µs of all-reduce, 20 of them hidden, 5 µs of copy."""
+    events = []
+    for step in (0, 1):
+        at, launch = 1000.0 + 100 * step, 10 * step
+        events += [
+            _complete(f"ProfilerStep#{step}", "user_annotation", at, 95),
+            _complete("cudaLaunchKernel", "cuda_runtime", at + 1, 2, correlation=launch + 1),
+            _complete("cudaLaunchKernel", "cuda_runtime", at + 4, 2, correlation=launch + 2),
+            _complete("cudaMemcpyAsync", "cuda_runtime", at + 7, 2, correlation=launch + 3),
+            _complete(
+                "ampere_sgemm_128x64_nn", "kernel", at + 10, 40, correlation=launch + 1, grid=[54, 1, 1]
+            ),
+            _complete(
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                "kernel",
+                at + 30,
+                30,
+                correlation=launch + 2,
+                **{
+                    "Collective name": "allreduce",
+                    "In msg nelems": 1_000_000,
+                    "Out msg nelems": 1_000_000,
+                    "dtype": "Float",
+                    "Group size": 2,
+                    "Process Group Name": "0",
+                    "Process Group Ranks": "[0, 1]",
+                },
+            ),
+            _complete(
+                "Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", at + 70, 5, correlation=launch + 3, bytes=4096
+            ),
+        ]
+    return events
+
+
+def kineto_document() -> dict[str, Any]:
+    """Rank 0 of 2, as PyTorch's profiler writes it."""
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [
+            {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000, "numSms": 108}
+        ],
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2},
+        "traceEvents": kineto_events(),
+        "traceName": "rank0.json",
+    }
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    """A small valid Kineto trace, to be changed."""
+    return kineto_document()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """The small valid Kineto trace as a file."""
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(kineto_document()))
+    return path

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry point: what is imported, exit codes, what an error reads like."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench import pipeline
+from cclbench.errors import CheckFailed, InputError, UsageError
+
+HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
+
+
+def shell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`python -m cclbench ARGUMENTS` in a process of its own."""
+    command = [sys.executable, "-m", "cclbench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+def test_help_is_quick() -> None:
+    shell("--help")
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        assert shell("--help").returncode == 0
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize("command", ["", "run", "list", "sql"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    program = f"""
+import sys
+from cclbench.cli import main
+main([word for word in [{command!r}, "--help"] if word])
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_version(call: Callable[..., Any]) -> None:
+    answer = call("--version")
+    assert (answer.code, answer.out) == (0, "cclbench 0.1.0\n")
+
+
+def test_module_and_entry_point_agree() -> None:
+    assert shell("--version").stdout == "cclbench 0.1.0\n"
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def compute(*_: object, **__: object) -> None:
+        raise error
+
+    return compute
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (CheckFailed("a regression"), 1, "error: a regression\n"),
+        (
+            UsageError("no such metric", hint="did you mean time.step?"),
+            2,
+            "error: no such metric; did you mean time.step?\n",
+        ),
+        (InputError("cut", where="a.json: byte 9"), 3, "error: a.json: byte 9: cut\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            3,
+            "error: writing to STORE: No space left on device;"
+            " free some space or name another folder with --store\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
+            3,
+            "error: /x/y: Permission denied; check the permissions, or name another folder with --store\n",
+        ),
+        (
+            ZeroDivisionError("first line\nsecond line"),
+            4,
+            "internal error: ZeroDivisionError: first line\n"
+            "a defect of cclbench; re-run with --debug for the traceback\n",
+        ),
+        (KeyboardInterrupt(), 130, "\ninterrupted\n"),
+    ],
+)
+def test_errors_become_messages_and_exit_codes(
+    call: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr(pipeline, "run", raising(error))
+    answer = call("run", "x")
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err == message.replace("STORE", str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
+def test_debug_shows_the_traceback(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(pipeline, "run", raising(InputError("cut")))
+    answer = call(*arguments)
+    assert answer.code == 3
+    assert answer.err.startswith("Traceback")
+    assert answer.err.endswith("error: cut\n")
+
+
+def test_debug_of_one_call_does_not_stay(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run", raising(InputError("cut")))
+    call("--debug", "run", "x")
+    assert call("run", "x").err == "error: cut\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("rum",), "unknown command 'rum'; did you mean run?"),
+        (("run",), "Missing argument 'SOURCE'"),
+        (("run", "x", "--widnow", "steps"), "--widnow"),
+        (("run", "x", "--window", "epoch"), "'epoch' is not one of"),
+        (("run", "x", "--steps", "5"), "'5' is not A:B, such as 2:5"),
+        (("run", "x", "--steps", "5:5"), "holds no step"),
+        (("run", "x", "--ranks", "0,b"), "not a list of ranks"),
+        (("run", "x", "--jobs", "0"), "'--jobs'"),
+        (("run", "x", "--step-annotation", "("), "not a regular expression"),
+        (("run", "x", "--json", "--format", "csv"), "--json contradicts --format csv"),
+        (("run", "x", "-v", "-q"), "-q contradicts -v"),
+        (("run", "x", "--plot", "x.gif"), "use .png, .svg, .pdf"),
+        (("list", "dragons"), "'dragons' is not one of"),
+        (("explain", "time.stpe"), "time.step"),
+        (("metrics", "no-such-run"), "no run 'no-such-run'"),
+        (("sql", "no-such-run", "SELECT 1"), "no run 'no-such-run'"),
+    ],
+)
+def test_wrong_usage_exits_with_2(call: Callable[..., Any], arguments: tuple[str, ...], says: str) -> None:
+    answer = call(*arguments)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert says in answer.err
+    assert answer.err.startswith("error: ")
+    assert len(answer.err.splitlines()) <= 3
+
+
+def test_no_command_shows_the_help(call: Callable[..., Any]) -> None:
+    answer = call()
+    assert answer.code == 2
+    assert "Commands:" in answer.err
+
+
+def test_a_store_that_is_a_file_is_wrong_usage(call: Callable[..., Any], trace: Path) -> None:
+    answer = call("run", trace, "--store", trace)
+    assert answer.code == 2
+    assert "is a file" in answer.err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["explain"]])
+def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "cclbench", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_a_narrow_encoding_does_not_break_the_table(trace: Path, tmp_path: Path) -> None:
+    narrow = {**os.environ, "PYTHONIOENCODING": "ascii", "CCLBENCH_STORE": str(tmp_path / "store")}
+    done = shell("run", str(trace), env=narrow)
+    assert done.returncode == 0, done.stderr
+    assert "# compute only" in done.stdout
+
+
+def test_a_warning_is_one_line(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    def warns(*_: object, **__: object) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("plug-in 'x' did not load", stacklevel=1)
+        raise InputError("cut")
+
+    monkeypatch.setattr(pipeline, "run", warns)
+    assert call("run", "x").err == "warning: plug-in 'x' did not load\nerror: cut\n"
+
+
+def test_shell_completion_offers_the_commands() -> None:
+    words = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "cclbench ", "COMP_CWORD": "1"}
+    done = shell(env={**os.environ, **words})
+    assert {"plain,run", "plain,explain"} <= set(done.stdout.splitlines())

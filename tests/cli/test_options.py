@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared options: what they take and what they hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from cclbench import pipeline
+from cclbench.cli.options import RankList, StepRange
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("2:5", (2, 5)), ("3:", (3, None)), (":10", (None, 10)), (":", (None, None))]
+)
+def test_step_ranges(text: str, steps: tuple[int | None, int | None]) -> None:
+    assert StepRange().convert(text, None, None) == steps
+
+
+@pytest.mark.parametrize("text", ["", "3", "5:2", "-1:3", "1:2:3", "a:b", "1:99999999999"])
+def test_what_is_no_step_range(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        StepRange().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0", [0]), ("0,2,4-7", [0, 2, 4, 5, 6, 7]), ("5,1-2, 1", [1, 2, 5])]
+)
+def test_rank_lists(text: str, ranks: list[int]) -> None:
+    assert RankList().convert(text, None, None) == ranks
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "0-9999999999", "1-2-3"])
+def test_what_is_no_rank_list(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        RankList().convert(text, None, None)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
+    """The keywords with which `run` was called."""
+    seen: dict[str, Any] = {}
+
+    def compute(source: str, **options: Any) -> Any:
+        seen.update(options, source=source)
+        return fake_run
+
+    monkeypatch.setattr(pipeline, "run", compute)
+    return seen
+
+
+def test_options_reach_the_pipeline(
+    call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path
+) -> None:
+    answer = call(
+        *(
+            "run",
+            "traces/tiny",
+            "--metric",
+            "time.*",
+            "--metric",
+            "mfu",
+            "--window",
+            "trace",
+            "--steps",
+            "2:5",
+        ),
+        *(
+            "--ranks",
+            "0,4-5",
+            "--jobs",
+            "3",
+            "--allow-truncated",
+            "--step-annotation",
+            "^it",
+            "--store",
+            tmp_path / "s",
+        ),
+    )
+    assert answer.code == 0, answer.err
+    assert recorded == {
+        "source": "traces/tiny",
+        "metrics": ("time.*", "mfu"),
+        "window": "trace",
+        "steps": (2, 5),
+        "ranks": [0, 4, 5],
+        "jobs": 3,
+        "allow_truncated": True,
+        "step_annotation": "^it",
+        "store": tmp_path / "s",
+        "progress": None,
+    }
+
+
+def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
+    assert call("run", "traces/tiny").code == 0
+    assert recorded["metrics"] == ("*",)
+    assert recorded["window"] == "steps"
+    assert recorded["store"] == tmp_path / "store", "from $CCLBENCH_STORE"
+    assert recorded["jobs"] >= 1
+    assert recorded["steps"] is recorded["ranks"] is recorded["step_annotation"] is None
+    assert recorded["allow_truncated"] is False
