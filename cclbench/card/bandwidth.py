@@ -59,8 +59,8 @@ def _doubt(side: str, value: int | None, rate: int | None, name: str) -> Iterato
 def _reading(value: int, rate: int) -> str:
     """What other unit or count would make the value right."""
     readings = {
-        rate * 2: "both directions together",
-        rate // 8: "GB/s",
-        rate // 4: "GB/s of both directions together",
+        rate * 2: "with both directions counted",
+        rate // 8: "in GB/s",
+        rate // 4: "in GB/s with both directions counted",
     }
-    return f" (the value is that in {readings[value]})" if value in readings else ""
+    return f" (it is that rate {readings[value]})" if value in readings else ""

@@ -52,22 +52,30 @@ def home(path: str) -> Mapping[str, Any]:
 
 
 def _validator(part: Mapping[str, Any]) -> Any:
+    return _dialect()(part)
+
+
+@cache
+def _dialect() -> Callable[[Mapping[str, Any]], Any]:
+    """Draft 7, where `$` is the very end, quantities are parsed, and whole numbers have no point."""
     from jsonschema import Draft7Validator, ValidationError, validators
 
     def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
         if not isinstance(value, str):
             return
-        # Python's $ also matches before a last line break; the schema means the very end.
         exact = re.fullmatch(wanted[1:-1], value) if wanted[0] == "^" else re.search(wanted, value)
         if exact is None or ("format" in part and _not_a_quantity(value, part["format"])):
             yield ValidationError("pattern")
 
-    def whole(_: object, value: object) -> bool:  # 8.0 and 8e9 are floats: a count is written out
+    def whole(_: object, value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
 
-    extend: Callable[..., Any] = validators.extend
     types = Draft7Validator.TYPE_CHECKER.redefine("integer", whole)
-    return extend(Draft7Validator, {"pattern": pattern}, type_checker=types)(part)
+    extend: Callable[..., Any] = validators.extend
+    dialect: Callable[[Mapping[str, Any]], Any] = extend(
+        Draft7Validator, {"pattern": pattern}, type_checker=types
+    )
+    return dialect
 
 
 def _not_a_quantity(text: str, dimension: Dimension) -> str | None:

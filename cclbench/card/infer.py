@@ -30,6 +30,7 @@ class TraceFile:
 class TraceFacts:
     """What the traces of one run hold; None and () where they don't say.
 
+    `per_node` is the number of devices that a node holds, whether all are used or not;
     `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
     process groups, each with its description (`mesh_tp`) and global ranks; `precision` is a number
     format of the card (bf16), `phase` training, inference or serving.
@@ -85,7 +86,9 @@ def infer(facts: TraceFacts, card_id: str | None = None) -> str:
         "id": card_id or _folder(facts),
         "description": _description(facts),
         "workload": _known(phase=facts.phase, precision=facts.precision, steps=facts.steps),
-        "hardware": _known(accelerator=facts.accelerator, count=facts.world_size, per_node=facts.per_node),
+        "hardware": _known(
+            accelerator=facts.accelerator, count=facts.world_size, per_node=_per_node(facts, notes)
+        ),
         "software": _known(
             framework=_known(name=facts.framework, version=facts.framework_version),
             communication=_known(library=facts.communication_library, version=facts.communication_version),
@@ -124,6 +127,15 @@ def _trace(trace: TraceFile) -> Mapping[str, Any]:
         sha256=trace.sha256,
         bytes=trace.bytes,
     )
+
+
+def _per_node(facts: TraceFacts, notes: dict[str, str]) -> int | None:
+    """Devices used on each node: what a node holds, unless the ranks can't fill whole nodes."""
+    holds, ranks = facts.per_node, facts.world_size
+    if holds is not None and ranks is not None and ranks % holds:
+        notes["hardware.per_node"] = f"the trace says that a node holds {holds}, and there are {ranks} ranks"
+        return None
+    return holds
 
 
 def _degrees(facts: TraceFacts, notes: dict[str, str]) -> dict[str, int]:

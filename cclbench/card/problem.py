@@ -13,6 +13,7 @@ from cclbench.errors import CheckFailed
 Path = tuple[str | int, ...]
 
 _LONGEST_SHOWN = 80
+_MOST_LISTED = 200
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,18 @@ class Problem:
 
 
 def check(problems: Sequence[Problem]) -> None:
-    """Raise one `CheckFailed` that lists every error among `problems`, if there is any."""
+    """Raise one `CheckFailed` that lists the errors (at most 200) among `problems`, if there is any."""
     errors = [str(problem) for problem in problems if problem.severity == "error"]
     if errors:
-        raise CheckFailed("\n".join(errors))
+        more = [f"and {len(errors) - _MOST_LISTED} more"] if len(errors) > _MOST_LISTED else []
+        raise CheckFailed("\n".join(errors[:_MOST_LISTED] + more))
 
 
 def dotted(path: Path) -> str:
     """`("evidence", "traces", 0, "path")` → `evidence.traces[0].path`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        text += f"[{part}]" if isinstance(part, int) else f".{_cut(part)}"
     return text.removeprefix(".")
 
 
@@ -62,4 +64,8 @@ def printable(text: str) -> str:
 def shown(value: object) -> str:
     """A value as messages quote it: JSON on one line, cut after 80 characters."""
     text = printable(json.dumps(value, ensure_ascii=False, default=str))
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

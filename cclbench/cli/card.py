@@ -35,7 +35,9 @@ def card() -> None:
 @_json
 @debug_option
 def validate(cards: Sequence[Path], as_json: bool) -> None:
-    """Check CARDS: schema, agreement of the fields, presence and hashes of the files they name.
+    """Check cards, and name every problem.
+
+    Checks the schema, the agreement of the fields, and presence and hashes of the files they name.
 
     Prints every problem with file, line and key.  Exits with 1 where a card is invalid, with 3 where one
     cannot be read as YAML.
@@ -78,7 +80,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
 @_json
 @debug_option
 def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None:
-    """Turn a version 1 CARD into version 2.
+    """Turn a version 1 card into version 2.
 
     Whatever cannot be carried over is named on stderr and marked as a gap in the new card.  Where the new
     card is not valid, it is written all the same, its problems are listed, and the exit code is 1.
@@ -110,7 +112,7 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 @_json
 @debug_option
 def show(path: Path, as_json: bool) -> None:
-    """Show what a valid CARD says."""
+    """Show what a card says."""
     from cclbench.card import load
 
     loaded = load(path)
@@ -129,7 +131,10 @@ def show(path: Path, as_json: bool) -> None:
 @card.command()
 @debug_option
 def schema() -> None:
-    """Print the JSON Schema (draft-07) of workload cards, for editors to complete and check them."""
+    """Print the JSON Schema of cards.
+
+    Draft 7; editors use it to complete and check a card.
+    """
     from cclbench.card import schema as card_schema
 
     _print_json(card_schema())
@@ -141,7 +146,9 @@ def schema() -> None:
 @_force
 @debug_option
 def new(traces: Path, output: Path | None, force: bool) -> None:
-    """Make a card from TRACES, a folder or a file, and mark what they do not tell.
+    """Make a card from traces, a folder or a file.
+
+    What the traces do not tell is marked with `# to fill in: ...`.
 
     With -o FILE, the card's id is the file's name, and paths start from the folder that holds
     workload_cards/, or else from FILE's own folder.
@@ -195,8 +202,8 @@ def _facts(loaded: Card) -> Iterator[tuple[str, str]]:
     }
     for path, value in _flat(loaded.raw, ""):
         text = printable(value if isinstance(value, str) else json.dumps(value))
-        if rate := rates.get(path):
-            text += f" = {humanise(rate, 'B/s')}"
+        if (rate := rates.get(path)) and text != (figure := humanise(rate, "B/s")):
+            text += f" = {figure}"
         yield path, text
     for trace in loaded.evidence.traces:
         size = humanise(trace.bytes, "B") if trace.bytes is not None else None

@@ -115,6 +115,13 @@ def test_groups_name_their_dimension(groups: list[tuple[str, int]], expected: di
     assert degrees(*groups) == expected
 
 
+@pytest.mark.parametrize(("holds", "ranks", "written"), [(8, 16, 8), (8, 8, 8), (8, 2, None), (8, 12, None)])
+def test_a_node_that_is_not_filled_is_left_to_the_reader(holds: int, ranks: int, written: int | None) -> None:
+    text = infer(replace(FULL, per_node=holds, world_size=ranks))
+    assert parse(text, "x.yaml").value["hardware"].get("per_node") == written
+    assert ("a node holds 8" in text) == (written is None)
+
+
 def test_a_group_named_dp_alone_asks_whether_it_shards() -> None:
     text = infer(replace(FULL, groups=(("mesh_dp", (0, 2)), ("mesh_tp", (0, 1)))))
     lines = text.splitlines()
