@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-# Without a date, the same rows give the same file.
+# Without a date and with fixed ids, the same rows give the same file.
 _METADATA: Final = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 _READABLE: Final = 0.05
 """Least width, of the axis, of a part that holds its percentage."""
@@ -103,7 +103,10 @@ def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
         raise UsageError(
             "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
         )
-    draw_partition(ranks, title=title).savefig(path, dpi=160, metadata=_METADATA[path.suffix])
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}):
+        draw_partition(ranks, title=title).savefig(path, dpi=160, metadata=_METADATA[path.suffix])
 
 
 def draw_partition(ranks: Sequence[RankPartition], *, title: str) -> Figure:
@@ -114,7 +117,7 @@ def draw_partition(ranks: Sequence[RankPartition], *, title: str) -> Figure:
 
     shown = extremes(ranks, 32)
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
-    with mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none", "font.size": 9}):
+    with mpl.rc_context({"font.size": 9}):
         figure = Figure(figsize=(8, 1.4 + 0.3 * max(len(shown), 1.4)), layout=layout)
         axes = figure.add_subplot()
         _bars(axes, shown)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands on a small trace, in every form of output."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft7Validator
+
+from cclbench import pipeline
+from cclbench.schema import RESULTS
+
+
+def schema(name: str) -> Draft7Validator:
+    """The validator of a schema in the package; the schema itself is valid, too."""
+    document = json.loads((files("cclbench") / "schemas" / f"{name}.json").read_text())
+    Draft7Validator.check_schema(document)
+    return Draft7Validator(document)
+
+
+def value(document: dict[str, Any], metric: str, **keys: Any) -> float:
+    """The one value about the run, or about what `keys` say."""
+    narrowed = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat")) | keys
+    found = [
+        row["value"]
+        for row in document["results"]
+        if row["metric"] == metric and all(row[key] == wanted for key, wanted in narrowed.items())
+    ]
+    assert len(found) == 1
+    return float(found[0])
+
+
+def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
+    answer = call("run", trace, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    document = json.loads(answer.out)
+    assert list(schema("result").iter_errors(document)) == []
+    assert document["run"]["ranks"] == [0]
+    assert document["run"]["steps"] == [0, 1]
+    # Step 0 runs from its first device event at 1010 µs to that of step 1 at 1110 µs, which ends at 1175 µs.
+    assert value(document, "time.step", step=0) == pytest.approx(100e-6, abs=1e-12)
+    assert value(document, "time.step", rank=0, step=1) == pytest.approx(65e-6, abs=1e-12)
+    # Kernels at 10..50 µs and 30..60 µs of each step, the copy at 70..75 µs.
+    for name, microseconds in {
+        "compute_only": 20,
+        "overlapped": 20,
+        "exposed_comm": 10,
+        "exposed_copy": 5,
+        "idle": 27.5,
+    }.items():
+        assert value(document, f"time.{name}") == pytest.approx(microseconds * 1e-6, abs=1e-12)
+
+
+def test_json_of_a_hand_made_run_follows_the_schema(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
+) -> None:
+    monkeypatch.setattr(pipeline, "run", lambda *_, **__: fake_run)
+    document = json.loads(call("run", "traces/tiny", "--json").out)
+    assert list(schema("result").iter_errors(document)) == []
+    assert len(document["results"]) == len(fake_run.rows)
+
+
+@pytest.mark.parametrize(
+    ("metric", "change"),
+    [
+        ("time.step", {"value": None}),
+        ("time.step", {"unit": ""}),
+        ("time.step", {"provenance": "guessed"}),
+        ("compute.mfu", {"value": 0.0}),
+        ("compute.mfu", {"reason": None}),
+        ("time.step", {"extra": 1}),
+    ],
+)
+def test_the_schema_refuses_a_row_that_is_wrong(fake_run: Any, metric: str, change: dict[str, Any]) -> None:
+    from cclbench.cli.answer import document
+
+    rows = [{**row, **(change if row["metric"] == metric else {})} for row in fake_run.rows]
+    assert not schema("result").is_valid(document(fake_run.manifest, rows, "steps"))
+
+
+def test_a_number_that_is_none_is_an_internal_error(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
+) -> None:
+    fake_run.rows[0]["value"] = float("nan")
+    monkeypatch.setattr(pipeline, "run", lambda *_, **__: fake_run)
+    answer = call("run", "traces/tiny", "--json")
+    assert (answer.code, answer.out) == (4, "")
+
+
+def test_csv_has_the_columns_of_the_schema(call: Callable[..., Any], trace: Path) -> None:
+    answer = call("run", trace, "--format", "csv", "--metric", "time.step", "--metric", "mfu")
+    rows = list(csv.DictReader(io.StringIO(answer.out)))
+    assert list(rows[0]) == RESULTS.names
+    first = next(
+        row for row in rows if row["metric"] == "time.step" and row["step"] == "0" and not row["rank"]
+    )
+    assert float(first["value"]) == pytest.approx(100e-6)
+    missing = next(row for row in rows if row["metric"] == "compute.mfu")
+    assert (missing["value"], missing["status"]) == ("", "not_applicable")
+    assert missing["reason"]
+
+
+def test_markdown_is_a_table(call: Callable[..., Any], trace: Path) -> None:
+    lines = call("run", trace, "--format", "md", "--metric", "overlap.ratio").out.splitlines()
+    header, rule, *body = lines
+    assert header.startswith("| metric | value | unit | status |")
+    assert "| group |" not in header, "a column without entries is left out"
+    assert set(rule) == set("|- ")
+    assert body
+    assert {line.count("|") for line in body} == {header.count("|")}
+
+
+def test_markdown_escapes_bars(call: Callable[..., Any]) -> None:
+    answer = call("explain", "time.idle", "--format", "md")
+    assert answer.out.splitlines()[2].replace("\\|", "").count("|") == answer.out.splitlines()[0].count("|")
+
+
+def test_table_of_run(call: Callable[..., Any], trace: Path) -> None:
+    answer = call("run", trace)
+    assert (answer.code, answer.err) == (0, "")
+    assert "\x1b" not in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 80
+    assert not [line for line in answer.out.splitlines() if line != line.rstrip()]
+    assert "  time.idle                            27.5 µs" in answer.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"), [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1"}, False)]
+)
+def test_colour_follows_the_environment(
+    call: Callable[..., Any],
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    coloured: bool,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, word in variables.items():
+        monkeypatch.setenv(name, word)
+    assert ("\x1b[3" in call("run", trace).out) is coloured
+
+
+def test_metrics_of_a_stored_run(call: Callable[..., Any], trace: Path) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    answer = call("metrics", run_id, "--json", "--metric", "time.*")
+    document = json.loads(answer.out)
+    assert list(schema("result").iter_errors(document)) == []
+    assert {row["metric"].split(".")[0] for row in document["results"]} == {"time"}
+    assert document["run"]["id"] == run_id
+    again = json.loads(call("run", trace, "--json", "--metric", "time.*").out)
+    assert again["results"] == document["results"]
+
+
+def test_steps_and_ranks_narrow_the_figures(call: Callable[..., Any], trace: Path) -> None:
+    document = json.loads(call("run", trace, "--json", "--steps", "1:", "--metric", "time.step").out)
+    assert document["run"]["steps"] == [1]
+    assert value(document, "time.step") == pytest.approx(65e-6, abs=1e-12)
+    assert call("run", trace, "--ranks", "5").code == 2
+
+
+def test_ingest(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+    answer = call("ingest", trace, "--json")
+    document = json.loads(answer.out)
+    assert document["schema"] == "manifest.v1"
+    (manifest,) = document["runs"]
+    assert list(schema("manifest").iter_errors(manifest)) == []
+    assert manifest["ranks"][0]["rows"] == {"annotation": 2, "copy": 2, "kernel": 4, "launch": 6}
+    stored = tmp_path / "store" / manifest["run"] / "manifest.json"
+    assert json.loads(stored.read_text()) == manifest
+    table = call("ingest", trace)
+    assert f"run      {manifest['run']}" in table.out
+    assert "steps    2, as the device ran them" in table.out.splitlines()
+    (row,) = csv.DictReader(io.StringIO(call("ingest", trace, "--format", "csv").out))
+    assert (row["file"], row["reader"], row["rows"]) == ("rank0.json", "kineto", "14")
+
+
+def test_plot(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+    for name, magic in (("step.png", b"\x89PNG"), ("step.svg", b"<?xml"), ("step.pdf", b"%PDF")):
+        answer = call("run", trace, "--plot", tmp_path / name, "-q")
+        assert (answer.code, answer.err) == (0, "")
+        assert (tmp_path / name).read_bytes().startswith(magic)
+    assert "exposed comm." in (tmp_path / "step.svg").read_text()
+
+
+def test_plot_without_a_partition_is_wrong_usage(
+    call: Callable[..., Any], trace: Path, tmp_path: Path
+) -> None:
+    answer = call("run", trace, "--metric", "comm.*", "--plot", tmp_path / "x.png")
+    assert answer.code == 2
+    assert "no step partition" in answer.err
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_list_metrics_and_readers(call: Callable[..., Any]) -> None:
+    document = json.loads(call("list", "metrics", "--json").out)
+    assert (document["schema"], document["what"]) == ("list.v1", "metrics")
+    step = next(row for row in document["rows"] if row["name"] == "time.step")
+    assert (step["unit"], step["better"], step["origin"]) == ("s", "lower", "cclbench.analyzers.time")
+    readers = json.loads(call("list", "readers", "--json").out)["rows"]
+    assert ".json.gz" in next(row for row in readers if row["name"] == "kineto")["extensions"]
+
+
+def test_list_shows_a_broken_plug_in(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from cclbench.readers import READERS
+
+    monkeypatch.setitem(READERS.broken, "mine", "ImportError: no module named mine")
+    rows = json.loads(call("list", "readers", "--json").out)["rows"]
+    assert {"name": "mine", "description": "did not load: ImportError: no module named mine"} in rows
+    assert "did not load: ImportError" in call("list", "readers").out
+
+
+def test_list_hardware(call: Callable[..., Any]) -> None:
+    rows = json.loads(call("list", "hardware", "--json").out)["rows"]
+    h100 = next(row for row in rows if row["id"] == "nvidia-h100-sxm")
+    assert h100["peak_flops_per_s"]["bf16"] == 989e12
+    line = next(
+        line for line in call("list", "hardware").out.splitlines() if line.startswith("nvidia-h100-sxm ")
+    )
+    assert line.split()[1:] == ["989", "TFLOP/s", "80.0", "GB", "3.35", "TB/s", "132", "450", "GB/s"]
+
+
+def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
+    assert json.loads(call("list", "runs", "--json").out)["rows"] == []
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    assert json.loads(call("list", "runs", "--json").out)["rows"] == [
+        {"run": run_id, "ranks": 1, "steps": 2, "card": None, "source": str(trace)}
+    ]
+
+
+def test_list_cards(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "workload_cards").mkdir()
+    (tmp_path / "workload_cards" / "broken.yaml").write_text("a: [")
+    (tmp_path / "workload_cards" / "empty.yaml").write_text("version: 2\nid: other\n")
+    monkeypatch.chdir(tmp_path)
+    broken, empty = json.loads(call("list", "cards", "--json").out)["rows"]
+    assert broken["path"] == os.path.join("workload_cards", "broken.yaml")
+    assert broken["id"] is None
+    assert broken["valid"].startswith("no: ")
+    assert empty["id"] == "other"
+    assert empty["valid"].startswith("no: ")
+
+
+def test_the_cards_of_the_repository_are_listed_as_valid(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    monkeypatch.chdir(repository)
+    rows = json.loads(call("list", "cards", "--json").out)["rows"]
+    assert rows
+    assert {row["valid"] for row in rows} == {"yes"}
+
+
+def test_explain(call: Callable[..., Any]) -> None:
+    document = json.loads(call("explain", "load_imbalance_ratio", "--json").out)
+    assert document["schema"] == "explain.v1"
+    (metric,) = document["metrics"]
+    assert metric["name"] == "balance.load_imbalance"
+    assert "load_imbalance_ratio" in metric["aliases"]
+    names = [row["name"] for row in json.loads(call("explain", "time.*", "--json").out)["metrics"]]
+    assert {"time.step", "time.idle"} <= set(names)
+    assert all(name.startswith("time.") for name in names)
+
+
+def test_sql(call: Callable[..., Any], trace: Path) -> None:
+    run_id = json.loads(call("run", trace, "--json").out)["run"]["id"]
+    query = "SELECT kind, count(*) AS n FROM events GROUP BY kind ORDER BY kind"
+    document = json.loads(call("sql", run_id, query, "--json").out)
+    assert (document["schema"], document["run"]) == ("sql.v1", run_id)
+    assert document["columns"] == ["kind", "n"]
+    counts = {"annotation": 2, "copy": 2, "kernel": 4, "launch": 6}
+    assert document["rows"] == [{"kind": kind, "n": n} for kind, n in counts.items()]
+    assert call("sql", run_id, query, "--format", "csv").out.splitlines()[1:3] == ["annotation,2", "copy,2"]
+    assert "kernel" in call("sql", run_id, query).out
+
+
+def test_sql_says_what_json_has_no_word_for(call: Callable[..., Any], trace: Path) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    query = (
+        "SELECT 'nan'::DOUBLE AS a, '\\x01'::BLOB AS b, 1.5::DECIMAL(3,1) AS c, [1, 2] AS d, {'k': 1} AS e"
+    )
+    (row,) = json.loads(call("sql", run_id, query, "--json").out)["rows"]
+    assert row == {"a": None, "b": "01", "c": "1.5", "d": [1, 2], "e": {"k": 1}}
+
+
+@pytest.mark.parametrize(
+    "query", ["SELEC 1", "SELECT * FROM nowhere", "SELECT * FROM read_csv('/etc/hosts')"]
+)
+def test_sql_that_is_wrong_or_reaches_out(call: Callable[..., Any], trace: Path, query: str) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    answer = call("sql", run_id, query)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: ")
+    assert len(answer.err.splitlines()) <= 3

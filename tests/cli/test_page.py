@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person reads: findings, step partition, metrics, what does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cclbench.cli.answer import page
+from cclbench.cli.chart import chart
+from cclbench.cli.findings import summary
+
+Row = dict[str, Any]
+
+
+def text_of(parts: Any, *, width: int = 80) -> str:
+    """The page as plain text of 80 columns."""
+    console = Console(width=width, color_system=None, highlight=False, markup=False, force_terminal=False)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+@pytest.fixture
+def shown(manifest: dict[str, Any], rows: list[Row]) -> str:
+    return text_of(page(manifest, rows, "steps"))
+
+
+def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> None:
+    for verbosity in (-1, 0, 1):
+        lines = text_of(page(manifest, rows, "steps", verbosity=verbosity)).splitlines()
+        assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run      tiny-0123abcd  traces/tiny",
+        "card     none: what needs one says which field it lacks",
+        "ranks    0-1; 2 of a world of 4 have a trace",
+        "steps    3 (steps 3-5), as the device ran them; left out on 2 ranks: cut by the",
+        "device   NVIDIA H100 80GB HBM3",
+        "traces   PyTorch Profiler 2.13.0",
+        "library  nccl 2.27.3",
+        "kernels  1.2 % of their time is of no known category: my_kernel<float>[1]",
+        "note     rank 1: kernels without a launch: 3",
+    ],
+)
+def test_findings(shown: str, line: str) -> None:
+    assert line in shown.splitlines()
+
+
+def test_findings_of_a_cpu_a_card_and_a_cut_file(
+    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+) -> None:
+    cut = {
+        "file": "traces/tiny/rank0.json",
+        "byte": 1234567,
+        "reason": "the file ends early",
+        "horizon_ns": 5,
+    }
+    facts = {"works_on": "host", "backend": "gloo"}
+    steps = {"found": 2, "source": "annotation", "left_out": {}}
+    none = {"share": None, "names": []}
+    manifest["ranks"] = [entry(0, truncated=cut, facts=facts, steps=steps, unclassified=none, notes=["odd"])]
+    manifest["ranks"][0]["collectives"]["libraries"] = {"gloo": 3}
+    manifest["card"] = {"id": "tiny", "path": "workload_cards/tiny.yaml", "description": None}
+    lines = text_of(page(manifest, rows, "steps")).splitlines()
+    assert "card     tiny  workload_cards/tiny.yaml" in lines
+    assert "device   CPU" in lines
+    assert "library  gloo" in lines
+    assert "steps    3 of 2 (steps 3-5), as annotated on the host" in lines
+    assert "cut      rank0.json: the file ends early at byte 1,234,567; figures end before" in lines
+    assert "note     odd" in lines
+    assert not [line for line in lines if line.startswith("kernels")]
+
+
+def test_a_fall_back_to_the_whole_trace_is_said(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
+    whole = [row("time.step", 0.5, window="trace")]
+    assert "steps    none used: the figures are of the whole trace" in text_of(page(manifest, whole, "trace"))
+
+
+def test_bars_are_in_proportion_and_legible_without_colour(rows: list[Row]) -> None:
+    header, rank0, rank1, legend = (line.plain for line in chart(rows, unicode=False))
+    # Rank 0's 100 ms are 34 cells: parts end at 40, 50, 70, 75, 100 ms, so at cells 13.6, 17, 23.8, 25.5, 34.
+    assert rank0[8:42] == "#" * 14 + "%" * 3 + "=" * 7 + "-" * 2 + "." * 8
+    # Rank 1's 50 ms are 17: 25, 30, 40, 40, 50 ms end at cells 8.5, 10.2, 13.6, 13.6, 17.
+    assert rank1[8:42] == "#" * 8 + "%" * 2 + "=" * 4 + "." * 3 + " " * 17
+    assert rank0.split()[-7:] == ["100", "ms", "40", "10", "20", "5", "25"]
+    assert rank1.split()[-7:] == ["50.0", "ms", "50", "10", "20", "0", "20"]
+    assert header.split() == ["window", "#", "%", "=", "-", ".", "%"]
+    assert legend == "# compute only   % overlapped   = exposed comm.   - exposed copy   . idle"
+
+
+def test_the_glyphs_of_the_five_parts_differ(rows: list[Row]) -> None:
+    legend = list(chart(rows, unicode=True))[-1].plain
+    assert len({word[0] for word in legend.split("   ")}) == 5
+
+
+def parts_of(row: Callable[..., Row], rank: int, seconds: float) -> list[Row]:
+    names = ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
+    return [row(f"time.{name}", seconds / 5, rank=rank) for name in names]
+
+
+def test_of_many_ranks_the_slowest_and_fastest_are_shown(row: Callable[..., Row]) -> None:
+    rows = [one for rank in range(40) for one in parts_of(row, rank, 1.0 + rank)]
+    lines = [line.plain for line in chart(rows, unicode=True)]
+    named = [int(line.split()[1]) for line in lines if line.startswith("rank ")]
+    assert named == [*range(8), *range(32, 40)]
+    assert "24 ranks between the slowest and the fastest not shown (-v: all)" in lines
+    every = [line.plain for line in chart(rows, unicode=True, every_rank=True)]
+    assert len([line for line in every if line.startswith("rank ")]) == 40
+
+
+def test_no_partition_no_chart(row: Callable[..., Row]) -> None:
+    assert list(chart([row("time.idle", 1.0, rank=0), row("time.step", 2.0)], unicode=True)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Time: where a step goes             of the run  least .. most of a rank",
+        "  time.step                             100 ms  50.0 ms .. 100 ms",
+        "    p50 90.0 ms, cv 7.0 %",
+        "  time.exposed_comm                    15.0 ms  10.0 ms .. 20.0 ms",
+        "  comm.volume                          7.00 GB",
+        "    all_gather                         4.00 GB",
+        "  memory.hbm_utilization               ~50.0 %  40.0 % .. 60.0 %       modelled",
+        "    ... 4 more: -v or --json",
+        "- throughput.tokens, compute.mfu: the run has no workload card",
+        "- serving.ttft: a kernel trace alone cannot give it",
+        "- compute.achieved_flops: more than the peak",
+        "- memory.hbm_utilization: from op shapes",
+    ],
+)
+def test_metrics_by_topic(shown: str, line: str) -> None:
+    assert line in shown.splitlines()
+
+
+def test_the_largest_parts_come_first_and_finer_ones_only_when_asked(
+    manifest: dict[str, Any], rows: list[Row], shown: str
+) -> None:
+    categories = [line.split()[0] for line in shown.splitlines() if line.startswith("    c") and "%" in line]
+    assert [name for name in categories if name != "cv"] == ["c9", "c8", "c7", "c6", "c5"]
+    assert "all_gather 0-1" not in shown
+    verbose = text_of(page(manifest, rows, "steps", verbosity=1))
+    assert "    all_gather 0-1                     2.00 GB" in verbose
+    assert "    rank 1                             50.0 ms" in verbose
+    assert "rank 0   rank0.json.gz (2.50 MB, kineto): 1,000 kernel, 12 copy, 20,000 op;" in verbose
+
+
+def test_a_failed_metric_has_no_number(shown: str) -> None:
+    failed = shown[shown.index("\nFailed") : shown.index("\nNotes")]
+    assert "compute.achieved_flops" in failed
+    assert shown.count("compute.achieved_flops") == 1
+
+
+def test_quiet_prints_the_table_alone(manifest: dict[str, Any], rows: list[Row]) -> None:
+    quiet = text_of(page(manifest, rows, "steps", verbosity=-1))
+    assert quiet.startswith("Time: where a step goes")
+    assert "Not applicable" not in quiet
+
+
+def test_long_names_are_shortened_in_the_middle(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
+    name = (
+        "void cutlass::Kernel<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8>(Params)"
+    )
+    rows = [row("compute.dominant_kernel", 0.5, "1", category=name)]
+    line = next(x for x in text_of(page(manifest, rows, "steps")).splitlines() if "50.0 %" in x)
+    assert line.startswith("    void cutlas...")
+    assert line.index("50.0 %") < 60
+
+
+def test_names_are_not_markup(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
+    rows = [row("compute.category_share", 0.5, "1", category="[red]k[/red][/]")]
+    assert "[red]k[/red][/]" in text_of(page(manifest, rows, "steps"))
+
+
+def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
+    found = summary(manifest, rows, "steps")
+    assert (found["ranks"], found["ranks_found"], found["world_size"]) == ([0, 1], [0, 1], 4)
+    assert found["steps"] == [3, 4, 5]
+    assert (found["window"], found["windows"]) == ("steps", ["steps"])
+    assert found["accelerators"] == ["NVIDIA H100 80GB HBM3"]
+    assert found["libraries"] == ["nccl 2.27.3"]
+    assert found["unclassified_share"] == 0.012
+    assert found["notes"] == ["rank 1: kernels without a launch: 3"]
