@@ -73,8 +73,13 @@ def _drain(futures: Sequence[Future[Result]], progress: Progress | None, what: s
 
 
 def _context() -> multiprocessing.context.BaseContext:
-    """Fork where the platform has it: workers then share the libraries already loaded."""
-    return multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else None)
+    """Workers forked from a small server process that has the libraries loaded: unlike a fork of this
+    process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cclbench.pipeline"])
+    return context
 
 
 def _ignore_interrupt() -> None:

@@ -3,33 +3,28 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cclbench import __version__, engine
-from cclbench.analyzers.aliases import ALIASES, Alias
-from cclbench.analyzers.metric import METRICS, Metric, Value
+from cclbench import engine
+from cclbench.analyzers.aliases import Alias
+from cclbench.analyzers.metric import METRICS, Metric, Value, resolve
 from cclbench.analyzers.rows import Row, rank_rows, run_rows, select, window_policy
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view import POLICIES, RankView
 from cclbench.card import Card, TraceFile
 from cclbench.card import TraceFacts as CardFacts
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError, near
-from cclbench.ingest import PartRead, PartTask, RankTask, finish_rank, merge_facts, read_part
-from cclbench.normalize.ranks import distinct, rank_of
-from cclbench.normalize.steps import families
-from cclbench.readers import READERS
-from cclbench.schema import EVENTS, KINDS, RESULTS, VERSION
-from cclbench.source import Source, SourceFile, find
+from cclbench.errors import UsageError, near
+from cclbench.ingest import Options
+from cclbench.ingest import ingest as ingest_source
+from cclbench.schema import EVENTS, KINDS, RESULTS
+from cclbench.source import find
 from cclbench.store import Store, StoredRun
 
 if TYPE_CHECKING:
@@ -138,7 +133,7 @@ def run(
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  Raises `InputError` for unreadable or contradictory input, `UsageError` for a wrong call.
     """
-    chosen = select_metrics(metrics)
+    chosen = resolve(metrics)
     ingested = ingest(
         source,
         store=store,
@@ -162,7 +157,7 @@ def metrics(
     progress: Progress | None = None,
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
-    chosen = select_metrics(metrics)
+    chosen = resolve(metrics)
     return _compute(
         open_run(run, store=store, jobs=jobs)._stored, chosen, window, steps, ranks, jobs, progress
     )
@@ -181,38 +176,6 @@ def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
     return [stored.manifest for stored in Store(store).runs()]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Metrics to compute, and the aliases they were asked for by."""
-
-    metrics: tuple[Metric, ...]
-    aliases: tuple[Alias | None, ...]
-
-
-def select_metrics(patterns: Sequence[str]) -> Chosen:
-    """Metrics whose names match the patterns (globs, or a leaderboard name of CCL-Bench), in name order."""
-    wanted: dict[str, list[Alias | None]] = {}
-    for pattern in patterns:
-        if pattern in ALIASES:
-            wanted.setdefault(ALIASES[pattern].metric, []).append(ALIASES[pattern])
-            continue
-        names = [name for name in METRICS if fnmatchcase(name, pattern)]
-        if not names:
-            raise UsageError(f"no metric matches {pattern!r}", hint=near(pattern, [*METRICS, *ALIASES]))
-        for name in names:
-            wanted.setdefault(name, []).append(None)
-    names = sorted(wanted)
-    aliases = [None if None in wanted[name] else _joined([a for a in wanted[name] if a]) for name in names]
-    return Chosen(tuple(METRICS.get(name) for name in names), tuple(aliases))
-
-
-def _joined(aliases: Sequence[Alias]) -> Alias:
-    kinds = (
-        () if any(not a.collectives for a in aliases) else tuple(k for a in aliases for k in a.collectives)
-    )
-    return replace(aliases[0], collectives=kinds)
-
-
 def ingest(
     source: str | Path,
     *,
@@ -223,144 +186,8 @@ def ingest(
     progress: Progress | None = None,
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
-    families(step_annotation)
-    found = find(source)
-    shape = (VERSION, __version__, allow_truncated, step_annotation)
-    fingerprint = found.fingerprint(*shape)
-    keeper = Store(store)
-    run_id = f"{found.name}-{fingerprint[:8]}"
-    kept = keeper.find(run_id)
-    if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
-        return Run(kept)
-    with keeper.creating(run_id) as folder:
-        read = _read(found, folder, jobs, allow_truncated, step_annotation, progress)
-        ranks = _ranks(found.files, read)
-        tasks = []
-        for file in found.files:
-            rank, rank_source = ranks[file.name]
-            _folder(folder, file, found.files).rename(folder / "events" / f"rank={rank}")
-            tasks.append(
-                RankTask(rank, rank_source, folder, _moved(read[file.name], folder, rank), step_annotation)
-            )
-        order = sorted(range(len(tasks)), key=lambda i: tasks[i].rank)
-        entries = engine.each(
-            finish_rank,
-            [tasks[i] for i in order],
-            jobs=jobs,
-            progress=progress,
-            what="putting ranks together",
-        )
-        for i, entry in zip(order, entries, strict=True):
-            file = found.files[i]
-            entry["files"] = [
-                {"name": file.name, "bytes": file.bytes, "sha256": file.sha256, "reader": file.reader}
-            ]
-        _check_one_job(entries)
-        if found.card is not None:
-            shutil.copyfile(found.card, folder / "card.yaml")
-        options = {"allow_truncated": allow_truncated, "step_annotation": step_annotation}
-        manifest = {
-            "schema": VERSION,
-            "cclbench": __version__,
-            "run": run_id,
-            "fingerprint": fingerprint,
-            "source": str(found.path),
-            "card": _card_summary(found),
-            "ingest": options,
-            "ranks": entries,
-            "notes": _notes(found, entries),
-        }
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
-    return Run(StoredRun(keeper.folder / run_id))
-
-
-def _folder(folder: Path, file: SourceFile, files: Sequence[SourceFile]) -> Path:
-    return folder / "events" / f"file-{files.index(file)}"
-
-
-def _read(
-    found: Source,
-    folder: Path,
-    jobs: int,
-    allow_truncated: bool,
-    step_annotation: str | None,
-    progress: Progress | None,
-) -> dict[str, list[PartRead]]:
-    """All files' parts, read side by side; a file whose parts do not read is read again as a whole."""
-    tasks = [task for file in found.files for task in _tasks(file, found, folder, allow_truncated, step_annotation)]
-    try:
-        read = engine.each(read_part, tasks, jobs=jobs, progress=progress, what="reading traces")
-    except InputError:
-        if all(task.part is None for task in tasks):
-            raise
-        shutil.rmtree(folder / "events", ignore_errors=True)
-        tasks = [replace(task, part=None) for task in tasks if task.index == 0]
-        read = engine.each(read_part, tasks, jobs=jobs, progress=progress, what="reading traces again")
-    by_file: dict[str, list[PartRead]] = {file.name: [] for file in found.files}
-    names = {file.path: file.name for file in found.files}
-    for task, part in zip(tasks, read, strict=True):
-        by_file[names[task.path]].append(part)
-    return by_file
-
-
-def _tasks(
-    file: SourceFile, found: Source, folder: Path, allow_truncated: bool, step_annotation: str | None
-) -> list[PartTask]:
-    # A damaged file ends at its first defect: only reading it in order finds that.
-    ranges = [] if allow_truncated else READERS.get(file.reader).parts(file.path)
-    into = _folder(folder, file, found.files)
-    return [
-        PartTask(file.path, file.reader, part, index, into, allow_truncated, step_annotation)
-        for index, part in enumerate(ranges if len(ranges) > 1 else [None])
-    ]
-
-
-def _moved(parts: Sequence[PartRead], folder: Path, rank: int) -> list[PartRead]:
-    into = folder / "events" / f"rank={rank}"
-    return [replace(part, pending=[into / path.name for path in part.pending]) for part in parts]
-
-
-def _ranks(files: Sequence[SourceFile], read: dict[str, list[PartRead]]) -> dict[str, tuple[int, str]]:
-    told = {
-        file.name: rank_of(
-            file.name, merge_facts([part.facts for part in read[file.name]]), file.rank_by_card
-        )
-        for file in files
-    }
-    return distinct(told)
-
-
-def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
-    """All ranks must say the same world size, and lie within it."""
-    sizes = {entry["facts"]["world_size"]: entry for entry in entries if entry["facts"].get("world_size")}
-    if len(sizes) > 1:
-        said = " and ".join(f"{size} in {entry['files'][0]['name']}" for size, entry in sorted(sizes.items()))
-        raise InputError(
-            f"traces of different jobs: the world has {said} ranks", hint="run one job at a time"
-        )
-    for size in sizes:
-        for entry in entries:
-            if entry["rank"] >= size:
-                name = entry["files"][0]["name"]
-                raise InputError(f"is rank {entry['rank']} of a world of {size}", where=name)
-
-
-def _card_summary(found: Source) -> dict[str, Any] | None:
-    if found.card is None:
-        return None
-    card = load_card(found.card)
-    return {"id": card.id, "path": str(found.card), "description": card.description}
-
-
-def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
-    notes = []
-    if found.ignored:
-        shown = ", ".join(found.ignored[:3]) + (", ..." if len(found.ignored) > 3 else "")
-        notes.append(f"{len(found.ignored)} files in the folder are no traces and were not read: {shown}")
-    world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
-    if world and len(entries) < world:
-        notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")
-    return notes
+    options = Options(allow_truncated=allow_truncated, step_annotation=step_annotation)
+    return Run(ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,31 +201,30 @@ class _MetricTask:
 
 def _compute(
     stored: StoredRun,
-    chosen: Chosen,
+    chosen: Sequence[tuple[Metric, Alias | None]],
     window: str,
     steps: Steps | None,
     ranks: Sequence[int] | None,
     jobs: int,
     progress: Progress | None,
 ) -> Run:
-    if ranks is not None:
-        for rank in ranks:
-            stored.rank(rank)
-    names = tuple(metric.name for metric in chosen.metrics)
+    for rank in ranks or ():
+        stored.rank(rank)
+    unique = list({metric.name: metric for metric, _ in chosen}.values())
     wanted = stored.ranks if ranks is None else sorted(set(ranks))
-    tasks = [_MetricTask(stored.path, rank, names, window, steps) for rank in wanted]
+    tasks = [_MetricTask(stored.path, rank, tuple(m.name for m in unique), window, steps) for rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     values = {rank: answered for rank, (answered, _) in zip(wanted, computed, strict=True)}
     policies = {rank: policy for rank, (_, policy) in zip(wanted, computed, strict=True)}
-    rows = run_rows(chosen.metrics, values, policies)
-    full = ranks is None and steps is None and len(names) == len(list(METRICS)) and not any(chosen.aliases)
-    if full:
+    rows = run_rows(unique, values, policies)
+    if ranks is None and steps is None and len(unique) == len(list(METRICS)):
         stored.save_results(rows)
-    for alias in chosen.aliases:
-        if alias is not None:
-            others = [row for row in rows if row["metric"] != alias.metric]
-            rows = sorted([*others, *select(rows, alias)], key=lambda row: names.index(row["metric"]))
-    return Run(stored, rows, max(policies.values(), key=lambda p: list(policies.values()).count(p)))
+    asked = [
+        row
+        for metric, alias in chosen
+        for row in (select(rows, alias) if alias else [row for row in rows if row["metric"] == metric.name])
+    ]
+    return Run(stored, asked, max(policies.values(), key=POLICIES.index))
 
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a source to a run in the store: traces read in parts, put together per rank, whole or not at all.
+
+`part` streams one file, or one part of it, to Parquet.  What needs the whole rank (which step a kernel
+belongs to, which process group a collective) is filled in by `rank`, in a second pass over the rows of
+the device alone; `entry` writes down what was found and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cclbench import __version__, engine
+from cclbench.card import load as load_card
+from cclbench.engine import Progress
+from cclbench.errors import InputError
+from cclbench.ingest.part import PartRead, PartTask, read_part
+from cclbench.ingest.rank import RankTask, finish_rank, kinds_in_order, merge_facts
+from cclbench.normalize.ranks import distinct, rank_of
+from cclbench.normalize.steps import families
+from cclbench.readers import READERS
+from cclbench.schema import VERSION
+from cclbench.source import Source, SourceFile
+from cclbench.store import Store, StoredRun
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What shapes a run besides its source."""
+
+    allow_truncated: bool = False
+    step_annotation: str | None = None
+
+
+def ingest(
+    found: Source, store: Store, options: Options, *, jobs: int = 1, progress: Progress | None = None
+) -> StoredRun:
+    """Bring a source into the store, unless an unchanged copy is there."""
+    families(options.step_annotation)
+    fingerprint = found.fingerprint(VERSION, __version__, options)
+    run = f"{found.name}-{fingerprint[:8]}"
+    kept = store.find(run)
+    if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
+        return kept
+    with store.creating(run) as folder:
+        read = _read(found, folder, options, jobs, progress)
+        tasks = _rank_tasks(found, folder, read, options)
+        what = "putting ranks together"
+        entries = engine.each(
+            finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what
+        )
+        for entry, (_, file) in zip(entries, tasks, strict=True):
+            kept_of_file = {
+                "name": file.name,
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+                "reader": file.reader,
+            }
+            entry["files"] = [kept_of_file]
+        _check_one_job(entries)
+        if found.card is not None:
+            shutil.copyfile(found.card, folder / "card.yaml")
+        manifest = {
+            "schema": VERSION,
+            "cclbench": __version__,
+            "run": run,
+            "fingerprint": fingerprint,
+            "source": str(found.path),
+            "card": _card(found),
+            "ingest": {
+                "allow_truncated": options.allow_truncated,
+                "step_annotation": options.step_annotation,
+            },
+            "ranks": entries,
+            "notes": _notes(found, entries),
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
+    return StoredRun(store.folder / run)
+
+
+def _read(
+    found: Source, folder: Path, options: Options, jobs: int, progress: Progress | None
+) -> dict[str, list[PartRead]]:
+    """All files' parts, read side by side; files whose parts do not read are read again as a whole."""
+    tasks = [task for index in range(len(found.files)) for task in _part_tasks(found, index, folder, options)]
+    try:
+        read = engine.each(read_part, tasks, jobs=jobs, progress=progress, what="reading traces")
+    except InputError:
+        if all(task.part is None for task in tasks):
+            raise
+        # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
+        shutil.rmtree(folder / "events", ignore_errors=True)
+        tasks = [replace(task, part=None) for task in tasks if task.index == 0]
+        read = engine.each(read_part, tasks, jobs=jobs, progress=progress, what="reading traces again")
+    by_file: dict[str, list[PartRead]] = {file.name: [] for file in found.files}
+    names = {file.path: file.name for file in found.files}
+    for task, part in zip(tasks, read, strict=True):
+        by_file[names[task.path]].append(part)
+    return by_file
+
+
+def _part_tasks(found: Source, index: int, folder: Path, options: Options) -> list[PartTask]:
+    file = found.files[index]
+    # What a damaged file still gives ends at its first defect: it must be read in order.
+    ranges = [] if options.allow_truncated else READERS.get(file.reader).parts(file.path)
+    parts: list[tuple[int, int] | None] = [*ranges] if len(ranges) > 1 else [None]
+    return [
+        PartTask(
+            path=file.path,
+            reader=file.reader,
+            part=part,
+            index=i,
+            folder=folder / "events" / f"file-{index}",
+            allow_truncated=options.allow_truncated,
+            step_annotation=options.step_annotation,
+        )
+        for i, part in enumerate(parts)
+    ]
+
+
+def _rank_tasks(
+    found: Source, folder: Path, read: dict[str, list[PartRead]], options: Options
+) -> list[tuple[RankTask, SourceFile]]:
+    """A task a rank, in rank order, once every file's rank is known and its folder has that name."""
+    ranks = distinct(
+        {
+            file.name: rank_of(file.name, merge_facts([p.facts for p in read[file.name]]), file.rank_by_card)
+            for file in found.files
+        }
+    )
+    tasks = []
+    for index, file in enumerate(found.files):
+        rank, source = ranks[file.name]
+        into = folder / "events" / f"rank={rank}"
+        (folder / "events" / f"file-{index}").rename(into)
+        parts = [
+            replace(p, pending=kinds_in_order([into / q.name for q in p.pending])) for p in read[file.name]
+        ]
+        tasks.append((RankTask(rank, source, folder, parts, options.step_annotation), file))
+    return sorted(tasks, key=lambda pair: pair[0].rank)
+
+
+def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
+    """All ranks must say the same world size, and lie within it."""
+    sizes = {size: entry for entry in entries if (size := entry["facts"].get("world_size"))}
+    if len(sizes) > 1:
+        said = " and ".join(f"{size} in {entry['files'][0]['name']}" for size, entry in sorted(sizes.items()))
+        raise InputError(
+            f"traces of different jobs: the world has {said} ranks", hint="run one job at a time"
+        )
+    for size in sizes:
+        for entry in entries:
+            if entry["rank"] >= size:
+                raise InputError(
+                    f"is rank {entry['rank']} of a world of {size}", where=entry["files"][0]["name"]
+                )
+
+
+def _card(found: Source) -> dict[str, Any] | None:
+    if found.card is None:
+        return None
+    card = load_card(found.card)
+    return {"id": card.id, "path": str(found.card), "description": card.description}
+
+
+def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
+    notes = []
+    if found.ignored:
+        shown = ", ".join(found.ignored[:3]) + (", ..." if len(found.ignored) > 3 else "")
+        notes.append(f"{len(found.ignored)} files in the folder are no traces and were not read: {shown}")
+    world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
+    if world and len(entries) < world:
+        notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")
+    return notes
