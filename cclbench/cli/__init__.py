@@ -132,7 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             click.echo("interrupted", err=True)
             return INTERRUPTED
         except (_ClosedPipe, BrokenPipeError):
-            return _closed_pipe()
+            _drop_output()
+            return CLOSED_PIPE
+        except OSError as error:
+            if error.filename is None:
+                _drop_output()
+            return tell(error, session)
         except Exception as error:  # noqa: BLE001  (the boundary: every error becomes a message and a code)
             return tell(error, session)
         return code if isinstance(code, int) else 0
@@ -144,8 +149,7 @@ def _tolerate_narrow_encodings(*streams: TextIO) -> None:
             stream.reconfigure(errors="replace")  # type: ignore[attr-defined]
 
 
-def _closed_pipe() -> int:
-    # The interpreter flushes stdout once more at exit; give it somewhere to go.
+def _drop_output() -> None:
+    """The interpreter flushes stdout once more at exit; what it can't write must go somewhere."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLOSED_PIPE

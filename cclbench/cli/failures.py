@@ -24,18 +24,18 @@ def tell(error: Exception, session: Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    code, message = _message(error, session)
+    code, message = _message(error)
     click.echo(message, err=True)
     return code
 
 
-def _message(error: Exception, session: Session) -> tuple[int, str]:
+def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, CclbenchError):
         return error.exit_code, f"error: {error}"
     if isinstance(error, click.ClickException):
         return error.exit_code, f"error: {error.format_message()}{_usage(error)}"
     if isinstance(error, OSError):
-        return InputError.exit_code, f"error: {_located(error, session)}"
+        return InputError.exit_code, f"error: {_located(error)}"
     first = (str(error).strip().splitlines() or [""])[0][:300]
     kind = type(error).__name__
     return INTERNAL, (
@@ -49,13 +49,14 @@ def _usage(error: click.ClickException) -> str:
     return f"\n{error.ctx.get_usage()}\nfor help: {error.ctx.command_path} --help"
 
 
-def _located(error: OSError, session: Session) -> str:
+def _located(error: OSError) -> str:
+    # Readers and the store say which file they could not use; what is left is our own output.
     what = error.strerror or str(error)
-    where = str(error.filename) if error.filename is not None else f"writing to {session.store}"
+    where = str(error.filename) if error.filename is not None else "standard output"
     if error.errno in _SPACE:
-        return f"{where}: {what}; free some space or name another folder with --store"
+        return f"{where}: {what}; free some space or write elsewhere"
     if error.errno in _FORBIDDEN:
-        return f"{where}: {what}; check the permissions, or name another folder with --store"
+        return f"{where}: {what}; check the permissions or write elsewhere"
     return f"{where}: {what}"
 
 

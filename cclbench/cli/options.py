@@ -22,10 +22,9 @@ _LARGEST_RANK: Final = 2**31 - 1
 
 @dataclass
 class Session:
-    """What the options of one call say to the one place that reports errors."""
+    """What one call says to the one place that reports errors."""
 
     debug: bool = False
-    store: Path | None = None
 
 
 class StepRange(click.ParamType[tuple[int | None, int | None]]):
@@ -85,13 +84,9 @@ class Regex(click.ParamType[str]):
         return str(value)
 
 
-def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-        if value:
-            setattr(ctx.ensure_object(Session), name, value)
-        return value
-
-    return callback
+def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Session).debug = True
 
 
 def _all(*options: Decorator[Command]) -> Decorator[Command]:
@@ -115,7 +110,7 @@ debug_option: Final = click.option(
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_remember("debug"),
+    callback=_debug,
     help="Show the traceback of an error.",
 )
 
@@ -125,8 +120,6 @@ store_option: Final = click.option(
     envvar="CCLBENCH_STORE",
     default=Path("runs"),
     show_default="$CCLBENCH_STORE, else runs",
-    is_eager=True,
-    callback=_remember("store"),
     help="Folder that keeps the runs.",
 )
 

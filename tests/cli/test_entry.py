@@ -77,13 +77,12 @@ def raising(error: BaseException) -> Callable[..., Any]:
         (
             OSError(errno.ENOSPC, "No space left on device"),
             3,
-            "error: writing to STORE: No space left on device;"
-            " free some space or name another folder with --store\n",
+            "error: standard output: No space left on device; free some space or write elsewhere\n",
         ),
         (
             PermissionError(errno.EACCES, "Permission denied", "/x/y"),
             3,
-            "error: /x/y: Permission denied; check the permissions, or name another folder with --store\n",
+            "error: /x/y: Permission denied; check the permissions or write elsewhere\n",
         ),
         (
             ZeroDivisionError("first line\nsecond line"),
@@ -97,7 +96,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_errors_become_messages_and_exit_codes(
     call: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     error: BaseException,
     code: int,
     message: str,
@@ -105,7 +103,7 @@ def test_errors_become_messages_and_exit_codes(
     monkeypatch.setattr(pipeline, "run", raising(error))
     answer = call("run", "x")
     assert (answer.code, answer.out) == (code, "")
-    assert answer.err == message.replace("STORE", str(tmp_path / "store"))
+    assert answer.err == message
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
@@ -181,6 +179,17 @@ def test_a_closed_pipe_is_quiet(arguments: list[str]) -> None:
         )
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_behind_stdout_is_said() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cclbench", "list", "metrics", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "error: standard output: No space left on device; free some space or write elsewhere\n"
+    )
 
 
 def test_a_narrow_encoding_does_not_break_the_table(trace: Path, tmp_path: Path) -> None:
