@@ -61,11 +61,14 @@ _SCALES = {
 def humanise(value: float, unit: str) -> str:
     """A figure in base SI as a person reads it: three significant digits and a fitting prefix.
 
-    0.0012 "s" → "1.20 ms"; 3e11 "B/s" → "300 GB/s"; 0.462 "1" → "46.2 %"; 1234 "count" → "1,234".
+    0.0012 "s" → "1.20 ms"; 3e11 "B/s" → "300 GB/s"; 0.462 "1" → "46.2 %"; 1.06 "ratio" → "1.06×";
+    1234 "count" → "1,234".
     A unit without a rule of its own is printed behind the number, unscaled.
     """
     if unit == "1":
         return f"{_significant(100 * value, decimals=1)} %"
+    if unit == "ratio":
+        return f"{_significant(value)}×"
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     if unit not in _SCALES:

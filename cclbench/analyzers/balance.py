@@ -25,7 +25,7 @@ def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     definition="How much longer the busiest rank computes than the average one; kernels that wait in"
     " communication do not count. 1 is perfect balance.",
     formula="max over ranks |C| / mean over ranks |C|, with |C| the rank's mean over its steps",
-    unit="1",
+    unit="ratio",
     better="lower",
     not_applicable="there is one rank only, or none computes",
     combine=max_over_mean,

@@ -280,7 +280,7 @@ def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:
     " than half of it inside K, over what they would take at the mean duration of those of the same name"
     " and grid with none of it inside K. Kernels of which only one sort exists are left out.",
     formula="Σ_(name, grid) Σ t_overlapped / Σ_(name, grid) n_overlapped · mean(t_alone)",
-    unit="1",
+    unit="ratio",
     better="lower",
     not_applicable="no compute kernel runs both beside communication and alone, with the same name and grid",
 )

@@ -35,7 +35,7 @@ LEADERBOARD = {
     "ttft": "serving.ttft",
     "tpot": "serving.tpot",
 }
-UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "count"}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count"}
 
 
 @pytest.mark.parametrize("name", list(METRICS))
