@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from cclbench.errors import InputError, near
+from cclbench.errors import InputError, UsageError, near
 from cclbench.readers import HEAD_BYTES, READERS, recognise
 from cclbench.readers.json_events import open_bytes
 
 _CARD_SUFFIXES = (".yaml", ".yml")
+_CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
+"""What every card has, of either version, and a launcher's or trainer's configuration has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +64,41 @@ class Source:
 
 
 def find(source: str | Path) -> Source:
-    """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace."""
-    path = Path(source)
-    if not path.exists():
-        raise InputError("no such file or folder", where=str(path), hint=_beside(path))
-    if path.is_file():
-        return _of_card(path) if path.suffix.lower() in _CARD_SUFFIXES else _of_file(path)
-    return _of_folder(path)
+    """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
+
+    Raises `InputError` naming the file that is missing, unreadable or no trace.
+    """
+    if not str(source):
+        raise UsageError("the source's name is empty", hint="name a card, a folder of traces or a trace")
+    path = Path(source).expanduser()
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise InputError("no such file or folder", where=str(path), hint=_beside(path)) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.is_file():
+        raise InputError("is neither a file nor a folder", where=str(path))
+    return _of_card(path) if path.suffix.lower() in _CARD_SUFFIXES else _of_file(path)
 
 
-def _beside(path: Path) -> str:
+def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return InputError(f"cannot be read: {reason}", where=str(path)[:200])
+
+
+def _beside(path: Path) -> str | None:
+    """The nearest names in the folder, all of them where they are few."""
     folder = path.parent
-    return (
-        near(path.name, [p.name for p in folder.iterdir()])
-        if folder.is_dir()
-        else f"there is no {folder} either"
-    )
+    if not folder.is_dir():
+        return f"there is no {folder} either"
+    try:
+        hint = near(path.name, [entry.name for entry in folder.iterdir()])
+    except OSError:
+        return None
+    return hint if len(hint) <= 200 else None
 
 
 def _of_file(path: Path) -> Source:
@@ -107,24 +130,44 @@ def _of_card(path: Path) -> Source:
 
 
 def _of_folder(folder: Path) -> Source:
-    cards, found, ignored = [], [], []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    cards, ignored = list[str](), list[str]()
+    found: list[tuple[Path, str, str, int | None]] = []
+    for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
-            cards.append(path)
-        elif reader := _recognised(path):
+            (cards if _CARD_KEY.search(_head(path)) else ignored).append(name)
+        elif reader := _recognised(path, lenient=not _looks_like_a_trace(path)):
             found.append((path, name, reader, None))
         else:
             ignored.append(name)
     if len(cards) > 1:
-        names = " and ".join(c.name for c in cards[:3])
+        names = " and ".join(cards[:3]) + (" ..." if len(cards) > 3 else "")
         raise InputError(
             f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
         )
     if not found:
-        what = "none of its files is a trace" if ignored else "the folder is empty"
+        what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    return Source(folder, cards[0] if cards else None, tuple(_hashed(found)), tuple(ignored))
+    return Source(folder, folder / cards[0] if cards else None, tuple(_hashed(found)), tuple(ignored))
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    """All files of a folder by name, but those of hidden folders and of runs that a store keeps there."""
+
+    def refuse(error: OSError) -> None:
+        raise _unreadable(Path(error.filename), error) from None
+
+    found = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        is_run = "manifest.json" in files and {"events", "steps"} <= set(folders)
+        folders[:] = [] if is_run else [name for name in folders if not name.startswith(".")]
+        found += [] if is_run else [Path(place, name) for name in files]
+    return iter(sorted(path for path in found if path.is_file()))
+
+
+def _looks_like_a_trace(path: Path) -> bool:
+    """Whether a file calls itself a trace, so that it must not be passed over where it is damaged."""
+    return any(path.name.endswith(ending) for name in READERS for ending in READERS.get(name).extensions)
 
 
 def _required(path: Path) -> str:
@@ -136,31 +179,34 @@ def _required(path: Path) -> str:
     return reader
 
 
-def _recognised(path: Path) -> str | None:
-    """The name of the reader for a file, None where no reader knows it."""
+def _recognised(path: Path, *, lenient: bool = False) -> str | None:
+    """The name of the reader for a file, None where no reader knows it.
+
+    An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`.
+    """
     try:
-        with open_bytes(path) as file:
-            head = file.read(HEAD_BYTES)
-    except PermissionError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except (EOFError, zlib.error, OSError):
-        head = _whole_part(path)
-    if not head.strip():
+        head = _head(path)
+    except zlib.error as error:
+        if lenient:
+            return None
+        where = f"{path}: byte 0"
+        raise InputError(f"gzip stream is damaged at its beginning ({error})", where=where) from None
+    if not head.strip() and not lenient:
         raise InputError("the file is empty", where=str(path), hint="capture the trace again")
     reader = recognise(path, head)
     return None if reader is None else reader.name
 
 
-def _whole_part(path: Path) -> bytes:
-    """What a damaged gzip file still gives at its beginning."""
-    with path.open("rb") as file:
-        raw = file.read(HEAD_BYTES)
+def _head(path: Path) -> bytes:
+    """The (decompressed) beginning of a file; of a damaged gzip stream what it still gives."""
     try:
-        return zlib.decompressobj(31).decompress(raw, HEAD_BYTES)
-    except zlib.error as error:
-        raise InputError(
-            f"gzip stream is damaged at its beginning ({error})", where=f"{path}: byte 0"
-        ) from None
+        with open_bytes(path) as file:
+            return file.read(HEAD_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        with path.open("rb") as file:
+            return zlib.decompressobj(31).decompress(file.read(HEAD_BYTES), HEAD_BYTES)
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def _hashed(found: Sequence[tuple[Path, str, str, int | None]]) -> list[SourceFile]:
@@ -169,9 +215,10 @@ def _hashed(found: Sequence[tuple[Path, str, str, int | None]]) -> list[SourceFi
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size = os.fstat(file.fileno()).st_size
         except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-        return SourceFile(path, name, reader, path.stat().st_size, digest, rank)
+            raise _unreadable(path, error) from None
+        return SourceFile(path, name, reader, size, digest, rank)
 
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(entry, found))

@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run on disk: `manifest.json` and Parquet tables; written whole or not at all.
 
-    <store>/<run>/manifest.json
-    <store>/<run>/events/rank=<R>/<kind>-<part>.parquet
-    <store>/<run>/collectives/rank=<R>.parquet
-    <store>/<run>/steps/rank=<R>.parquet
-    <store>/<run>/results.parquet           the last full computation
+<store>/<run>/manifest.json
+<store>/<run>/events/rank=<R>/<kind>-<part>.parquet
+<store>/<run>/collectives/rank=<R>.parquet
+<store>/<run>/steps/rank=<R>.parquet
+<store>/<run>/results.parquet           the last full computation
 """
 
 from __future__ import annotations
 
+import errno
+import glob
 import json
 import os
 import shutil
-import tempfile
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cclbench.errors import InputError, UsageError, near
+from cclbench.errors import CclbenchError, InputError, UsageError, near
 from cclbench.schema import COLLECTIVES, EVENTS, KINDS, RESULTS, STEPS, VERSION, TraceFacts
 
 _UNFINISHED = ".unfinished-"
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _BATCH_ROWS = 1 << 16
+_TABLES = {
+    "events": (EVENTS, "events/*/*.parquet"),
+    "collectives": (COLLECTIVES, "collectives/*.parquet"),
+    "steps": (STEPS, "steps/*.parquet"),
+    "results": (RESULTS, "results.parquet"),
+}
 _WORDS = [field.name for field in EVENTS if pa.types.is_dictionary(field.type)]
 
 
@@ -36,7 +46,7 @@ class Store:
     """A folder of runs."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self.folder = Path(folder or os.environ.get("CCLBENCH_STORE") or "runs")
+        self.folder = Path(folder or os.environ.get("CCLBENCH_STORE") or "runs").expanduser()
 
     def runs(self) -> list[StoredRun]:
         """All finished runs, by name."""
@@ -64,32 +74,54 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            unfinished = Path(tempfile.mkdtemp(prefix=f"{_UNFINISHED}{os.getpid()}-", dir=self.folder))
+            with _scratch(self.folder) as unfinished:
+                yield unfinished
+                self._replace(unfinished, self.folder / run)
         except OSError as error:
             raise unwritable(self.folder, error) from None
+
+    def _replace(self, unfinished: Path, final: Path) -> None:
+        """Give a finished folder its name; one that has it already makes way, whole."""
         try:
-            yield unfinished
-            final = self.folder / run
-            if final.exists():
-                shutil.rmtree(final)
             unfinished.rename(final)
         except OSError as error:
-            raise unwritable(self.folder, error) from None
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            if error.errno not in _IN_THE_WAY:
+                raise
+            with _scratch(self.folder) as former:
+                final.rename(former / "former")
+                unfinished.rename(final)
 
     def _sweep(self) -> None:
-        """Remove what processes that were killed left behind."""
+        """Remove what processes of this machine that were killed left behind."""
         for left in self.folder.glob(f"{_UNFINISHED}*"):
-            owner = left.name.removeprefix(_UNFINISHED).partition("-")[0]
-            if owner.isdecimal() and not _alive(int(owner)):
+            process, _, rest = left.name.removeprefix(_UNFINISHED).partition("-")
+            here = rest.rpartition("-")[0] == socket.gethostname()
+            if here and process.isdecimal() and not _alive(int(process)):
                 shutil.rmtree(left, ignore_errors=True)
 
 
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
+    path = folder / f"{_UNFINISHED}{os.getpid()}-{socket.gethostname()}-{token_hex(4)}"
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def unwritable(folder: Path, error: OSError) -> InputError:
-    """The error for a store that cannot be written: no permission, disk full, a file in the way."""
+    """The error for a store that cannot be written: no permission, disk full, a file in the way.
+
+    Where `error` names a file outside of it, a source went away or became unreadable, and that is said.
+    """
+    reason = error.strerror or str(error)
+    file = error.filename
+    if isinstance(file, str) and not Path(file).absolute().is_relative_to(folder.absolute()):
+        return InputError(f"cannot be read: {reason}", where=file)
     return InputError(
-        f"the store cannot be written: {error.strerror or error}",
+        f"the store cannot be written: {reason}",
         where=str(folder),
         hint="choose another with --store or make room",
     )
@@ -125,7 +157,9 @@ class StoredRun:
         except (OSError, ValueError) as error:
             raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
         if not isinstance(manifest, dict) or manifest.get("schema") != VERSION:
-            raise InputError("was written by another version", where=str(path), hint="ingest the source again")
+            raise InputError(
+                "was written by another version", where=str(path), hint="ingest the source again"
+            )
         return manifest
 
     @property
@@ -138,13 +172,17 @@ class StoredRun:
         entry = next((e for e in self.manifest["ranks"] if e["rank"] == rank), None)
         if entry is None:
             raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks}")
-        return RankFiles(self.path, rank, msgspec.convert(entry["facts"], TraceFacts))
+        try:
+            facts = msgspec.convert(entry["facts"], TraceFacts)
+        except msgspec.ValidationError as error:
+            where = str(self.path / "manifest.json")
+            raise InputError(f"damaged manifest: {error}", where=where, hint="delete the run") from None
+        return RankFiles(self.path, rank, facts)
 
     def table(self, name: str) -> pa.Table:
         """All ranks' rows of `collectives` or `steps`, in rank order."""
-        schema = {"collectives": COLLECTIVES, "steps": STEPS}[name]
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
-        return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
+        return pa.concat_tables([_TABLES[name][0].empty_table(), *tables]).unify_dictionaries()
 
     @property
     def results(self) -> pa.Table | None:
@@ -156,41 +194,50 @@ class StoredRun:
         """Keep result rows beside the run, for `sql`; replaces earlier ones whole."""
         table = pa.Table.from_pylist([{name: row[name] for name in RESULTS.names} for row in rows], RESULTS)
         try:
-            with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=self.path) as folder:
-                pq.write_table(table, Path(folder) / "results.parquet")
-                (Path(folder) / "results.parquet").replace(self.path / "results.parquet")
+            with _scratch(self.path.parent) as folder:
+                pq.write_table(table, folder / "results.parquet")
+                (folder / "results.parquet").replace(self.path / "results.parquet")
         except OSError as error:
             raise unwritable(self.path, error) from None
 
     def sql(self, query: str) -> pa.Table:
-        """DuckDB over the run's tables `events`, `collectives`, `steps` and `results`; nothing else is in reach."""
+        """The answer to one SELECT of DuckDB's dialect over `events`, `collectives`, `steps`, `results`.
+
+        `events` has `rank` as a further column.  It can only read, and only the run's own files.
+        """
         import duckdb
 
         connection = duckdb.connect(":memory:")
         try:
-            for name, pattern in (
-                ("events", "events/*/*.parquet"),
-                ("collectives", "collectives/*.parquet"),
-                ("steps", "steps/*.parquet"),
-                ("results", "results.parquet"),
-            ):
-                if not any(self.path.glob(pattern)):
-                    continue
-                files = str(self.path / pattern).replace("'", "''")
-                hive = "true" if name == "events" else "false"
-                connection.execute(
-                    f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}', hive_partitioning={hive})"  # noqa: S608
-                )
-            folder = str(self.path).replace("'", "''")
-            connection.execute(f"SET allowed_directories=['{folder}/']")
-            connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-            return connection.execute(query).to_arrow_table()
+            statements = connection.extract_statements(query)
+            if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
+                raise UsageError("SQL: takes one SELECT and nothing else", where=self.id)
+            self._open_to(connection)
+            return connection.sql(query).to_arrow_table()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             hint = "the tables are events, collectives, steps and results"
             raise UsageError(f"SQL: {first}", where=self.id, hint=hint) from None
         finally:
             connection.close()
+
+    def _open_to(self, connection: Any) -> None:
+        """Make the run's tables views of a DuckDB connection, and nothing else of its reach."""
+        folder = glob.escape(str(self.path))
+        for name, (schema, pattern) in _TABLES.items():
+            if not any(self.path.glob(pattern)):
+                connection.register(name, schema.empty_table())
+                continue
+            files = f"{folder}/{pattern}".replace("'", "''")
+            rank = "hive_partitioning=true, hive_types={'rank': INTEGER}"
+            options = rank if name == "events" else "hive_partitioning=false"
+            columns = ", ".join(f'"{c}"' for c in schema.names) + (", rank" if name == "events" else "")
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet('{files}', {options})"  # noqa: S608
+            )
+        folders = ", ".join("'" + f"{path}/".replace("'", "''") + "'" for path in (self.path, folder))
+        connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
+        connection.execute("SET enable_external_access=false; SET lock_configuration=true")
 
 
 class RankFiles:
@@ -207,8 +254,10 @@ class RankFiles:
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
         for kind in kinds:
+            if kind not in KINDS:
+                raise UsageError(f"no kind of event is {kind!r}", hint=near(kind, KINDS))
             for path in sorted((self.path / "events" / f"rank={self._rank}").glob(f"{kind}-*.parquet")):
-                with pq.ParquetFile(path) as file:
+                with _opened(path) as file:
                     yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
     def collectives(self) -> pa.Table:
@@ -220,13 +269,20 @@ class RankFiles:
         return read_table(self.path / "steps" / f"rank={self._rank}.parquet")
 
 
-def read_table(path: Path) -> pa.Table:
-    """One of the run's files, whole."""
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
-            return file.read()
+            yield file
     except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"damaged table: {error}", where=str(path), hint="delete the run") from None
+        first = str(error).splitlines()[0]
+        raise InputError(f"damaged table: {first}", where=str(path), hint="delete the run") from None
+
+
+def read_table(path: Path) -> pa.Table:
+    """One of the run's files, whole."""
+    with _opened(path) as file:
+        return file.read()
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -239,7 +295,8 @@ class EventFile:
     """Rows of one kind on their way to a Parquet file, in row groups of bounded size."""
 
     def __init__(self, folder: Path, kind: str, part: int, note: str = "") -> None:
-        assert kind in KINDS
+        if kind not in KINDS:
+            raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{kind}-{part:03d}{note}.parquet"
         self._writer = pq.ParquetWriter(self.path, EVENTS, use_dictionary=_WORDS, write_statistics=False)
