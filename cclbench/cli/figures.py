@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
+from cclbench.card.problem import printable
 from cclbench.report.partition import PARTS, Row
 from cclbench.units import humanise
 
@@ -116,6 +117,7 @@ def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
 
 
 def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
+    label = printable(label)
     if len(label) > _LABEL:
         half = (_LABEL - 3) // 2
         label = f"{label[:half]}...{label[-half:]}"
@@ -174,4 +176,4 @@ def missing(rows: Sequence[Row], status: str) -> list[Text]:
 
 def _because(reason: str, metrics: Sequence[str]) -> Text:
     names = ", ".join(dict.fromkeys(metrics))
-    return Text().append(names, "bold").append(f": {reason}")
+    return Text().append(names, "bold").append(f": {printable(reason)}")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.card.problem import printable
 from cclbench.report.partition import Row
 from cclbench.units import humanise
 
@@ -62,7 +63,7 @@ def findings(manifest: Manifest, rows: Sequence[Row], window: str | None, *, ver
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in _lines(manifest, found, verbose):
-        table.add_row(label, Text(text))
+        table.add_row(label, Text(printable(text)))
     return table
 
 

@@ -76,6 +76,8 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
+    from cclbench.card.problem import printable
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
@@ -84,7 +86,7 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
         )
     for row in rows:
         cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return [table]
 
 

@@ -292,11 +292,26 @@ def test_sql_says_what_json_has_no_word_for(call: Callable[..., Any], trace: Pat
 
 
 @pytest.mark.parametrize(
-    "query", ["SELEC 1", "SELECT * FROM nowhere", "SELECT * FROM read_csv('/etc/hosts')"]
+    "query",
+    [
+        "",
+        "SELEC 1",
+        "SELECT * FROM nowhere",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM read_csv('/etc/hosts')",
+        "CREATE TABLE mine AS SELECT 1",
+        "DROP VIEW events",
+        "COPY (SELECT 1) TO 'RUN/mine.csv'",
+        "ATTACH 'RUN/mine.db'",
+        "SET enable_external_access = true",
+    ],
 )
-def test_sql_that_is_wrong_or_reaches_out(call: Callable[..., Any], trace: Path, query: str) -> None:
+def test_sql_only_reads_the_run(call: Callable[..., Any], trace: Path, tmp_path: Path, query: str) -> None:
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
-    answer = call("sql", run_id, query)
+    folder = tmp_path / "store" / run_id
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    answer = call("sql", run_id, query.replace("RUN", str(folder)))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("error: ")
     assert len(answer.err.splitlines()) <= 3
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

@@ -180,6 +180,14 @@ def test_names_are_not_markup(manifest: dict[str, Any], row: Callable[..., Row])
     assert "[red]k[/red][/]" in text_of(page(manifest, rows, "steps"))
 
 
+def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
+    manifest["notes"] = ["from \x1b[31mred\x07"]
+    rows = [row("compute.category_share", 0.5, "1", category="\x1b]0;title\x07", reason="\x9b31m")]
+    text = text_of(page(manifest, rows, "steps"))
+    assert not [c for c in text if not c.isprintable() and c != "\n"]
+    assert "from \\x1b[31mred" in text
+
+
 def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
     found = summary(manifest, rows, "steps")
     assert (found["ranks"], found["ranks_found"], found["world_size"]) == ([0, 1], [0, 1], 4)

@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to break an input: exit code and message as the contract says, the store untouched."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+DEEP = 100_000
+HUGE = 10**30
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The store that `call` uses."""
+    return tmp_path / "store"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A call that must fail, checked against the contract."""
+
+    call: Callable[..., Any]
+    store: Path
+
+    def __call__(self, source: object, *options: str, code: int = 3, lines: int = 3) -> str:
+        """The message; no traceback, no output, nothing in the store."""
+        answer = self.call("run", source, "--json", *options)
+        assert (answer.code, answer.out) == (code, ""), answer.err
+        assert answer.err.startswith("error: ")
+        assert 1 <= len(answer.err.splitlines()) <= lines
+        assert "Traceback" not in answer.err
+        assert list(self.store.rglob("*")) == []
+        return str(answer.err)
+
+
+@pytest.fixture
+def refused(call: Callable[..., Any], store: Path) -> Refused:
+    """Runs a source that can't be read."""
+    return Refused(call, store)
+
+
+@pytest.fixture
+def text(trace: Path) -> bytes:
+    """The small trace's bytes."""
+    return trace.read_bytes()
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_cut_at_every_tenth(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
+    kept = len(text) * tenth // 10
+    trace.write_bytes(text[:kept])
+    message = refused(trace)
+    assert f"{trace}: byte {kept:,}: " in message
+    assert "--allow-truncated" in message
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_gzip_cut_at_every_tenth(refused: Refused, trace: Path, text: bytes, tenth: int) -> None:
+    packed = gzip.compress(text)
+    path = trace.with_suffix(".json.gz")
+    path.write_bytes(packed[: len(packed) * tenth // 10])
+    assert str(path) in refused(path)
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_a_cut_file_is_salvaged_on_request(
+    call: Callable[..., Any], trace: Path, text: bytes, tenth: int, store: Path
+) -> None:
+    trace.write_bytes(text[: len(text) * tenth // 10])
+    answer = call("run", trace, "--allow-truncated", "--json")
+    assert answer.code in (0, 3), answer.err
+    if answer.code == 3:
+        assert "Traceback" not in answer.err
+        assert list(store.rglob("*")) == []
+        return
+    (cut,) = json.loads(answer.out)["run"]["truncated"]
+    assert 0 < cut["byte"] <= len(text) * tenth // 10
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bytes_are_refused_or_harmless(
+    call: Callable[..., Any], trace: Path, text: bytes, store: Path, seed: int
+) -> None:
+    """A flipped byte may still be a trace; it is never a traceback, and a refusal leaves no run."""
+    broken = bytearray(text)
+    broken[seed * len(text) // 60] ^= 1 << seed % 8
+    trace.write_bytes(broken)
+    answer = call("run", trace, "-q")
+    assert answer.code in (0, 3), answer.err
+    if answer.code == 3:
+        assert trace.name in answer.err
+        assert len(answer.err.splitlines()) <= 3
+        assert list(store.rglob("*")) == []
+
+
+def around(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    """A change of the file's text; `old` must be there."""
+
+    def change(text: bytes) -> bytes:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda _: b"", "empty"),
+    "spaces only": (lambda _: b" \n\t ", "empty"),
+    "plain text": (lambda _: b"hello", "no trace of a known format"),
+    "a web page": (lambda _: b"<html></html>", "no trace of a known format"),
+    "another JSON": (lambda _: b'{"events": []}', "no trace of a known format"),
+    "a bare null": (lambda _: b"null", "no trace of a known format"),
+    "UTF-16": (lambda text: text.decode().encode("utf-16"), "no trace of a known format"),
+    "not UTF-8": (around(b"ampere_", b"amp\xff\xfe"), "not UTF-8"),
+    "control characters": (around(b"ampere_", b"amp\x01\n"), "byte "),
+    "NUL": (around(b"ampere_", b"amp\x00"), "byte "),
+    "a bad escape": (around(b"ampere_", b"amp\\q"), "escape"),
+    "half a surrogate pair": (around(b"ampere_", b"amp\\ud800"), "surrogate"),
+    "an unescaped quote": (around(b"ampere_", b'amp"'), "byte "),
+    "a trailing comma": (around(b'}], "traceName"', b'},], "traceName"'), "trailing comma"),
+    "a literal NaN": (around(b'"dur": 40,', b'"dur": NaN,'), "byte "),
+    "garbage behind the end": (lambda text: text + b"garbage", "byte "),
+    "the file twice": (lambda text: text + text, "byte "),
+    "deep nesting in an event": (
+        around(b'"grid": [54, 1, 1]', b'"x": ' + b"[" * DEEP + b"]" * DEEP),
+        "byte ",
+    ),
+    "deep nesting before the events": (
+        lambda text: b'{"x": ' + b"[" * DEEP + b"]" * DEEP + b", " + text[1:],
+        "no trace of a known format",
+    ),
+    "deep nesting behind the events": (
+        lambda text: text[:-1] + b', "x": ' + b"[" * DEEP + b"]" * DEEP + b"}",
+        "byte ",
+    ),
+    "brackets that never close": (lambda _: b'{"traceEvents": ' + b"[" * DEEP, "byte "),
+    "a huge string that never ends": (
+        lambda _: b'{"traceEvents": [{"name": "' + b"a" * 20_000_000,
+        "byte ",
+    ),
+    "a number of a million digits": (around(b'"dur": 40,', b'"dur": ' + b"9" * 1_000_000 + b","), "byte "),
+    "events that are an object": (around(b'"traceEvents": [', b'"traceEvents": {}, "x": ['), "traceEvents"),
+    "no events": (lambda _: b'{"schemaVersion": 1, "traceEvents": []}', "event"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_broken_text(refused: Refused, trace: Path, text: bytes, name: str) -> None:
+    change, says = CHANGES[name]
+    trace.write_bytes(change(text))
+    message = refused(trace)
+    assert str(trace) in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda packed: packed[:10], "empty"),
+        (lambda packed: packed[:200] + bytes([packed[200] ^ 255]) + packed[201:], "byte "),
+        (lambda packed: packed[:-8] + bytes(8), "byte "),
+        (lambda packed: packed + b"junk", "byte "),
+        (lambda _: gzip.compress(b"hello"), "no trace of a known format"),
+        (lambda _: gzip.compress(b'{"traceEvents": [' + b" " * 100_000_000), "byte "),
+        (lambda _: gzip.compress(b'{"traceEvents": [{"name": "' + b"a" * 100_000_000), "byte "),
+    ],
+    ids=[
+        "header only",
+        "flipped",
+        "checksum",
+        "junk behind",
+        "no trace inside",
+        "bomb of spaces",
+        "bomb of a string",
+    ],
+)
+def test_broken_gzip(
+    refused: Refused, trace: Path, text: bytes, change: Callable[[bytes], bytes], says: str
+) -> None:
+    path = trace.with_suffix(".json.gz")
+    path.write_bytes(change(gzip.compress(text)))
+    message = refused(path)
+    assert str(path) in message
+    assert says in message
+
+
+def kernel(events: list[Any]) -> dict[str, Any]:
+    """The first kernel."""
+    return next(event for event in events if event["cat"] == "kernel")
+
+
+def all_reduce(events: list[Any]) -> dict[str, Any]:
+    """The arguments of the first all-reduce."""
+    found: dict[str, Any] = next(e["args"] for e in events if e["name"].startswith("nccl"))
+    return found
+
+
+WRONG_TYPES: dict[str, Callable[[list[Any]], None]] = {
+    "an event is a number": lambda events: events.insert(2, 5),
+    "an event is a list": lambda events: events.insert(2, []),
+    "ts is text": lambda events: kernel(events).update(ts="soon"),
+    "ts is an object": lambda events: kernel(events).update(ts={}),
+    "dur is true": lambda events: kernel(events).update(dur=True),
+    "name is a number": lambda events: kernel(events).update(name=7),
+    "name is null": lambda events: kernel(events).update(name=None),
+    "cat is a list": lambda events: kernel(events).update(cat=[]),
+    "ph is a number": lambda events: kernel(events).update(ph=1),
+    "args is a list": lambda events: kernel(events).update(args=[]),
+    "tid is an object": lambda events: kernel(events).update(tid={}),
+    "correlation is text": lambda events: kernel(events)["args"].update(correlation="x"),
+    "grid is text": lambda events: kernel(events)["args"].update(grid="x"),
+    "grid holds text": lambda events: kernel(events)["args"].update(grid=["x"]),
+    "elements are text": lambda events: all_reduce(events).update({"In msg nelems": "many"}),
+    "dtype is a list": lambda events: all_reduce(events).update(dtype=[]),
+    "group size is text": lambda events: all_reduce(events).update({"Group size": "two"}),
+    "ranks are a list": lambda events: all_reduce(events).update({"Process Group Ranks": [0, 1]}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_wrong_types(refused: Refused, trace: Path, document: dict[str, Any], name: str) -> None:
+    WRONG_TYPES[name](document["traceEvents"])
+    trace.write_text(json.dumps(document))
+    assert f"{trace}: byte " in refused(trace)
+
+
+ABSURD: dict[str, Callable[[list[Any]], None]] = {
+    "dur below zero": lambda events: kernel(events).update(dur=-1),
+    "ts beyond all time": lambda events: kernel(events).update(ts=1e300),
+    "dur beyond all time": lambda events: kernel(events).update(dur=HUGE),
+    "ts of 400 digits": lambda events: kernel(events).update(ts=10**400),
+    "tid of 31 digits": lambda events: kernel(events).update(tid=HUGE),
+    "correlation of 31 digits": lambda events: kernel(events)["args"].update(correlation=HUGE),
+    "grid of 31 digits": lambda events: kernel(events)["args"].update(grid=[HUGE, 1, 1]),
+    "elements of 31 digits": lambda events: all_reduce(events).update({"In msg nelems": HUGE}),
+    "group of 31 digits": lambda events: all_reduce(events).update({"Group size": HUGE}),
+    "seq of 31 digits": lambda events: all_reduce(events).update({"Seq": HUGE}),
+    "source rank of 31 digits": lambda events: all_reduce(events).update({"Src Rank": HUGE}),
+    "bytes of 31 digits": lambda events: next(e for e in events if e["cat"] == "gpu_memcpy")["args"].update(
+        bytes=HUGE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_absurd_numbers_of_events(refused: Refused, trace: Path, document: dict[str, Any], name: str) -> None:
+    ABSURD[name](document["traceEvents"])
+    trace.write_text(json.dumps(document))
+    message = refused(trace)
+    assert str(trace) in message
+    assert len(message) < 500
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"distributedInfo": {"rank": -1, "world_size": 2}},
+        {"distributedInfo": {"rank": HUGE, "world_size": 2}},
+        {"distributedInfo": {"rank": 2, "world_size": 2}},
+        {"distributedInfo": {"rank": 0, "world_size": -4}},
+        {"baseTimeNanoseconds": HUGE},
+        {"baseTimeNanoseconds": "yesterday"},
+    ],
+    ids=str,
+)
+def test_absurd_facts(
+    refused: Refused, tmp_path: Path, document: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({**document, **facts}))
+    assert path.name in refused(path)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"deviceProperties": [{"id": 0, "name": "A", "numSms": HUGE, "totalGlobalMem": HUGE}]},
+        {"deviceProperties": "none"},
+        {"deviceProperties": [1]},
+        {"distributedInfo": []},
+        {"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": 1, "ranks": [-1, HUGE]}]}},
+        {"distributedInfo": {"rank": 0, "world_size": "two", "nccl_version": []}},
+        {"schemaVersion": HUGE},
+    ],
+    ids=lambda facts: str(facts)[:50],
+)
+def test_absurd_facts_that_no_figure_needs(
+    call: Callable[..., Any], trace: Path, document: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    trace.write_text(json.dumps({**document, **facts}))
+    answer = call("run", trace, "--json")
+    assert answer.code in (0, 3), answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_missing_file_names_its_neighbours(refused: Refused, trace: Path) -> None:
+    assert "did you mean rank0.json?" in refused(trace.with_name("rnak0.json"))
+
+
+def test_an_empty_folder(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    assert f"{tmp_path / 'traces'}: the folder is empty" in refused(tmp_path / "traces")
+
+
+def test_a_folder_without_a_trace(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "notes.txt").write_text("hello")
+    assert "none of its files is a trace" in refused(tmp_path / "traces")
+
+
+@pytest.fixture
+def folder(trace: Path) -> Path:
+    """A folder with the trace of rank 0."""
+    folder = trace.parent / "traces"
+    folder.mkdir()
+    return trace.rename(folder / trace.name).parent
+
+
+CARD = "version: 2\nid: {id}\ndescription: a test\nworkload: {{phase: training}}\n"
+
+
+def test_two_cards(refused: Refused, folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / f"{name}.yaml").write_text(CARD.format(id=name))
+    assert f"{folder}: holds 2 cards (a.yaml and b.yaml)" in refused(folder)
+
+
+def test_one_of_two_ranks_is_cut(refused: Refused, folder: Path, document: dict[str, Any]) -> None:
+    document["distributedInfo"]["rank"] = 1
+    (folder / "rank1.json").write_text(json.dumps(document)[:900])
+    assert f"{folder / 'rank1.json'}: byte 900: " in refused(folder)
+
+
+def test_two_files_of_one_rank(refused: Refused, folder: Path) -> None:
+    (folder / "again.json").write_bytes((folder / "rank0.json").read_bytes())
+    message = refused(folder)
+    assert "again.json" in message
+    assert "rank0.json" in message
+
+
+def test_name_and_content_disagree_on_the_rank(refused: Refused, trace: Path) -> None:
+    message = refused(trace.rename(trace.with_name("rank1.json")))
+    assert "rank 0 by its distributedInfo" in message
+    assert "rank 1 by its file name" in message
+
+
+def test_ranks_of_different_jobs(refused: Refused, folder: Path, document: dict[str, Any]) -> None:
+    document["distributedInfo"] |= {"rank": 1, "world_size": 4}
+    (folder / "rank1.json").write_text(json.dumps(document))
+    assert "different jobs" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "says"),
+    [
+        ("", "lists no traces"),
+        ("evidence: {traces: [{path: lost.json, format: kineto}]}\n", "lost.json"),
+        ("evidence: {traces: [{path: rank0.json, format: kineto, sha256: '%s'}]}\n" % ("0" * 64), "SHA-256"),
+    ],
+    ids=["no traces", "a missing trace", "another trace"],
+)
+def test_cards_without_their_evidence(refused: Refused, trace: Path, evidence: str, says: str) -> None:
+    card = trace.with_name("card.yaml")
+    card.write_text(CARD.format(id="card") + evidence)
+    message = refused(card)
+    assert str(card) in message
+    assert says in message
+
+
+def test_a_card_that_is_no_yaml(refused: Refused, tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("version: 2\nid: [\n")
+    assert f"{card}:" in refused(card)
+
+
+def test_an_invalid_card_is_a_failed_check(refused: Refused, tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("version: 2\nid: card\nid: card\n")
+    assert "is there twice" in refused(card, code=1, lines=10)
+
+
+def test_neither_a_file_nor_a_folder(refused: Refused, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "neither a file nor a folder" in refused(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert str(tmp_path / "loop") in refused(tmp_path / "loop")
+
+
+def test_names_of_files_do_not_steer_the_terminal(refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "rank0\x1b[31m.json"
+    path.write_text("hello")
+    assert "rank0\\x1b[31m.json" in refused(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_no_permission_to_read(refused: Refused, trace: Path) -> None:
+    trace.chmod(0)
+    assert f"{trace}: cannot be read: Permission denied" in refused(trace)
+
+
+def test_a_file_that_the_system_refuses_to_open(
+    refused: Refused, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_really = Path.open
+
+    def refuse(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == trace:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_really(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    message = refused(trace)
+    assert str(trace) in message
+    assert "Permission denied" in message
+
+
+def test_a_store_below_a_file(refused: Refused, trace: Path, text: bytes) -> None:
+    assert f"{trace / 'store'}: the store cannot be written" in refused(
+        trace, "--store", str(trace / "store")
+    )
+    assert trace.read_bytes() == text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_store_that_may_not_be_written(refused: Refused, trace: Path, store: Path) -> None:
+    store.mkdir(mode=0o500)
+    assert f"{store}: the store cannot be written: Permission denied" in refused(trace)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int], None]]:
+    """Makes the system refuse to write files beyond so many bytes, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1000, 3000])
+def test_a_disk_that_fills_up(
+    refused: Refused, trace: Path, store: Path, small_disk: Callable[[int], None], limit: int
+) -> None:
+    small_disk(limit)
+    assert f"{store}: the store cannot be written: " in refused(trace)
+
+
+def test_no_space_when_the_last_file_is_closed(
+    refused: Refused, trace: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = pq.ParquetWriter.close
+
+    def full(writer: Any) -> None:
+        close(writer)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq.ParquetWriter, "close", full)
+    message = refused(trace)
+    assert f"{store}: the store cannot be written: No space left on device" in message
+    assert "--store" in message
+
+
+def test_a_refusal_leaves_earlier_runs_alone(
+    call: Callable[..., Any], trace: Path, text: bytes, store: Path
+) -> None:
+    assert call("run", trace).code == 0
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    assert before
+    trace.write_bytes(text[:-500])
+    assert call("run", trace).code == 3
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
