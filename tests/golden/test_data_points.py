@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data points of this repository against a sweep over their JSON rows, written apart from the package.
+
+On a CPU the work is that of the operators, `namespace::name`; autograd's nodes are wrappers, and a thread
+inside a c10d call starts or awaits a transfer.  gloo's own rows are the communication, with all that their
+thread does in them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.pipeline import Run
+
+Measure = Callable[..., Run]
+Rows = Callable[[Path], list[dict[str, Any]]]
+COUNTS = {
+    "tiny-llama-ddp4-gloo-cpu": {("0,1,2,3", "all_reduce"): 21},
+    "tiny-llama-fsdp4-gloo-cpu": {("0,1,2,3", "all_gather"): 15, ("0,1,2,3", "reduce_scatter"): 9},
+    "tiny-llama-fsdp2-tp2-gloo-cpu": {
+        ("dp", "all_gather"): 15,
+        ("dp", "reduce_scatter"): 9,
+        ("tp", "all_gather"): 30,
+        ("tp", "reduce_scatter"): 30,
+        ("tp", "all_reduce"): 24,
+    },
+}
+"""By group and kind, of each rank, in three steps; `dp` and `tp` name each rank's group of that dimension."""
+WRAPPERS = ("autograd::", "torch::autograd::")
+CALLS = ("c10d::", "_c10d_functional::")
+
+
+@pytest.fixture(params=sorted(COUNTS))
+def data_point(request: pytest.FixtureRequest, repository: Path, measure: Measure) -> tuple[str, Run]:
+    """Name and run of a data point, through its card."""
+    return request.param, measure(repository / "workload_cards" / f"{request.param}.yaml")
+
+
+def role(row: dict[str, Any]) -> str | None:
+    """Whether a row is a transfer, a call for one, or an operator that works."""
+    name: str = row["name"]
+    if name.startswith("gloo:"):
+        return "transfer"
+    if row["cat"] != "cpu_op" or "::" not in name or name.startswith(WRAPPERS):
+        return None
+    return "call" if name.startswith(CALLS) else "work"
+
+
+def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
+    """By step, the ns of each part: every instant of the step is looked at once, between two changes."""
+    changes: list[tuple[int, int, object, str]] = []
+    for row in rows:
+        begin, length = (int(row[key] * 1000) for key in ("ts", "dur"))
+        what = "step " + row["name"][13:] if row["name"].startswith("ProfilerStep#") else role(row)
+        if what is not None and length:
+            changes += [(begin, 1, row["tid"], what), (begin + length, -1, row["tid"], what)]
+    changes.sort(key=lambda change: change[:2])
+    running: dict[object, Counter[str]] = defaultdict(Counter)
+    steps: Counter[int] = Counter()
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for (at, sign, thread, what), (until, *_) in pairwise([*changes, (changes[-1][0], 0, None, "")]):
+        if what.startswith("step "):
+            steps[int(what[5:])] += sign
+        else:
+            running[thread][what] += sign
+        computes = any(t["work"] and not t["call"] + t["transfer"] for t in running.values())
+        transfers = any(t["transfer"] for t in running.values())
+        part = {
+            (True, True): "time.overlapped",
+            (True, False): "time.compute_only",
+            (False, True): "time.exposed_comm",
+            (False, False): "time.idle",
+        }[computes, transfers]
+        for step in +steps:
+            found[step][part] += until - at
+            found[step]["time.step"] += until - at
+    return found
+
+
+def files(run: Run, repository: Path) -> dict[int, Path]:
+    """Each rank's trace."""
+    return {entry["rank"]: repository / entry["files"][0]["name"] for entry in run.manifest["ranks"]}
+
+
+def test_times_are_those_of_a_sweep_over_the_rows(
+    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
+) -> None:
+    _, run = data_point
+    assert run.manifest["card"]["id"] == data_point[0]
+    for rank, file in files(run, repository).items():
+        by_hand = sweep(complete_rows(file))
+        assert sorted(by_hand) == [3, 4, 5]
+        for step, parts in by_hand.items():
+            measured = {
+                row["metric"]: round(row["value"] * 1e9)
+                for row in run.rows
+                if (row["rank"], row["step"]) == (rank, step) and row["metric"].startswith("time.")
+            }
+            assert measured == {"time.exposed_copy": 0, "time.overlapped": 0, **parts}, (rank, step)
+
+
+def test_collectives_are_those_annotated_the_same_on_all_ranks(
+    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
+) -> None:
+    name, run = data_point
+    calls = run.collectives().to_pandas()
+    assert calls["group"].notna().all()
+    for rank, file in files(run, repository).items():
+        own = calls[calls["rank"] == rank]
+        dimension = {"0,1,2,3": "0,1,2,3"}
+        annotated = []
+        for row in complete_rows(file):
+            if not row["name"].startswith("cclbench::collective "):
+                continue
+            words, _, description = row["name"].partition(" desc=")
+            said = dict(word.split("=") for word in words.split()[1:])
+            dimension.setdefault(said["ranks"], description.removeprefix("mesh_"))
+            annotated.append(
+                (
+                    said["ranks"],
+                    int(said["seq"]),
+                    said["kind"],
+                    int(said["in_bytes"]),
+                    int(said["out_bytes"]),
+                )
+            )
+        columns = (
+            [",".join(map(str, ranks)) for ranks in own["group_ranks"]],
+            *(own[column] for column in ("seq", "kind", "in_bytes", "out_bytes")),
+        )
+        assert sorted(zip(*columns, strict=True)) == sorted(annotated)
+        counted = Counter((dimension[ranks], kind) for ranks, _, kind, *_ in annotated)
+        assert counted == COUNTS[name], rank
+
+
+def test_every_gloo_row_is_one_collective(
+    data_point: tuple[str, Run], repository: Path, complete_rows: Rows
+) -> None:
+    _, run = data_point
+    calls = run.collectives().to_pandas()
+    for rank, file in files(run, repository).items():
+        gloo = [row for row in complete_rows(file) if row["name"].startswith("gloo:")]
+        own = calls[calls["rank"] == rank]
+        lengths = sorted(int(row["dur"] * 1000) for row in gloo)
+        assert sorted(own["end_ns"] - own["start_ns"]) == lengths
