@@ -16,6 +16,10 @@ from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
 
+NOTHING = Payload(source="")
+"""What is known of a call nothing is told of."""
+NO_FACTS = TraceFacts()
+
 RANK_SHIFT = 32
 """A collective's key before ranks are matched: rank << 32 | ordinal within the rank."""
 
@@ -34,18 +38,18 @@ _KINDS = (
     ("recv", "recv"),
 )
 _SIZES = (
-    (1, r"float8.*|u?int8|byte|char|bool|unsigned char|signed char|quint8|qint8"),
+    (1, r"float8.*|float4_e2m1fn_x2|u?int8|byte|char|bool|unsigned char|signed char|quint8|qint8"),
     (2, r"half|bfloat16|float16|u?int16|short|unsigned short"),
-    (4, r"float|float32|u?int32|int|unsigned int|complexhalf|complex32"),
-    (8, r"double|float64|u?int64|long|long int|unsigned long|complexfloat|complex64"),
-    (16, r"complexdouble|complex128"),
+    (4, r"float|float32|u?int32|int|unsigned int|complexhalf|complex32|complex<half>"),
+    (8, r"double|float64|u?int64|long|long int|unsigned long|complexfloat|complex64|complex<float>"),
+    (16, r"complexdouble|complex128|complex<double>"),
 )
 _DIMENSIONS = (
     ("tp", r"(?:^|[_\W])tp(?:$|[_\W])|tensor"),
     ("pp", r"(?:^|[_\W])pp(?:$|[_\W])|pipeline"),
     ("ep", r"(?:^|[_\W])ep(?:$|[_\W])|expert"),
     ("cp", r"(?:^|[_\W])cp(?:$|[_\W])|context"),
-    ("dp", r"(?:^|[_\W])(?:dp|hsdp|fsdp)(?:$|[_\W])|data|dp_shard|dp_replicate"),
+    ("dp", r"(?:^|[_\W])(?:dp|hsdp|fsdp)(?:$|[_\W])|data"),
 )
 
 
@@ -109,10 +113,31 @@ def on_device(calls: Calls, told: Told) -> Int64:
             entries = entries[np.argsort(start[entries], kind="stable")]
             open_calls = np.flatnonzero((owner < 0) & (calls.launch_track == thread) & (calls.launch_ns >= 0))
             launched = calls.launch_ns[open_calls]
-            at = np.searchsorted(start[entries], launched, side="right") - 1
-            holds = (at >= 0) & (launched < end[entries[np.maximum(at, 0)]])
-            owner[open_calls[holds]] = entries[at[holds]]
+            at = _innermost(start[entries], end[entries], launched)
+            owner[open_calls[at >= 0]] = entries[at[at >= 0]]
     return owner
+
+
+def _innermost(start: Int64, end: Int64, instants: Int64) -> Int64:
+    """Index of the range, of those in order of start, that holds each instant and began last; −1 for none."""
+    at = np.searchsorted(start, instants, side="right") - 1
+    around = _around(end) if (end[:-1] > start[1:]).any() else np.full(len(start), -1, np.int64)
+    while (over := (at >= 0) & (instants >= end[at])).any():
+        at[over] = around[at[over]]
+    return at
+
+
+def _around(end: Int64) -> Int64:
+    """For each range, in order of start, the last of those before it that end after it; −1 for none."""
+    around = np.full(len(end), -1, np.int64)
+    open_ranges: list[int] = []
+    for i, stop in enumerate(end.tolist()):
+        while open_ranges and end[open_ranges[-1]] <= stop:
+            open_ranges.pop()
+        if open_ranges:
+            around[i] = open_ranges[-1]
+        open_ranges.append(i)
+    return around
 
 
 def _first_with(rows: Int64, wanted: Int64) -> Int64:
@@ -125,27 +150,32 @@ def _first_with(rows: Int64, wanted: Int64) -> Int64:
     return np.where(found, index, -1)
 
 
-def on_host(calls: Calls, told: Told) -> tuple[Int64, dict[str, int]]:
+def on_host(calls: Calls, told: Told, facts: TraceFacts = NO_FACTS) -> tuple[Int64, dict[str, int]]:
     """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
-    left without one by reason.
+    left without a process group by reason.
 
     The k-th annotated call of a process group owns the next rows of that group's threads; sends and
     receives run inside their annotation, on its thread.  A group whose rows contradict its calls is
-    left ungrouped as a whole.
+    left ungrouped as a whole.  Rows without a call have what they tell of themselves.
     """
     owner = np.full(len(calls), -1, np.int64)
     refused: dict[str, int] = defaultdict(int)
     payloads = list(told.payloads)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    itself: dict[tuple[int, int, int], int] = {}
     for i, code in enumerate(told.code):
         payload = payloads[code]
-        if payload.source != "annotation" or payload.ranks is None:
+        if payload.source != "annotation":
             continue
-        if payload.collective in ("send", "recv"):
+        if payload.ranks is None:
+            itself[told.track[i], told.start_ns[i], told.end_ns[i]] = i
+        elif payload.collective in ("send", "recv"):
             inside = (calls.start_ns >= told.start_ns[i]) & (calls.end_ns <= told.end_ns[i])
             owner[inside & (calls.track == told.track[i])] = i
         else:
             groups[payload.ranks].append(i)
+    places = zip(calls.track.tolist(), calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
+    own = np.array([itself.get(place, -1) for place in places], np.int64)
     for entries in groups.values():
         entries.sort(key=lambda i: (told.start_ns[i], told.seq[i]))
         threads = sorted({thread for i in entries for thread in payloads[told.code[i]].threads})
@@ -153,17 +183,41 @@ def on_host(calls: Calls, told: Told) -> tuple[Int64, dict[str, int]]:
             continue
         rows = np.flatnonzero((owner < 0) & (np.isin(calls.track, threads) if threads else True))
         rows = rows[np.argsort(calls.start_ns[rows], kind="stable")]
-        owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]
-        called = [payloads[told.code[i]].collective for i in owners]
-        ran = [calls.names[n].kind for n in calls.name[rows].tolist()]
-        if len(called) == len(ran) and all(map(_runs_as, called, ran)):
+        owners = _in_turn(rows, entries, calls, told, own)
+        if owners is not None:
             owner[rows] = owners
         else:
             refused["the group's annotated calls and its rows differ"] += len(rows)
-    missing = int((owner < 0).sum()) - sum(refused.values())
-    if missing:
+    alone = owner < 0
+    if _only_group(facts) is not None:
+        refused.clear()
+    elif missing := int(alone.sum()) - sum(refused.values()):
         refused["no annotation tells its process group"] += missing
+    owner[alone] = own[alone]
     return owner, dict(refused)
+
+
+def _in_turn(rows: Int64, entries: Sequence[int], calls: Calls, told: Told, own: Int64) -> list[int] | None:
+    """The entry of each row of a group, whose calls and rows follow one another; None where they do not fit.
+
+    Two rows that began at nearly the same time on two threads may have changed places.
+    """
+    payloads = list(told.payloads)
+    if sum(payloads[told.code[i]].rows for i in entries) != len(rows):
+        return None
+    owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]
+    ran = [calls.names[n].kind for n in calls.name[rows].tolist()]
+    size = [_bytes(payloads[told.code[i]])[0] if i >= 0 else None for i in own[rows].tolist()]
+
+    def fits(k: int, entry: int) -> bool:
+        call = payloads[told.code[entry]]
+        same_size = call.rows > 1 or None in (size[k], call.in_bytes) or size[k] == call.in_bytes
+        return same_size and _runs_as(call.collective, ran[k])
+
+    for k in range(len(owners) - 1):
+        if not fits(k, owners[k]) and fits(k, owners[k + 1]) and fits(k + 1, owners[k]):
+            owners[k : k + 2] = owners[k + 1], owners[k]
+    return owners if all(map(fits, range(len(owners)), owners)) else None
 
 
 def _runs_as(called: str | None, ran: str | None) -> bool:
@@ -174,6 +228,7 @@ def _runs_as(called: str | None, ran: str | None) -> bool:
 def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) -> pa.Table:
     """Rows of `schema.COLLECTIVES`, one for each call, in order."""
     groups = {group.name: group for group in facts.groups}
+    only = _only_group(facts)
     code = np.where(owner >= 0, np.array([*told.code, -1], np.int64)[owner], -1)
     seq = np.where(owner >= 0, np.array([*told.seq, -1], np.int64)[owner], -1)
     pairs, of_call = np.unique(code * len(calls.names) + calls.name, return_inverse=True)
@@ -181,12 +236,11 @@ def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) 
     described = []
     for pair in pairs.tolist():
         payload, name = divmod(pair, len(calls.names))
-        described.append(_row(calls.names[name], payloads[payload] if payload >= 0 else None, groups))
+        described.append(
+            _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
+        )
     known = pa.table(
-        {
-            field.name: _column([row.get(field.name) for row in described], field.type)
-            for field in COLLECTIVES
-        }
+        {field.name: _column([row.get(field.name) for row in described], field.type) for field in COLLECTIVES}
     ).take(pa.array(of_call))
     own = {
         "collective": pa.array((rank << RANK_SHIFT) + np.arange(len(calls))),
@@ -206,33 +260,46 @@ def _column(values: list[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _row(name: CollectiveName, p: Payload | None, groups: Mapping[str, ProcessGroup]) -> dict[str, object]:
+def _row(
+    name: CollectiveName, p: Payload, groups: Mapping[str, ProcessGroup], only: ProcessGroup | None
+) -> dict[str, object]:
     """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""
-    row: dict[str, object] = {"kind": name.kind, "library": name.library}
-    if p is None:
-        return row
     kind = kind_of(p.collective or "") or name.kind
-    listed = groups.get(p.group_name or "")
+    listed = groups.get(p.group_name or "") or (only if name.library == "gloo" else None)
     ranks = p.ranks or (listed.ranks if listed else None)
     description = p.group_description or (listed.description if listed else None)
     size = p.group_size or (len(ranks) if ranks else None)
-    row |= {
+    row: dict[str, object] = {
         "kind": kind,
+        "library": name.library,
         "group_size": size,
         "dimension": dimension_of(description),
         "src_rank": p.src_rank,
         "dst_rank": p.dst_rank,
         "dtype": p.dtype,
     }
-    if ranks and len(ranks) == size:
-        row |= {"group": group_id(tuple(ranks)), "group_ranks": sorted(ranks)}
-    element = element_bytes(p.dtype)
-    in_bytes, out_bytes = p.in_bytes, p.out_bytes
-    if element is not None:
-        in_bytes = p.in_elements * element if p.in_elements is not None else in_bytes
-        out_bytes = p.out_elements * element if p.out_elements is not None else out_bytes
+    if ranks and len(set(ranks)) == size:
+        row |= {"group": group_id(ranks), "group_ranks": sorted(ranks)}
+    in_bytes, out_bytes = _bytes(p)
     if out_bytes is None and kind in ("all_reduce", "broadcast"):
         out_bytes = in_bytes
     if in_bytes is not None or out_bytes is not None:
         row |= {"in_bytes": in_bytes, "out_bytes": out_bytes, "payload_source": p.source}
     return row
+
+
+def _bytes(p: Payload) -> tuple[int | None, int | None]:
+    """Payload in and out: stated, or elements × the size of one."""
+    element = element_bytes(p.dtype)
+    if element is None:
+        return p.in_bytes, p.out_bytes
+    return (
+        p.in_bytes if p.in_elements is None else p.in_elements * element,
+        p.out_bytes if p.out_elements is None else p.out_elements * element,
+    )
+
+
+def _only_group(facts: TraceFacts) -> ProcessGroup | None:
+    """The process group of more than one rank, where the trace lists but one set of ranks."""
+    shared = [group for group in facts.groups if group.ranks and len(group.ranks) > 1]
+    return shared[0] if len({frozenset(group.ranks or ()) for group in shared}) == 1 else None

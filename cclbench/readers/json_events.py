@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chrome-trace JSON in bounded memory: the array of events, a chunk at a time, cut between events.
 
-A chunk is cut where an event ends and the next begins; because only a cut at the array's own level
-leaves balanced brackets and closed strings, a chunk that decodes was cut right.
+A chunk is cut where an event seems to end and the next to begin.  What looks the same inside an event
+leaves brackets or strings open, so a chunk that decodes was cut right; one that does not is cut again
+where counting brackets says.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gzip
 import io
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -30,26 +32,61 @@ LARGEST_RATIO: Final = 400
 _GZIP = b"\x1f\x8b"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
-_ARRAY_END = re.compile(rb"(?:\A|\})\s*(\])\s*(?=[,}]|\Z)")
+_COMMA = re.compile(rb"\s*,?\s*")
+_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
-_EVENT = re.compile(r"\$\[(\d+)\]")
+_INDEX = re.compile(r"\$\[\d+\]")
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_INSTEAD = b'{"traceEvents":0'
+"""Stands for all of a file up to the end of its events, so that what follows completes an object."""
+
+
+class _Event(msgspec.Struct):
+    ph: str
+
+
+_FIRST = msgspec.json.Decoder(_Event)
+
+
+def compressed(path: Path) -> bool:
+    """Whether the file is gzip, by its first bytes, not by its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == _GZIP
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """The file's (decompressed) bytes; gzip is known by its first bytes, not by the name."""
+    """The file's (decompressed) bytes."""
+    if compressed(path):
+        return gzip.GzipFile(path, "rb")
     try:
-        with path.open("rb") as file:
-            compressed = file.read(2) == _GZIP
-        return gzip.GzipFile(path, "rb") if compressed else path.open("rb")
+        return path.open("rb")
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+        raise _unreadable(path, error) from None
+
+
+def first_event(path: Path, at: int) -> int | None:
+    """The byte, at or after `at` and within a chunk's reach, where an event begins; None where none does."""
+    with open_bytes(path) as file:
+        file.seek(at)
+        buffer = file.read(CHUNK)
+    for boundary in _BETWEEN.finditer(buffer):
+        begin = boundary.end()
+        try:
+            _FIRST.decode(buffer[begin : next(_event_ends(buffer, begin), begin)])
+        except _UNDECODABLE:
+            continue
+        return at + begin
+    return None
 
 
 class JsonEvents(Generic[E]):
     """Iterates (chunk, events): the chunk's bytes as a JSON array, and that array decoded.
 
-    With `part`, a range of bytes of an uncompressed file, only the events between the first boundary
-    at or after its begin and the first at or after its end; the first part begins with the file.
+    With `part`, a range of bytes of an uncompressed file, only the events in it; both ends of the range
+    are `first_event`s or the file's own.
     """
 
     def __init__(
@@ -61,12 +98,13 @@ class JsonEvents(Generic[E]):
         allow_truncated: bool = False,
     ) -> None:
         self.path, self.decoder, self.allow_truncated = path, decoder, allow_truncated
-        self.part = part
         self.outer: dict[str, Any] = {}
         """The other top-level keys: those before the events once iteration begins, all at its end."""
         self.cut: Cut | None = None
         self._file = open_bytes(path)
         self._size = path.stat().st_size
+        self._begin, self._end = part or (0, self._size)
+        self._last = self._end >= self._size
         self._read = 0
         self._offset = 0
         self._count = 0
@@ -74,82 +112,74 @@ class JsonEvents(Generic[E]):
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
         with self._file:
-            buffer = self._inside() if self.part and self.part[0] else self._head()
+            buffer = self._head()
+            if self._begin:
+                self._file.seek(self._begin)
+                self._read = self._offset = self._begin
+                buffer = b""
             while True:
                 block = b"" if self.cut else self._block()
                 buffer += block
-                if (chunk := self._last_of_part(buffer)) is not None:
-                    yield chunk, self.decoder.decode(chunk)
+                if self._read >= self._end and not self._last:
+                    events_left = buffer[: self._end - self._offset]
+                    yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
                     return
-                if block and (end := _last_boundary(buffer)) is not None:
-                    chunk = b"[" + buffer[: end.start() + 1] + b"]"
-                    try:
-                        events = self.decoder.decode(chunk)
-                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                        yield from self._rest(buffer, error)
-                        return
+                try:
+                    found = self._whole_events(buffer) if block else None
+                except _UNDECODABLE as error:
+                    yield from self._salvage(buffer, error) if _ended(error) is None else self._rest(buffer)
+                    return
+                if found is not None:
+                    end, chunk, events = found
                     yield chunk, events
                     self._count += len(events)
-                    self._offset += end.end()
-                    buffer = buffer[end.end() :]
+                    self._offset += end
+                    buffer = buffer[end:]
                 elif not block:
-                    yield from self._rest(buffer, None)
+                    yield from self._rest(buffer)
                     return
                 elif len(buffer) > LONGEST_EVENT:
                     raise self._broken(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
 
+    @property
+    def position(self) -> int:
+        """The (decompressed) byte at which the chunk at hand begins."""
+        return self._offset
+
     def _block(self) -> bytes:
         """The next block, empty at the end of the file or of what gzip can still give."""
         pieces: list[bytes] = []
+        damage = None
         try:
             while sum(map(len, pieces)) < CHUNK and (piece := self._file.read1(CHUNK)):
                 pieces.append(piece)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            reason = (
-                "gzip stream is cut" if isinstance(error, EOFError) else f"gzip stream is damaged ({error})"
-            )
-            if not self.allow_truncated:
-                raise self._broken(self._read - self._offset, reason) from None
-            self.cut = Cut(str(self.path), self._read + sum(map(len, pieces)), reason)
+        except EOFError:
+            damage = "gzip stream is cut"
+        except (zlib.error, gzip.BadGzipFile) as error:
+            damage = f"gzip stream is damaged ({error})"
         except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror or error}", where=str(self.path)) from None
+            raise _unreadable(self.path, error) from None
         block = b"".join(pieces)
         self._read += len(block)
+        at = self._read - self._offset
+        if damage and not self.allow_truncated:
+            raise self._broken(at, damage)
+        if damage:
+            self.cut = Cut(str(self.path), self._read, damage)
         if self._read > max(LARGEST_RATIO * self._size, LONGEST_EVENT):
-            raise self._broken(
-                self._read - self._offset,
-                f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb",
-            )
+            raise self._broken(at, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb")
         return block
-
-    def _inside(self) -> bytes:
-        """Move to the first event that begins at or after the part's begin."""
-        assert self.part is not None
-        self._file.seek(self.part[0])
-        buffer = self._block()
-        boundary = _BETWEEN.search(buffer)
-        if boundary is None:
-            raise self._broken(0, "no event begins in this part")
-        self._offset = self.part[0] + boundary.end()
-        return buffer[boundary.end() :]
-
-    def _last_of_part(self, buffer: bytes) -> bytes | None:
-        """The rest of the part as a JSON array, once its end is in sight."""
-        if (
-            self.part is None
-            or (end := self.part[1] - self._offset) > len(buffer)
-            or self.part[1] >= self._size
-        ):
-            return None
-        boundary = _BETWEEN.search(buffer, max(end, 0))
-        return b"[" + buffer[: boundary.start() + 1] + b"]" if boundary else None
 
     def _head(self) -> bytes:
         """Read up to the first event; keep what stands before as `outer`."""
         buffer = self._block()
         text = buffer.lstrip()
         if not text:
-            raise InputError("the file is empty", where=str(self.path), hint="capture the trace again")
+            raise InputError(
+                self.cut.reason if self.cut else "the file is empty",
+                where=f"{self.path}: byte 0",
+                hint="capture the trace again",
+            )
         if text[:1] == b"[":
             self._bare = True
             self._offset = len(buffer) - len(text) + 1
@@ -159,117 +189,161 @@ class JsonEvents(Generic[E]):
             buffer += block
             if not block or len(buffer) > LONGEST_EVENT:
                 raise InputError(
-                    "has no traceEvents", where=str(self.path), hint="is this a Chrome-JSON trace?"
+                    "no traceEvents before it",
+                    where=f"{self.path}: byte {len(buffer):,}",
+                    hint="is this a Chrome-JSON trace, and all of it?",
                 )
-        head = buffer[: start.start()].rstrip().removesuffix(b",")
-        self.outer = self._object(head.lstrip().removeprefix(b"{"))
-        self._offset = start.end()
-        return buffer[start.end() :]
-
-    def _object(self, body: bytes) -> dict[str, Any]:
+        head = buffer[: start.end()]
         try:
-            return msgspec.json.decode(b"{" + body + b"}", type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                f"what stands around the events is not valid JSON: {error}", where=str(self.path)
-            ) from None
+            self.outer = msgspec.json.decode(head + b"]}", type=dict[str, Any])
+        except _UNDECODABLE as error:
+            at, reason = _located(error, len(head))
+            raise self._broken(at, f"{reason} before the events") from None
+        del self.outer["traceEvents"]
+        self._offset = len(head)
+        return buffer[len(head) :]
 
-    def _rest(self, buffer: bytes, error: Exception | None) -> Iterator[tuple[bytes, list[E]]]:
-        """The last events and what follows the array, or the error that explains why there is none."""
-        for end in _ARRAY_END.finditer(buffer):
-            chunk = b"[" + buffer[: end.end(1)]
-            try:
-                events = self.decoder.decode(chunk)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue
-            self._tail(buffer[end.end(1) :])
-            self._count += len(events)
-            yield chunk, events
-            return
-        yield from self._salvage(buffer, error)
+    def _whole_events(self, buffer: bytes) -> tuple[int, bytes, list[E]] | None:
+        """Where the last event begins, and those before it, as chunk and decoded; None before one ends."""
+        boundary = _last_boundary(buffer)
+        if boundary is None:
+            return None
+        chunk = b"[" + buffer[: boundary.start() + 1] + b"]"
+        try:
+            return boundary.end(), chunk, self.decoder.decode(chunk)
+        except msgspec.DecodeError as error:
+            if not _truncated(error):
+                raise
+        ends = list(_event_ends(buffer))
+        if not ends:
+            return None
+        chunk = b"[" + buffer[: ends[-1]] + b"]"
+        return _after_comma(buffer, ends[-1]), chunk, self.decoder.decode(chunk)
 
-    def _tail(self, tail: bytes) -> None:
+    def _rest(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
+        """The last events, and what follows them."""
+        chunk, tail = b"[" + buffer, b""
+        try:
+            events = self.decoder.decode(chunk)
+        except _UNDECODABLE as error:
+            if (end := _ended(error)) is None:
+                yield from self._salvage(buffer, error)
+                return
+            chunk, tail = chunk[:end], chunk[end:]
+            events = self.decoder.decode(chunk)
+        self._count += len(events)
+        if self._last:
+            self._tail(tail, len(chunk) - 1)
+        yield chunk, events
+
+    def _tail(self, tail: bytes, at: int) -> None:
+        """The other top-level keys; `at` is where in the buffer the array has ended."""
         while len(tail) <= LONGEST_EVENT and not self.cut and (block := self._block()):
             tail += block
-        text = tail.strip()
         if self._bare:
-            if text:
-                raise self._broken(0, "text follows the array of events")
+            fault = None if not tail.strip() else (at, "text follows the array of events")
+        else:
+            try:
+                after = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
+                fault = None if after.pop("traceEvents") == 0 else (at, "a second traceEvents")
+                self.outer = {**self.outer, **after}
+            except _UNDECODABLE as error:
+                byte, reason = _located(error, len(_INSTEAD + tail))
+                fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
+        if fault is None:
             return
-        if not text.endswith(b"}"):
-            if not self.allow_truncated:
-                raise self._broken(self._read - self._offset, "truncated after the events")
-            reason = self.cut.reason if self.cut else "truncated after the events"
-            self.cut = Cut(str(self.path), self._read, reason, rows_whole=True)
-            return
-        after = self._object(text[:-1].strip().removeprefix(b","))
-        self.outer = {**self.outer, **after}
-
-    def _salvage(self, buffer: bytes, error: Exception | None) -> Iterator[tuple[bytes, list[E]]]:
-        if error is None:
-            _, error = self._try(b"[" + buffer)
-        at, reason = self._diagnose(buffer, error)
         if not self.allow_truncated:
-            raise self._broken(at, reason) from None
-        good = buffer[:at]
-        while (end := _last_boundary(good)) is not None:
-            events, _ = self._try(b"[" + good[: end.start() + 1] + b"]")
-            if events is not None:
-                self._count += len(events)
-                yield b"[" + good[: end.start() + 1] + b"]", events
-                break
-            good = good[: end.start()]
-        self.cut = self.cut or Cut(str(self.path), self._offset + at, reason)
+            raise self._broken(*fault)
+        self.cut = Cut(
+            str(self.path),
+            self._offset + fault[0],
+            self.cut.reason if self.cut else fault[1],
+            rows_whole=True,
+        )
 
-    def _try(self, chunk: bytes) -> tuple[list[E] | None, Exception]:
+    def _salvage(self, buffer: bytes, error: Exception) -> Iterator[tuple[bytes, list[E]]]:
+        """The events before the first that does not decode, or the error that tells where it is."""
+        ends = list(_event_ends(buffer))
+        good = bisect_left(ends, True, key=lambda end: not self._decodes(b"[" + buffer[:end] + b"]"))
+        whole = ends[good - 1] if good else 0
+        self._count += good
+        at, reason = _located(error, len(buffer) + 1)
+        if _BYTE.search(str(error)) is None and not (_truncated(error) and good == len(ends)):
+            at = _after_comma(buffer, whole) + 1
+        if not self.allow_truncated:
+            raise self._broken(at - 1, f"{reason} in an event") from None
+        if good:
+            chunk = b"[" + buffer[:whole] + b"]"
+            yield chunk, self.decoder.decode(chunk)
+        self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, f"{reason} in an event")
+
+    def _decodes(self, chunk: bytes) -> bool:
         try:
-            return self.decoder.decode(chunk), ValueError()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return None, error
-
-    def _diagnose(self, buffer: bytes, error: Exception) -> tuple[int, str]:
-        """Byte within the buffer, and reason, of what made it undecodable."""
-        message = str(error)
-        if (byte := _BYTE.search(message)) is not None:
-            reason = message[: byte.start()].removeprefix("JSON is malformed: ").strip()
-            return min(max(int(byte[1]) - 1, 0), len(buffer)), f"{reason} in an event"
-        if isinstance(error, UnicodeDecodeError):
-            return self._not_utf8(buffer), "bytes that are not UTF-8"
-        if isinstance(error, RecursionError):
-            return 0, "nested too deeply"
-        if (event := _EVENT.search(message)) is not None:
-            return self._start_of(buffer, int(event[1])), message.replace("`", "'")
-        return len(buffer), "truncated"
-
-    @staticmethod
-    def _not_utf8(buffer: bytes) -> int:
-        try:
-            buffer.decode()
-        except UnicodeDecodeError as error:
-            return error.start
-        return 0
-
-    @staticmethod
-    def _start_of(buffer: bytes, event: int) -> int:
-        """Byte at which the event of that index begins in the buffer."""
-        position = 0
-        for index, boundary in enumerate(_BETWEEN.finditer(buffer), start=1):
-            if index > event:
-                break
-            position = boundary.end()
-        return position
+            self.decoder.decode(chunk)
+        except _UNDECODABLE:
+            return False
+        return True
 
     def _broken(self, at: int, reason: str) -> InputError:
-        where = f"{self.path}: byte {self._offset + at:,}"
         return InputError(
-            f"{reason} (about {self._count:,} whole events before it)",
-            where=where,
+            f"{reason} (after {self._count:,} whole events)",
+            where=f"{self.path}: byte {self._offset + at:,}",
             hint="re-run with --allow-truncated to use the part before it",
         )
 
 
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"cannot be read: {error.strerror or error}", where=str(path))
+
+
+def _truncated(error: Exception) -> bool:
+    return "truncated" in str(error)
+
+
+def _ended(error: Exception) -> int | None:
+    """Where a JSON value ended that has other text behind it; None where that is not what is wrong."""
+    byte = _BYTE.search(str(error)) if "trailing characters" in str(error) else None
+    return None if byte is None else int(byte[1]) - 1
+
+
+def _located(error: Exception, length: int) -> tuple[int, str]:
+    """Byte within a text of that length, and reason, of what made it undecodable."""
+    if isinstance(error, UnicodeDecodeError):
+        return length, "bytes that are not UTF-8"
+    if isinstance(error, RecursionError):
+        return length, "too deep nesting"
+    message = str(error)
+    if (end := _ended(error)) is not None:
+        return end, "other text"
+    if (byte := _BYTE.search(message)) is not None:
+        return min(int(byte[1]), length), message[: byte.start()].removeprefix("JSON is malformed: ").strip()
+    return length, "truncated" if _truncated(error) else _INDEX.sub("event", message).replace("`", "'")
+
+
+def _after_comma(buffer: bytes, end: int) -> int:
+    comma = _COMMA.match(buffer, end)
+    return comma.end() if comma else end
+
+
+def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
+    """Where each whole event ends, by counting brackets outside strings, up to the array's end."""
+    depth = 0
+    for token in _BRACKET.finditer(buffer, begin):
+        mark = token[0]
+        if mark in (b"{", b"["):
+            depth += 1
+        elif mark in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                yield token.end()
+            elif depth < 0:
+                return
+        elif mark == b'"':
+            return  # a string without an end
+
+
 def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
-    """The last place where one event ends and another begins."""
+    """The last place where one event seems to end and another to begin."""
     reach = 1 << 15
     while True:
         last = None

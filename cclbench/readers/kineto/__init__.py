@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from cclbench.readers import READERS, Trace
+from cclbench.readers.json_events import compressed, first_event
 from cclbench.readers.kineto.reading import KinetoFile
 
 PART_BYTES = 192 << 20
@@ -17,7 +19,7 @@ class Kineto:
 
     name = "kineto"
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
-    extensions = (".json", ".json.gz")
+    extensions: tuple[str, ...] = (".json", ".json.gz")
 
     def sniff(self, head: bytes) -> float:
         """Sure of Kineto's own keys; an array of events in its layout is likely one."""
@@ -30,14 +32,13 @@ class Kineto:
         return 0.0
 
     def parts(self, path: Path) -> list[tuple[int, int]]:
-        """Ranges of `PART_BYTES` of an uncompressed file."""
-        with path.open("rb") as file:
-            if file.read(2) == b"\x1f\x8b":
-                return []
+        """Ranges of about `PART_BYTES` of an uncompressed file, cut where an event begins."""
+        if compressed(path):
+            return []
         size = path.stat().st_size
         count = max(size // PART_BYTES, 1)
-        edges = [size * i // count for i in range(count)] + [size]
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        begins = {at for i in range(1, count) if (at := first_event(path, size * i // count)) is not None}
+        return list(pairwise([0, *sorted(begins), size]))
 
     def read(
         self, path: Path, *, part: tuple[int, int] | None = None, allow_truncated: bool = False

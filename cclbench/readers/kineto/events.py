@@ -4,43 +4,48 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
+"""Of elements or bytes: small enough that 16 bytes an element still fit 64 bits."""
 
 
 class Args(msgspec.Struct, gc=False):
     """`args` of an event: of kernels and copies, of collectives (old and new keys), of allocations."""
 
-    correlation: int | None = None
-    device: int | str | None = None
-    stream: int | str | None = None
-    bytes: int | float | str | None = None
-    grid: list[int] | None = None
+    correlation: Int64 | None = None
+    device: Int64 | str | None = None
+    stream: Int64 | str | None = None
+    bytes: Int64 | float | str | None = None
+    grid: list[Int32] | None = None
     kind: Any = None
     flops: float | None = None
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
     collective: str | None = msgspec.field(name="Collective name", default=None)
-    in_elements: int | None = msgspec.field(name="In msg nelems", default=None)
-    out_elements: int | None = msgspec.field(name="Out msg nelems", default=None)
-    in_size: int | None = msgspec.field(name="In msg size", default=None)
-    out_size: int | None = msgspec.field(name="Out msg size", default=None)
+    in_elements: Count | None = msgspec.field(name="In msg nelems", default=None)
+    out_elements: Count | None = msgspec.field(name="Out msg nelems", default=None)
+    in_size: Count | None = msgspec.field(name="In msg size", default=None)
+    out_size: Count | None = msgspec.field(name="Out msg size", default=None)
     dtype: str | None = None
-    group_size: int | None = msgspec.field(name="Group size", default=None)
+    group_size: Int32 | None = msgspec.field(name="Group size", default=None)
     group_name: str | int | None = msgspec.field(name="Process Group Name", default=None)
     group_id: str | int | None = msgspec.field(name="Process Group ID", default=None)
     group_description: str | None = msgspec.field(name="Process Group Description", default=None)
     group_ranks: str | None = msgspec.field(name="Process Group Ranks", default=None)
-    first_rank: int | None = msgspec.field(name="Global rank start", default=None)
-    rank_stride: int | None = msgspec.field(name="Global rank stride", default=None)
-    rank: int | None = msgspec.field(name="Rank", default=None)
-    src_rank: int | None = msgspec.field(name="Src Rank", default=None)
-    dst_rank: int | None = msgspec.field(name="Dst Rank", default=None)
-    seq: int | None = msgspec.field(name="Seq", default=None)
-    allocated: int | None = msgspec.field(name="Total Allocated", default=None)
-    device_type: int | None = msgspec.field(name="Device Type", default=None)
-    device_id: int | None = msgspec.field(name="Device Id", default=None)
+    first_rank: Int32 | None = msgspec.field(name="Global rank start", default=None)
+    rank_stride: Int32 | None = msgspec.field(name="Global rank stride", default=None)
+    rank: Int32 | None = msgspec.field(name="Rank", default=None)
+    src_rank: Int32 | None = msgspec.field(name="Src Rank", default=None)
+    dst_rank: Int32 | None = msgspec.field(name="Dst Rank", default=None)
+    seq: Int64 | None = msgspec.field(name="Seq", default=None)
+    allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
+    device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
+    device_id: Int32 | None = msgspec.field(name="Device Id", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -49,8 +54,8 @@ class Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str | None = None
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: Int64 | str | None = None
+    tid: Int64 | str | None = None
     ts: int | float | None = None
     dur: int | float | None = None
     args: Args | None = None

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from cclbench.errors import InputError
 from cclbench.schema import ProcessGroup, TraceFacts
 
+_RANKS = range(1 << 31)
 
-def facts(outer: dict[str, Any], ranks_of_ops: set[int]) -> TraceFacts:
-    """Facts from all keys beside `traceEvents`; `ranks_of_ops` are the ranks that host ops stated."""
+
+def facts(outer: dict[str, Any], ranks_of_ops: set[int], path: Path) -> TraceFacts:
+    """Facts from all keys beside `traceEvents`; `ranks_of_ops` are the ranks that host ops stated.
+
+    `InputError` where the rank is none.
+    """
     distributed = _mapping(outer.get("distributedInfo"))
     devices = outer.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
@@ -19,6 +26,8 @@ def facts(outer: dict[str, Any], ranks_of_ops: set[int]) -> TraceFacts:
         rank, source = _integer(outer.get("rank", _mapping(outer.get("metadata")).get("rank"))), "metadata"
     if rank is None and len(ranks_of_ops) == 1:
         rank, source = next(iter(ranks_of_ops)), "record_param_comms"
+    if rank is not None and rank not in _RANKS:
+        raise InputError(f"{source} says rank {rank}", where=str(path), hint="is the file damaged?")
     return TraceFacts(
         rank=rank,
         rank_source=None if rank is None else source,
@@ -41,11 +50,17 @@ def _groups(listed: object) -> tuple[ProcessGroup, ...]:
         ProcessGroup(
             name=str(entry.get("pg_name")),
             description=_text(entry.get("pg_desc")),
-            ranks=tuple(r for r in entry["ranks"] if isinstance(r, int)),
+            ranks=_ranks(entry.get("ranks")),
         )
         for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("ranks"), list)
+        if isinstance(entry, dict)
     )
+
+
+def _ranks(listed: object) -> tuple[int, ...] | None:
+    """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged."""
+    ranks = listed if isinstance(listed, list) else []
+    return tuple(ranks) if ranks and all(_integer(r) in _RANKS for r in ranks) else None
 
 
 def _vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:

@@ -12,16 +12,19 @@ import msgspec
 
 from cclbench.errors import InputError
 from cclbench.readers import Payload
-from cclbench.readers.kineto.events import Args
+from cclbench.readers.kineto.events import Args, Count
 
 MARK = "cclbench::collective "
 """Annotation by which a workload names its collectives: scripts/workloads/annotate_groups.py."""
 _LARGEST_GROUP = 1 << 20
+_MOST_ELEMENTS = 1 << 56
+_INT64 = range(1 << 63)
+_RANKS = range(1 << 31)
 
 
 def speaks_of_collectives(name: str) -> bool:
     """Whether a row of that name may carry a payload besides kernels with metadata."""
-    return name == "record_param_comms" or name.startswith((MARK, "nccl:"))
+    return name == "record_param_comms" or name.startswith((MARK, "nccl:", "gloo:"))
 
 
 def payload(name: str, args: Args, path: Path) -> tuple[Payload, int | None] | None:
@@ -30,7 +33,7 @@ def payload(name: str, args: Args, path: Path) -> tuple[Payload, int | None] | N
         return _metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
     if name.startswith(MARK):
         return _mark(name, path)
-    return (_annotation(name, args), None) if name.startswith("nccl:") else None
+    return (_own(name, args, path), None) if name.startswith(("nccl:", "gloo:")) else None
 
 
 def _metadata(a: Args, source: str) -> Payload:
@@ -53,24 +56,29 @@ def _metadata(a: Args, source: str) -> Payload:
 @lru_cache(maxsize=1 << 10)
 def _ranks(text: str, size: int | None, first: int | None, stride: int | None) -> tuple[int, ...] | None:
     """Global ranks: as listed where the list is whole, else from start and stride, else unknown."""
-    listed = tuple(map(int, re.findall(r"\d+", text)))
-    if listed and "..." not in text and size in (None, len(listed)):
-        return listed
-    if size and size <= _LARGEST_GROUP and first is not None and stride is not None:
-        return tuple(first + i * stride for i in range(size))
-    return None
+    listed = re.findall(r"\d+", text)
+    if listed and "..." not in text and size in (None, len(listed)) and len(max(listed, key=len)) < 10:
+        return tuple(map(int, listed))
+    if first is None or first < 0 or size is None or not 0 < size <= _LARGEST_GROUP:
+        return None
+    if size == 1:
+        return (first,)
+    # A stride of −1 says that the ranks are not evenly spaced.
+    return tuple(range(first, first + size * stride, stride)) if stride is not None and stride > 0 else None
 
 
-def _annotation(name: str, a: Args) -> Payload:
-    """The backend's own annotation, `nccl:all_reduce`: kind, and the size of its one input."""
+def _own(name: str, a: Args, path: Path) -> Payload:
+    """The backend's own row, `nccl:all_reduce` or `gloo:all_reduce`: kind, and the size of its inputs."""
     elements = dtype = None
     try:
-        dims = msgspec.json.decode(a.dims, type=list[list[int]]) if a.dims else []
+        dims = msgspec.json.decode(a.dims, type=list[list[Count]]) if a.dims else []
         types = msgspec.json.decode(a.types, type=list[str]) if a.types else []
-        if len(dims) == 1 and len(types) == 1:
-            elements, dtype = math.prod(dims[0]), types[0]
+        if len(dims) == len(types) and len(set(types)) == 1 and types[0]:
+            elements, dtype = sum(map(math.prod, dims)), types[0]
     except msgspec.DecodeError:
         pass  # lists of tensors: the size stays unknown
+    if elements is not None and elements > _MOST_ELEMENTS:
+        raise InputError(f"{name} of {elements} elements", where=str(path), hint="is the file damaged?")
     return Payload(source="annotation", collective=name.partition(":")[2], in_elements=elements, dtype=dtype)
 
 
@@ -80,30 +88,34 @@ def _mark(name: str, path: Path) -> tuple[Payload, int | None]:
     fields, _, description = name.removeprefix(MARK).partition(" desc=")
     try:
         told = dict(field.split("=", 1) for field in fields.split())
-        ranks = _numbers(told["ranks"])
+        ranks, kind = _numbers(told["ranks"], _RANKS), told["kind"]
+        peer = _number(told["peer"], _RANKS) if "peer" in told else None
         payload = Payload(
             source="annotation",
-            collective=told["kind"],
-            in_bytes=_number(told.get("in_bytes")),
-            out_bytes=_number(told.get("out_bytes")),
+            collective=kind,
+            in_bytes=_number(told["in_bytes"]) if "in_bytes" in told else None,
+            out_bytes=_number(told["out_bytes"]) if "out_bytes" in told else None,
             dtype=told.get("dtype"),
             group_name=told.get("pg"),
             group_description=description or None,
             group_size=len(ranks),
             ranks=ranks,
-            src_rank=_number(told.get("peer")) if told["kind"] == "recv" else None,
-            dst_rank=_number(told.get("peer")) if told["kind"] == "send" else None,
-            rows=int(told["rows"]),
+            src_rank=peer if kind == "recv" else None,
+            dst_rank=peer if kind == "send" else None,
+            rows=_number(told["rows"]),
             threads=_numbers(told["threads"]) if "threads" in told else (),
         )
-        return payload, _number(told.get("seq"))
+        return payload, _number(told["seq"]) if "seq" in told else None
     except (KeyError, ValueError) as error:
         raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
 
 
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _number(text: str, allowed: range = _INT64) -> int:
+    number = int(text)
+    if number not in allowed:
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
+def _numbers(text: str, allowed: range = _INT64) -> tuple[int, ...]:
+    return tuple(_number(part, allowed) for part in text.split(","))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import re
 import zlib
@@ -10,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Names, Rows, Trace
-from cclbench.readers.json_events import JsonEvents, open_bytes
+from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
 from cclbench.readers.kineto.payloads import payload, speaks_of_collectives
@@ -35,6 +37,7 @@ _DEVICE: Final = {
     "xpu_sync": "sync",
     "gpu_user_annotation": "annotation",
 }
+_WORK: Final = frozenset(c for c, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset"))
 _HOST: Final = {"cpu_op": "op", "python_function": "python"}
 _ANNOTATION_2021: Final = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.")
 _DIRECTIONS: Final = (
@@ -62,7 +65,7 @@ class KinetoFile:
         self.names: dict[str, Names] = defaultdict(Names)
         self.dropped: dict[str, int] = defaultdict(int)
         self.kernels = 0
-        self.last_device_start = -_LATEST_NS
+        self.last_device_start: Any = -math.inf
         self.ranks_of_ops: set[int] = set()
         self.base_ns = 0
         self.exact = False
@@ -75,11 +78,15 @@ class KinetoFile:
                 self.base_ns = self._base()
             if self.exact or _loses_digits(decoded):
                 self.exact, events = True, EXACT_DECODER.decode(chunk)
+            if self.stream.allow_truncated:
+                self._check_order(events)
             for (kind, side), group in self._sorted(events).items():
                 yield self._rows(kind, side, group)
         self.trace.dropped = dict(self.dropped)
         self.trace.cut = self.stream.cut
-        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops)
+        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops, self.path)
+        if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
+            raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
     def _base(self) -> int:
         """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
@@ -95,7 +102,7 @@ class KinetoFile:
         """The last bytes of the file; of a gzip file this costs a pass over it."""
         trailer = b""
         with open_bytes(self.path) as file:
-            if not hasattr(file, "mtime"):
+            if not isinstance(file, gzip.GzipFile):
                 file.seek(max(self.path.stat().st_size - _TRAILER_BYTES, 0))
             try:
                 while block := file.read1(_TRAILER_BYTES):
@@ -141,7 +148,7 @@ class KinetoFile:
         dur = self._times([e.dur or 0 for e in events])
         if dur.min() < 0 or max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
             bad = events[int(np.argmax((dur < 0) | (abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))]
-            raise self._impossible(f"ts {bad.ts}, dur {bad.dur} of {bad.name[:60]!r}")
+            raise self._impossible(f"time: ts {bad.ts}, dur {bad.dur} of {bad.name[:60]!r}")
         if side == "device":
             tracks = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
         else:
@@ -153,7 +160,7 @@ class KinetoFile:
             codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
             start_ns=start,
             dur_ns=dur,
-            track=self._integers([t if type(t) is int else _track(t) for t in tracks]),
+            track=np.array([t if type(t) is int else _track(t) for t in tracks], np.int64),
         )
         self._collect(rows, names, args)
         return self._with_columns(rows, events, args)
@@ -164,19 +171,20 @@ class KinetoFile:
             return rows
         if kind == "op":
             return replace(rows, flops=_flops(args))
-        if kind == "other" and args[0].allocated is not None:
-            device = [a.device_id if a.device_type else None for a in args]
-            return replace(rows, device=device, bytes=[a.allocated for a in args])
         rows = replace(rows, correlation=[a.correlation for a in args])
+        if kind == "other":
+            device = [_index(a.device_id) if a.device_type else None for a in args]
+            return replace(rows, device=device, bytes=[a.allocated for a in args])
         if rows.side == "host":
             return rows
         device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
         rows = replace(rows, device=device)
         if kind == "sync":
             return rows
-        self._check_order(rows)
         if kind == "kernel":
             blocks = [math.prod(a.grid) if a.grid else None for a in args]
+            if max(filter(None, blocks), default=0) >= 1 << 31:
+                raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
             return replace(rows, blocks=blocks, flops=_flops(args))
         size = [a.bytes if type(a.bytes) is int else None for a in args]
         if kind == "memset":
@@ -184,38 +192,31 @@ class KinetoFile:
         direction = [_direction(f"{e.name} {a.kind}") for e, a in zip(events, args, strict=True)]
         return replace(rows, bytes=size, copy_direction=direction)
 
-    def _check_order(self, rows: Rows) -> None:
-        sorted_here = bool((rows.start_ns[1:] >= rows.start_ns[:-1]).all())
-        self.trace.device_rows_in_order &= sorted_here and rows.start_ns[0] >= self.last_device_start
-        self.last_device_start = max(self.last_device_start, int(rows.start_ns.max()))
+    def _check_order(self, events: list[Any]) -> None:
+        """Whether the device's work is in order of its start, this chunk's and all before."""
+        starts = [e.ts for e in events if e.cat in _WORK and e.ts is not None]
+        if starts:
+            ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
+            self.trace.device_rows_in_order &= ordered
+            self.last_device_start = max(self.last_device_start, *starts)
 
     def _times(self, microseconds: list[Any]) -> Int64:
         """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
-        try:
-            if self.exact:
-                return np.array([int(value * 1000) for value in microseconds], np.int64)
-            values = np.array(microseconds)
-            if values.dtype.kind not in "if" or max(values.max(), -values.min()) > _LATEST_NS / 1000:
-                raise OverflowError
-            if values.dtype.kind == "i":
-                return np.asarray(values * 1000, np.int64)
-            whole = np.floor(values)
-            ns = whole.astype(np.int64) * 1000
-            ns += np.rint((values - whole) * 1000).astype(np.int64)
-            return ns
-        except (OverflowError, TypeError, ValueError):
-            raise self._impossible(f"{max(microseconds, key=abs)} µs") from None
-
-    def _integers(self, numbers: list[int]) -> Int64:
-        try:
-            return np.array(numbers, np.int64)
-        except OverflowError:
-            raise InputError(
-                f"{max(numbers, key=abs)} is no thread or stream", where=str(self.path)
-            ) from None
+        values = np.array(microseconds)
+        if max(values.max(), -values.min()) > _LATEST_NS // 1000:
+            raise self._impossible(f"time: {max(microseconds, key=abs)} µs")
+        if self.exact:
+            return np.array([int(value * 1000) for value in microseconds], np.int64)
+        if values.dtype.kind == "i":
+            return np.asarray(values * 1000, np.int64)
+        whole = np.floor(values)
+        ns: Int64 = whole.astype(np.int64) * 1000
+        ns += np.rint((values - whole) * 1000).astype(np.int64)
+        return ns
 
     def _impossible(self, what: str) -> InputError:
-        return InputError(f"impossible time: {what}", where=str(self.path), hint="is the file damaged?")
+        where = f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
+        return InputError(f"impossible {what}", where=where, hint="is the file damaged?")
 
     def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
         """Keep what the rows say of collectives."""
@@ -234,7 +235,8 @@ class KinetoFile:
                 continue
             told, seq = spoken
             rank = args[i].rank
-            if rank is not None and told.group_description == "default_pg":  # elsewhere it may count in its group
+            # Rank counts within the group, and only the default group's is the world's.
+            if rank is not None and told.group_description == "default_pg":
                 self.ranks_of_ops.add(rank)
             if rows.kind == "kernel":
                 self.trace.told.add(told, row=first + i, seq=seq)
