@@ -17,7 +17,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
@@ -33,12 +33,7 @@ from cclbench.schema import COLLECTIVES, EVENTS, KINDS, RESULTS, STEPS, VERSION,
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _BATCH_ROWS = 1 << 16
-_TABLES = {
-    "events": (EVENTS, "events/*/*.parquet"),
-    "collectives": (COLLECTIVES, "collectives/*.parquet"),
-    "steps": (STEPS, "steps/*.parquet"),
-    "results": (RESULTS, "results.parquet"),
-}
+_TABLES = {"events": EVENTS, "collectives": COLLECTIVES, "steps": STEPS, "results": RESULTS}
 _WORDS = [field.name for field in EVENTS if pa.types.is_dictionary(field.type)]
 
 
@@ -182,7 +177,7 @@ class StoredRun:
     def table(self, name: str) -> pa.Table:
         """All ranks' rows of `collectives` or `steps`, in rank order."""
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
-        return pa.concat_tables([_TABLES[name][0].empty_table(), *tables]).unify_dictionaries()
+        return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
     @property
     def results(self) -> pa.Table | None:
@@ -224,20 +219,32 @@ class StoredRun:
     def _open_to(self, connection: Any) -> None:
         """Make the run's tables views of a DuckDB connection, and nothing else of its reach."""
         folder = glob.escape(str(self.path))
-        for name, (schema, pattern) in _TABLES.items():
-            if not any(self.path.glob(pattern)):
-                connection.register(name, schema.empty_table())
-                continue
-            files = f"{folder}/{pattern}".replace("'", "''")
-            rank = "hive_partitioning=true, hive_types={'rank': INTEGER}"
-            options = rank if name == "events" else "hive_partitioning=false"
-            columns = ", ".join(f'"{c}"' for c in schema.names) + (", rank" if name == "events" else "")
-            connection.execute(
-                f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet('{files}', {options})"  # noqa: S608
-            )
-        folders = ", ".join("'" + f"{path}/".replace("'", "''") + "'" for path in (self.path, folder))
+        files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps")}
+        files["events"] = [
+            (f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in self.ranks
+        ]
+        files["results"] = [("results.parquet", "")]
+        for name, schema in _TABLES.items():
+            columns = ", ".join(f'"{column}"' for column in schema.names)
+            selects = [
+                f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608
+                "hive_partitioning=false)"
+                for pattern, more in files[name]
+                if any(self.path.glob(pattern))
+            ]
+            if selects:
+                connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(selects)}")
+            else:
+                rank = [pa.field("rank", pa.int32())] if name == "events" else []
+                connection.register(name, pa.schema([*schema, *rank]).empty_table())
+        folders = ", ".join(_quoted(f"{path}/") for path in (self.path, folder))
         connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
         connection.execute("SET enable_external_access=false; SET lock_configuration=true")
+
+
+def _quoted(text: str) -> str:
+    """A string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 class RankFiles:
@@ -299,7 +306,8 @@ class EventFile:
             raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{kind}-{part:03d}{note}.parquet"
-        self._writer = pq.ParquetWriter(self.path, EVENTS, use_dictionary=_WORDS, write_statistics=False)
+        self._sink = pa.OSFile(str(self.path), "wb")
+        self._writer = pq.ParquetWriter(self._sink, EVENTS, use_dictionary=_WORDS, write_statistics=False)
 
     def write(self, table: pa.Table) -> None:
         """Append rows of `schema.EVENTS` as one row group."""
@@ -308,3 +316,10 @@ class EventFile:
     def close(self) -> None:
         """Finish the file."""
         self._writer.close()
+        self._sink.close()
+
+    def abandon(self) -> None:
+        """Give the file up as it is: what it lies in is about to vanish."""
+        self._writer.is_open = False  # else it tries again to write when it is collected
+        with suppress(OSError):
+            self._sink.close()
