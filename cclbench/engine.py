@@ -6,9 +6,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TypeVar
 
 from cclbench.errors import CclbenchError
@@ -48,7 +49,8 @@ def each(
         return results
     pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupt)
     try:
-        futures = [pool.submit(work, task) for task in tasks]
+        with _interrupts_later():
+            futures = [pool.submit(work, task) for task in tasks]
         _drain(futures, progress, what)
         return [future.result() for future in futures]
     except BrokenProcessPool:
@@ -80,6 +82,19 @@ def _context() -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["cclbench.pipeline"])
     return context
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back while processes start: they inherit that, and leave it to the parent."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _ignore_interrupt() -> None:

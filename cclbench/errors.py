@@ -10,6 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 12
+"""How many known names a hint lists where none is near."""
+
 
 class CclbenchError(Exception):
     """Base of all errors raised on purpose; `exit_code` is the command line's answer."""
@@ -52,9 +55,10 @@ def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str 
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint that lists the nearest known names, or all of them where none is near."""
+    """A hint that lists the nearest known names, or the first of all where none is near."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    return "known: " + (", ".join(known) if known else "none")
+    more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""
+    return "known: " + (", ".join(known[:_LISTED]) + more if known else "none")

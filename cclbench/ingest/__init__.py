@@ -135,6 +135,12 @@ def _rank_tasks(
     )
     tasks = []
     for index, file in enumerate(found.files):
+        if not any(p.rows for p in read[file.name]):
+            cut = next((p.cut for p in read[file.name] if p.cut), None)
+            what = (
+                f"nothing whole stands before byte {cut.byte:,}, where it is cut" if cut else "holds no rows"
+            )
+            raise InputError(what, where=str(file.path), hint="capture the trace again")
         rank, source = ranks[file.name]
         into = folder / "events" / f"rank={rank}"
         (folder / "events" / f"file-{index}").rename(into)

@@ -161,6 +161,11 @@ class _PartWriter:
             begin, end = min(begin, self.op_span[0]), max(end, self.op_span[1])
         self.op_span = begin, end
 
+    def abandon(self) -> None:
+        """Let go of all files after a failure."""
+        for kind in self.kinds.values():
+            kind.file.abandon()
+
     def close(self) -> list[Path]:
         """Write what is left; returns the files still to be filled in."""
         for kind in self.kinds.values():
@@ -173,9 +178,13 @@ def read_part(task: PartTask) -> PartRead:
     """Stream one part of a file to Parquet."""
     trace = READERS.get(task.reader).read(task.path, part=task.part, allow_truncated=task.allow_truncated)
     writer = _PartWriter(task)
-    for rows in trace.batches:
-        writer.add(rows)
-    pending = writer.close()
+    try:
+        for rows in trace.batches:
+            writer.add(rows)
+        pending = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
     columns = [np.concatenate(column) for column in zip(*writer.launches, strict=True)] or [
         np.empty(0, np.int64),
         np.empty(0, np.int64),

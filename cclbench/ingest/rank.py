@@ -271,22 +271,25 @@ def _fill_in(files: list[Path], rank: int, found: steps.Marks, step: Int64, is_c
         final = EventFile(
             path.parent, kind, int(path.name[len(kind) + 1 :][:3]), "-transfer" if kind == "op" else ""
         )
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group)
-                here = slice(done, done + len(rows))
-                keys = key + np.cumsum(is_call[here])
-                filled = {
-                    "step": pa.array(
-                        _or_none(found.numbers, step[here]).astype(np.int32), mask=step[here] < 0
-                    ),
-                    "collective": pa.array(keys, mask=~is_call[here]),
-                }
-                for name, values in filled.items():
-                    rows = rows.set_column(EVENTS.get_field_index(name), EVENTS.field(name), values)
-                final.write(rows.cast(EVENTS))
-                done, key = done + len(rows), key + int(is_call[here].sum())
-        final.close()
+        try:
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    rows = file.read_row_group(group)
+                    here = slice(done, done + len(rows))
+                    keys = key + np.cumsum(is_call[here])
+                    number = _or_none(found.numbers, step[here]).astype(np.int32)
+                    filled = {
+                        "step": pa.array(number, mask=step[here] < 0),
+                        "collective": pa.array(keys, mask=~is_call[here]),
+                    }
+                    for name, values in filled.items():
+                        rows = rows.set_column(EVENTS.get_field_index(name), EVENTS.field(name), values)
+                    final.write(rows.cast(EVENTS))
+                    done, key = done + len(rows), key + int(is_call[here].sum())
+            final.close()
+        except BaseException:
+            final.abandon()
+            raise
         path.unlink()
 
 
