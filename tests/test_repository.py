@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The repository keeps its own rules: evidence whole, licence stated, files short, what is public explained."""
+"""The repository keeps its own rules: evidence whole, licence stated, files short, public names explained."""
 
 from __future__ import annotations
 

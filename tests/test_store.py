@@ -326,12 +326,8 @@ def test_a_store_that_may_not_be_written_is_told(store: Store, monkeypatch: pyte
 
 
 def test_a_full_disk_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = pq.ParquetWriter.__init__
-
-    def on_a_full_device(self: pq.ParquetWriter, where: object, *args: Any, **options: Any) -> None:
-        original(self, "/dev/full" if "kernel" in str(where) else where, *args, **options)
-
-    monkeypatch.setattr(pq.ParquetWriter, "__init__", on_a_full_device)
+    device = pa.OSFile
+    monkeypatch.setattr(pa, "OSFile", lambda _, mode: device("/dev/full", mode))
     error = broken(lambda: create(store))
     assert "No space left on device" in str(error)
     assert error.where == str(store.folder)
