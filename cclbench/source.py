@@ -95,7 +95,7 @@ def _beside(path: Path) -> str | None:
     if not folder.is_dir():
         return f"there is no {folder} either"
     try:
-        hint = near(path.name, [entry.name for entry in folder.iterdir()])
+        hint = near(path.name, [e.name for e in folder.iterdir() if not e.name.startswith(".")])
     except OSError:
         return None
     return hint if len(hint) <= 200 else None
