@@ -32,7 +32,7 @@ LARGEST_RATIO: Final = 400
 _GZIP = b"\x1f\x8b"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
-_COMMA = re.compile(rb"\s*,?\s*")
+_COMMA = re.compile(rb"\s*,\s*")
 _BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _INDEX = re.compile(r"\$\[\d+\]")
@@ -101,8 +101,11 @@ class JsonEvents(Generic[E]):
         self.outer: dict[str, Any] = {}
         """The other top-level keys: those before the events once iteration begins, all at its end."""
         self.cut: Cut | None = None
-        self._file = open_bytes(path)
-        self._size = path.stat().st_size
+        self._file: io.BufferedIOBase
+        try:
+            self._size = path.stat().st_size
+        except OSError as error:
+            raise _unreadable(path, error) from None
         self._begin, self._end = part or (0, self._size)
         self._last = self._end >= self._size
         self._read = 0
@@ -111,7 +114,7 @@ class JsonEvents(Generic[E]):
         self._bare = False
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
-        with self._file:
+        with open_bytes(self.path) as self._file:
             buffer = self._head()
             if self._begin:
                 self._file.seek(self._begin)
@@ -121,7 +124,7 @@ class JsonEvents(Generic[E]):
                 block = b"" if self.cut else self._block()
                 buffer += block
                 if self._read >= self._end and not self._last:
-                    events_left = buffer[: self._end - self._offset]
+                    events_left = buffer[: max(self._end - self._offset, 0)]
                     yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
                     return
                 try:
@@ -214,7 +217,7 @@ class JsonEvents(Generic[E]):
         except msgspec.DecodeError as error:
             if not _truncated(error):
                 raise
-        ends = list(_event_ends(buffer))
+        ends = [end for end in _event_ends(buffer) if _COMMA.match(buffer, end)]
         if not ends:
             return None
         chunk = b"[" + buffer[: ends[-1]] + b"]"
@@ -229,6 +232,8 @@ class JsonEvents(Generic[E]):
             if (end := _ended(error)) is None:
                 yield from self._salvage(buffer, error)
                 return
+            if not self._last:
+                raise self._broken(end - 1, "the events end before their part of the file") from None
             chunk, tail = chunk[:end], chunk[end:]
             events = self.decoder.decode(chunk)
         self._count += len(events)
@@ -268,14 +273,15 @@ class JsonEvents(Generic[E]):
         whole = ends[good - 1] if good else 0
         self._count += good
         at, reason = _located(error, len(buffer) + 1)
+        reason = reason if "event" in reason else f"{reason} in an event"
         if _BYTE.search(str(error)) is None and not (_truncated(error) and good == len(ends)):
             at = _after_comma(buffer, whole) + 1
         if not self.allow_truncated:
-            raise self._broken(at - 1, f"{reason} in an event") from None
+            raise self._broken(at - 1, reason) from None
         if good:
             chunk = b"[" + buffer[:whole] + b"]"
             yield chunk, self.decoder.decode(chunk)
-        self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, f"{reason} in an event")
+        self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
 
     def _decodes(self, chunk: bytes) -> bool:
         try:

@@ -60,7 +60,8 @@ def _groups(listed: object) -> tuple[ProcessGroup, ...]:
 def _ranks(listed: object) -> tuple[int, ...] | None:
     """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged."""
     ranks = listed if isinstance(listed, list) else []
-    return tuple(ranks) if ranks and all(_integer(r) in _RANKS for r in ranks) else None
+    whole = all(_integer(rank) is not None and rank in _RANKS for rank in ranks)
+    return tuple(ranks) if ranks and whole else None
 
 
 def _vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:

@@ -46,7 +46,12 @@ _DIRECTIONS: Final = (
     ("p2p", ("PtoP", "PeerToPeer")),
     ("d2d", ("DtoD", "DeviceToDevice")),
 )
-_PHASES: Final = {"s": "flow arrow", "t": "flow arrow", "f": "flow arrow", "M": "label", "C": "counter"}
+_PHASES: Final = {
+    **dict.fromkeys("stf", "flow arrow"),
+    **dict.fromkeys("iI", "instant"),
+    "M": "label",
+    "C": "counter",
+}
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
 _LATEST_NS: Final = 1 << 61
@@ -138,7 +143,7 @@ class KinetoFile:
             self.dropped["row without a time or duration"] += incomplete
         for phase, count in phases.items():
             if count:
-                self.dropped[_PHASES.get(phase, "instant" if phase in "iI" else f"phase {phase!r}")] += count
+                self.dropped[_PHASES.get(phase, f"phase {phase!r}")] += count
         return memory
 
     def _rows(self, kind: str, side: str, events: list[Any]) -> Rows:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Kineto file says of itself beside its events."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.schema import ProcessGroup
+
+
+def test_distributed_info(read, write):
+    info = {
+        "backend": "nccl",
+        "rank": 5,
+        "world_size": 16,
+        "pg_config": [
+            {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 16, "ranks": list(range(16))},
+            {"pg_name": 7, "pg_desc": "mesh_tp", "pg_size": 2, "ranks": [4, 5]},
+        ],
+        "nccl_version": "2.21.5",
+    }
+    facts = read(write([], schemaVersion=1, distributedInfo=info)).trace.facts
+    assert (facts.rank, facts.rank_source, facts.world_size) == (5, "distributedInfo", 16)
+    assert (facts.backend, facts.library_version) == ("nccl", "2.21.5")
+    assert facts.groups[1] == ProcessGroup(name="7", description="mesh_tp", ranks=(4, 5))
+    assert len(facts.groups[0].ranks) == 16
+
+
+def test_device_properties(read, write):
+    device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_029_158_912, "numSms": 132}
+    devices = [{**device, "warpSize": 32}, {**device, "id": 1, "warpSize": 32}]
+    facts = read(write([], deviceProperties=devices, after={"pytorch_version": "2.6.0"})).trace.facts
+    assert (facts.device_name, facts.device_count, facts.sm_count) == ("NVIDIA H100 80GB HBM3", 2, 132)
+    assert (facts.device_memory_bytes, facts.vendor) == (85_029_158_912, "nvidia")
+    assert facts.producer_version == "2.6.0"
+
+
+@pytest.mark.parametrize(
+    ("outer", "vendor"),
+    [
+        ({"hip_runtime_version": 60140092}, "amd"),
+        ({"roctracer_version": 4}, "amd"),
+        ({"cupti_version": 24}, "nvidia"),
+        ({"deviceProperties": [{"warpSize": 64}]}, "amd"),
+        ({}, None),
+    ],
+)
+def test_vendor(read, write, outer, vendor):
+    assert read(write([], **outer)).trace.facts.vendor == vendor
+
+
+@pytest.mark.parametrize(
+    ("outer", "rank", "source"),
+    [
+        ({"rank": 3}, 3, "metadata"),
+        ({"metadata": {"rank": 4}}, 4, "metadata"),
+        ({"distributedInfo": {"rank": 1}, "rank": 3}, 1, "distributedInfo"),
+        ({"distributedInfo": {"world_size": 8}}, None, None),
+        ({"distributedInfo": "none", "deviceProperties": {"a": 1}, "metadata": []}, None, None),
+        ({"distributedInfo": {"rank": True}}, None, None),
+        ({"distributedInfo": {"rank": "3"}}, None, None),
+    ],
+)
+def test_rank(read, write, outer, rank, source):
+    facts = read(write([], **outer)).trace.facts
+    assert (facts.rank, facts.rank_source) == (rank, source)
+
+
+def test_rank_of_host_ops_counts_only_in_the_default_group(read, write, event):
+    def call(rank, description):
+        told = {"Collective name": "allreduce", "Rank": rank, "Process Group Description": description}
+        return event("cpu_op", "record_param_comms", **told)
+
+    facts = read(write([call(0, "mesh_tp"), call(6, "default_pg"), call(6, "default_pg")])).trace.facts
+    assert (facts.rank, facts.rank_source) == (6, "record_param_comms")
+    assert read(write([call(0, "mesh_tp")])).trace.facts.rank is None
+    assert read(write([call(6, "default_pg"), call(7, "default_pg")])).trace.facts.rank is None
+
+
+@pytest.mark.parametrize("rank", [-1, 2**31, 10**30])
+def test_impossible_rank(read, write, rank):
+    with pytest.raises(InputError, match=f"distributedInfo says rank {rank}"):
+        read(write([], distributedInfo={"rank": rank}))
+
+
+@pytest.mark.parametrize("ranks", [[0, -1], [0, 2**31], [0, "..."], "[0, 1]", [], None, [0, True]])
+def test_group_with_a_damaged_list_of_ranks_has_none(read, write, ranks):
+    info = {"pg_config": [{"pg_name": "1", "ranks": ranks}, "no group"]}
+    assert read(write([], distributedInfo=info)).trace.facts.groups == (ProcessGroup(name="1"),)
+
+
+@pytest.mark.parametrize("base", ["soon", 10**30, 1.5, None, [1]])
+def test_base_time_that_is_none(read, write, event, base):
+    with pytest.raises(InputError, match="baseTimeNanoseconds"):
+        read(write([event("kernel", "k")], baseTimeNanoseconds=base))
+
+
+def test_keys_on_both_sides_of_the_events(read, write, event):
+    path = write([event("kernel", "k")], rank=2, after={"cupti_version": 24, "traceName": "a]b}c"})
+    facts = read(path).trace.facts
+    assert (facts.rank, facts.vendor) == (2, "nvidia")
