@@ -8,7 +8,7 @@
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
-collectives); `store`; `source`, `ingest`; `analyzers` (one file a topic); `run`, which puts them
+collectives); `store`; `source`, `ingestion`; `analyzers` (one file a topic); `run`, which puts them
 together; `report` and `cli` on top.
 """
 

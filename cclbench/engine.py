@@ -6,13 +6,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TypeVar
 
-from cclbench.errors import CclbenchError
+from cclbench.errors import CclbenchError, UsageError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -38,6 +39,8 @@ def each(
     The order of the results is that of the tasks.  The first failing task, in that order among those
     finished, raises; what has not begun is cancelled.
     """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{jobs} processes can do no work", hint="ask for one or more")
     total = len(tasks)
     workers = min(jobs or available_cores(), total)
     if workers <= 1:
@@ -47,7 +50,7 @@ def each(
             if progress:
                 progress(what, len(results), total)
         return results
-    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupt)
+    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_belong_to_parent)
     try:
         with _interrupts_later():
             futures = [pool.submit(work, task) for task in tasks]
@@ -97,6 +100,14 @@ def _interrupts_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def _ignore_interrupt() -> None:
-    """Ctrl-C is the parent's to handle; it ends its workers."""
+def _belong_to_parent() -> None:
+    """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

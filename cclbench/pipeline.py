@@ -21,8 +21,8 @@ from cclbench.card import TraceFacts as CardFacts
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import UsageError, near
-from cclbench.ingest import Options
-from cclbench.ingest import ingest as ingest_source
+from cclbench.ingestion import Options
+from cclbench.ingestion import ingest as ingest_source
 from cclbench.schema import EVENTS, KINDS, RESULTS
 from cclbench.source import find
 from cclbench.store import Store, StoredRun
@@ -68,7 +68,7 @@ class Run:
         """The result rows, columns as `schema.RESULTS`."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows, columns=RESULTS.names)
+        return pd.DataFrame(self.rows, columns=RESULTS.names).astype({"rank": "Int32", "step": "Int32"})
 
     def events(
         self,
@@ -77,16 +77,14 @@ class Run:
         kinds: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all; `rank` is added as a column."""
-        names = list(columns or EVENTS.names)
-        for name in names:
-            if name not in EVENTS.names:
-                raise UsageError(f"events have no column {name!r}", hint=near(name, EVENTS.names))
-        schema = pa.schema([EVENTS.field(name) for name in names])
+        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all; `rank` is a column beside them."""
+        wanted = _known("kind of event", KINDS if kinds is None else _listed(kinds), KINDS)
+        known = [*EVENTS.names, "rank"]
+        names = _known("column of events", known if columns is None else _listed(columns), known)
+        schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
         tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
         for one in self._stored.ranks if rank is None else [rank]:
-            batches = self._stored.rank(one).events(kinds or KINDS, names)
-            table = pa.Table.from_batches(batches, schema)
+            table = pa.Table.from_batches(self._stored.rank(one).events(wanted, schema.names), schema)
             tables.append(table.append_column("rank", pa.repeat(pa.scalar(one, pa.int32()), len(table))))
         return pa.concat_tables(tables).unify_dictionaries()
 
@@ -107,9 +105,11 @@ class Run:
 
     def _repr_html_(self) -> str:
         own = self.results
-        if len(own):
-            keys = ["rank", "step", "group", "collective", "category", "stat"]
-            own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
+        if not len(own):
+            hint = "no metrics yet: cclbench.metrics(run) computes them"
+            return f"<p><b>{escape(self.id)}</b>: {len(self._stored.ranks)} ranks; {hint}</p>"
+        keys = ["rank", "step", "group", "collective", "category", "stat"]
+        own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
         return f"<p><b>{escape(self.id)}</b></p>" + str(
             own.to_html(index=False, escape=True, na_rep="", border=0)
         )
@@ -133,7 +133,7 @@ def run(
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  Raises `InputError` for unreadable or contradictory input, `UsageError` for a wrong call.
     """
-    chosen = resolve(metrics)
+    chosen = resolve(_listed(metrics))
     ingested = ingest(
         source,
         store=store,
@@ -146,7 +146,7 @@ def run(
 
 
 def metrics(
-    run: str | Path,
+    run: str | Path | Run,
     *,
     store: str | Path | None = None,
     metrics: Sequence[str] = ("*",),
@@ -157,7 +157,7 @@ def metrics(
     progress: Progress | None = None,
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
-    chosen = resolve(metrics)
+    chosen = resolve(_listed(metrics))
     return _compute(
         open_run(run, store=store, jobs=jobs)._stored, chosen, window, steps, ranks, jobs, progress
     )
@@ -190,6 +190,18 @@ def ingest(
     return Run(ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress))
 
 
+def _listed(names: str | Sequence[str]) -> list[str]:
+    """A lone name is a list of one."""
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _known(noun: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
+    return list(names)
+
+
 @dataclass(frozen=True, slots=True)
 class _MetricTask:
     path: Path
@@ -208,6 +220,11 @@ def _compute(
     jobs: int,
     progress: Progress | None,
 ) -> Run:
+    _known("window", [window], POLICIES)
+    if steps is not None and not (isinstance(steps, tuple) and len(steps) == 2):
+        raise UsageError(f"steps is {steps!r}", hint="give (first, last), either of them None")
+    if ranks is not None and (isinstance(ranks, int) or not ranks):
+        raise UsageError(f"ranks is {ranks!r}", hint="give a list of ranks, or None for all")
     for rank in ranks or ():
         stored.rank(rank)
     unique = list({metric.name: metric for metric, _ in chosen}.values())

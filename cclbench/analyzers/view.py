@@ -180,24 +180,25 @@ class RankView:
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
 
-        K is what its transfers (gloo's rows) take.  C is the union of its operators' time, less the
-        communication calls and transfers on the same thread: a call that starts or awaits a transfer
-        does not compute.  Autograd's nodes are wrappers around operators and hooks, and no work of
-        their own: a hook may wait.
+        K is what its transfers (gloo's rows) take.  C is the union of its operators' time on all but the
+        communication threads, less the communication calls and transfers on the same thread: a call that
+        starts or awaits a transfer does not compute.  Autograd's nodes are wrappers around operators and
+        hooks, and no work of their own: a hook may wait.
         """
+        for_communication: set[int] = set()
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
         transfers = [intervals.EMPTY]
         for batch in self.tables.events(
             ("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")
         ):
             starts, ends = spans(batch)
-            tracks, own = (
-                batch["track"].to_numpy(),
-                batch["collective"].is_valid().to_numpy(zero_copy_only=False),
-            )
+            tracks = batch["track"].to_numpy()
+            own = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
             calls = is_category(batch, "communication")
-            wrapper = np.array([bool(_WRAPPER.match(name)) for name in batch["name"].dictionary.to_pylist()])
-            works = ~calls & ~wrapper[batch["name"].indices.to_numpy()]
+            names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
+            works = ~calls & ~np.array([bool(_WRAPPER.match(n)) for n in names], np.bool_)[name]
+            by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
+            for_communication.update(np.unique(tracks[own & ~by_caller]).tolist())
             transfers.append(intervals.union(starts[own], ends[own]))
             for track in np.unique(tracks):
                 here = tracks == track
@@ -206,7 +207,8 @@ class RankView:
                 other.append(intervals.union(starts[here & calls], ends[here & calls]))
         compute = [
             intervals.subtract(intervals.join(*work), intervals.join(*calls))
-            for work, calls in by_track.values()
+            for track, (work, calls) in by_track.items()
+            if track not in for_communication
         ]
         return intervals.join(intervals.EMPTY, *compute), intervals.join(*transfers), intervals.EMPTY
 

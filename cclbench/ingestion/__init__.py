@@ -19,8 +19,8 @@ from cclbench import __version__, engine
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.ingest.part import PartRead, PartTask, read_part
-from cclbench.ingest.rank import RankTask, finish_rank, kinds_in_order, merge_facts
+from cclbench.ingestion.part import PartRead, PartTask, read_part
+from cclbench.ingestion.rank import RankTask, finish_rank, kinds_in_order, merge_facts
 from cclbench.normalize.ranks import distinct, rank_of
 from cclbench.normalize.steps import families
 from cclbench.readers import READERS

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from cclbench.ingest.part import PartRead
+from cclbench.ingestion.part import PartRead
 from cclbench.readers import Cut
 from cclbench.schema import TraceFacts
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench import classify
-from cclbench.ingest.entry import Account, entry
-from cclbench.ingest.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
+from cclbench.ingestion.entry import Account, entry
+from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.readers import Told
