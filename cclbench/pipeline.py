@@ -77,7 +77,7 @@ class Run:
         kinds: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all; `rank` is a column beside them."""
+        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
         wanted = _known("kind of event", KINDS if kinds is None else _listed(kinds), KINDS)
         known = [*EVENTS.names, "rank"]
         names = _known("column of events", known if columns is None else _listed(columns), known)
@@ -158,9 +158,8 @@ def metrics(
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = resolve(_listed(metrics))
-    return _compute(
-        open_run(run, store=store, jobs=jobs)._stored, chosen, window, steps, ranks, jobs, progress
-    )
+    stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
+    return _compute(stored, chosen, window, steps, ranks, jobs, progress)
 
 
 def open_run(run: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> Run:

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What needs all ranks: collectives matched, clocks aligned, waiting told from transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench.intervals import Int64
+from cclbench.normalize import clocks, matching
+from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
+from cclbench.store import read_table, write_table
+
+_PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gathered:
+    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,)."""
+
+    rows: matching.Rows
+    starts: Int64
+    ends: Int64
+    lengths: list[int]
+    """Rows of each rank."""
+
+
+def match_ranks(folder: Path, ranks: Sequence[int], hosts: Mapping[int, int]) -> dict[str, Any]:
+    """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
+
+    `hosts` numbers the host of each rank where it is known.  Returns the manifest's account of matching
+    and clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
+    transfer = own end − latest arrival, both within the own duration, whose sum they are.
+    """
+    gathered = _gather(folder, ranks)
+    rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
+    found = matching.match(rows, _PAIR_KINDS)
+    host = np.array([hosts.get(rank, -1) for rank in ranks], np.int32)
+    estimated = _clocks(rows, found, ends, host, ranks)
+    found, estimated, contradicted = _without_contradictions(
+        rows, found, estimated, starts, ends, host, ranks
+    )
+    arrival = estimated.corrected(rows.rank, starts)
+    wait, transfer, overshoot = _split(found, arrival, ends - starts)
+    _write(folder, ranks, gathered.lengths, found, arrival, wait, transfer)
+    complete = found.present == found.expected
+    return {
+        "matching": {
+            "rows": len(rows),
+            "matched": int((found.instance >= 0).sum()),
+            "instances": len(found.present),
+            "complete": int(complete.sum()),
+            "partial": int((~complete).sum()),
+            "unmatched": found.counts(),
+            "contradicted_instances": contradicted,
+            "wait_beyond_duration_ns": overshoot,
+        },
+        "clocks": _account(estimated),
+    }
+
+
+def _gather(folder: Path, ranks: Sequence[int]) -> _Gathered:
+    columns: dict[str, list[Any]] = {name: [] for name in (*matching.Rows.__slots__, "starts", "ends")}
+    groups: dict[str, int] = {}
+    lengths = []
+    for rank in ranks:
+        table = read_table(_path(folder, rank))
+        table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
+        lengths.append(len(table))
+        columns["rank"].append(np.full(len(table), rank, np.int32))
+        columns["group"].append(_coded(table["group"], groups))
+        columns["kind"].append(
+            _coded(table["kind"], {k: i for i, k in enumerate(COLLECTIVE_KINDS)}).astype(np.int8)
+        )
+        columns["size"].append(_integers(table["group_size"], np.int32))
+        columns["seq"].append(_integers(table["seq"], np.int64))
+        columns["step"].append(_integers(table["step"], np.int32))
+        sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
+        columns["bytes"].append(np.maximum(*sides))
+        columns["source"].append(_peer(table, "src_rank", "send"))
+        columns["target"].append(_peer(table, "dst_rank", "recv"))
+        columns["starts"].append(table["start_ns"].to_numpy())
+        columns["ends"].append(table["end_ns"].to_numpy())
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    starts, ends = whole.pop("starts"), whole.pop("ends")
+    return _Gathered(matching.Rows(**whole), starts, ends, lengths)
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / "collectives" / f"rank={rank}.parquet"
+
+
+def _coded(column: pa.ChunkedArray, codes: dict[str, int]) -> Any:
+    """Codes of a dictionary column in a vocabulary that grows, −1 for null, int32."""
+    array = column.combine_chunks()
+    own = [codes.setdefault(word, len(codes)) for word in array.dictionary.to_pylist()]
+    return np.array([*own, -1], np.int32)[array.indices.fill_null(len(own)).to_numpy(zero_copy_only=False)]
+
+
+def _integers(column: pa.ChunkedArray, kind: Any) -> Any:
+    return column.fill_null(-1).to_numpy().astype(kind)
+
+
+def _peer(table: pa.Table, column: str, kind: str) -> Any:
+    """The rank at that end of a transfer: as stated, or the row's own where the row is that end itself."""
+    stated = _integers(table[column], np.int32)
+    own = table["kind"].cast(pa.string()).to_numpy(zero_copy_only=False) == kind
+    return np.where((stated < 0) & own, table["rank"].to_numpy(), stated)
+
+
+def _clocks(
+    rows: matching.Rows, found: matching.Matching, ends: Int64, host: Any, ranks: Sequence[int]
+) -> clocks.Clocks:
+    at = found.instance >= 0
+    linked = np.isin(np.array(ranks), rows.rank[at])
+    estimated = clocks.estimate(rows.rank[at], found.instance[at], ends[at], host[linked])
+    return clocks.for_all(estimated, np.array(ranks, np.int64))
+
+
+def _without_contradictions(
+    rows: matching.Rows,
+    found: matching.Matching,
+    estimated: clocks.Clocks,
+    starts: Int64,
+    ends: Int64,
+    host: Any,
+    ranks: Sequence[int],
+) -> tuple[matching.Matching, clocks.Clocks, int]:
+    """The matching without instances whose ranks were never inside at once, and clocks without them."""
+    at = np.flatnonzero(found.instance >= 0)
+    tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
+    wrong = matching.contradictions(
+        found.instance[at],
+        estimated.corrected(rows.rank[at], starts[at]),
+        estimated.corrected(rows.rank[at], ends[at]),
+        tolerance,
+    )
+    if not len(wrong):
+        return found, estimated, 0
+    bad = np.isin(found.instance, wrong)
+    kept = np.ones(len(found.present), np.bool_)
+    kept[wrong] = False
+    number = np.where(kept, np.cumsum(kept) - 1, -1)
+    found = matching.Matching(
+        instance=np.where(found.instance >= 0, number[found.instance], -1),
+        reason=np.where(bad, matching.CONTRADICTED, found.reason).astype(np.int8),
+        present=found.present[kept],
+        expected=found.expected[kept],
+    )
+    return found, _clocks(rows, found, ends, host, ranks), len(wrong)
+
+
+def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[Int64, Int64, int]:
+    """Wait and transfer of each row, −1 where its instance is not complete, and the furthest that the
+    latest arrival lies behind a row's own end (what clocks leave unexplained)."""
+    wait = np.full(len(arrival), -1, np.int64)
+    transfer = np.full(len(arrival), -1, np.int64)
+    at = np.flatnonzero(found.instance >= 0)
+    if not len(at):
+        return wait, transfer, 0
+    of = found.instance[at]
+    latest = np.full(len(found.present), np.iinfo(np.int64).min)
+    np.maximum.at(latest, of, arrival[at])
+    whole = (found.present == found.expected)[of]
+    at, waited = at[whole], (latest[of] - arrival[at])[whole]
+    wait[at] = np.minimum(waited, duration[at])
+    transfer[at] = duration[at] - wait[at]
+    return wait, transfer, int(np.maximum(waited - duration[at], 0).max(initial=0))
+
+
+def _write(
+    folder: Path,
+    ranks: Sequence[int],
+    lengths: Sequence[int],
+    found: matching.Matching,
+    arrival: Int64,
+    wait: Int64,
+    transfer: Int64,
+) -> None:
+    begin = 0
+    for rank, length in zip(ranks, lengths, strict=True):
+        here = slice(begin, begin + length)
+        table = read_table(_path(folder, rank))
+        # The rows were gathered in order of their start; put them back in the file's own order.
+        order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
+        place = np.empty(length, np.int64)
+        place[order] = np.arange(length)
+        columns = {
+            "instance": (found.instance[here][place], found.instance[here][place] < 0),
+            "arrival_ns": (arrival[here][place], found.instance[here][place] < 0),
+            "wait_ns": (wait[here][place], wait[here][place] < 0),
+            "transfer_ns": (transfer[here][place], transfer[here][place] < 0),
+        }
+        for name, (values, missing) in columns.items():
+            index = COLLECTIVES.get_field_index(name)
+            table = table.set_column(index, COLLECTIVES.field(name), pa.array(values, mask=missing))
+        write_table(_path(folder, rank), table)
+        begin += length
+
+
+def _account(estimated: clocks.Clocks) -> dict[str, Any]:
+    """Clocks for the manifest: ns and parts per million, of ranks that share collectives with others."""
+    return {
+        "reference_ns": estimated.t0_ns,
+        "ranks": [
+            {
+                "rank": int(estimated.ranks[i]),
+                "offset_ns": round(float(estimated.offset_ns[i]), 1),
+                "drift_ppm": round(float(estimated.drift[i]) * 1e6, 4),
+                "residual_ns": round(float(estimated.residual_ns[i]), 1),
+                "uncertainty_ns": round(float(estimated.uncertainty_ns[i]), 1),
+                "applied": bool(estimated.applied[i]),
+            }
+            for i in np.flatnonzero(estimated.known).tolist()
+        ],
+    }
