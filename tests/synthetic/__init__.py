@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic truth: simulated ranks whose every metric is known, and traces of them with chosen distortions.
+
+`program` says what ranks do, `simulation` runs it, `truth` holds and `measure` computes what is true of
+it, `kineto` writes traces, `cases` draws random layouts.
+"""
+
+from __future__ import annotations
+
+from synthetic.cases import Case, layouts
+from synthetic.kineto import Distortion, Written, write
+from synthetic.program import (
+    Await,
+    Collective,
+    Compute,
+    Copy,
+    Layout,
+    Link,
+    Network,
+    Pause,
+    Program,
+    Straggler,
+    Transfer,
+)
+from synthetic.simulation import simulate
+from synthetic.truth import Instance, Key, Phase, RankTruth, Row, StepTruth, Truth
+
+__all__ = [
+    "Await",
+    "Case",
+    "Collective",
+    "Compute",
+    "Copy",
+    "Distortion",
+    "Instance",
+    "Key",
+    "Layout",
+    "Link",
+    "Network",
+    "Pause",
+    "Phase",
+    "Program",
+    "RankTruth",
+    "Row",
+    "StepTruth",
+    "Straggler",
+    "Transfer",
+    "Truth",
+    "Written",
+    "layouts",
+    "simulate",
+    "write",
+]
