@@ -279,7 +279,7 @@ class TestGzip:
             if begun:
                 assert read(path, allow_truncated=True).trace.cut.reason == "gzip stream is cut"
             else:
-                with pytest.raises(InputError, match="gzip|no traceEvents"):
+                with pytest.raises(InputError, match=r"gzip|no traceEvents"):
                     read(path, allow_truncated=True)
 
     def test_cut_in_the_middle_keeps_what_is_whole(self, read, write, event):

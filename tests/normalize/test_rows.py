@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events tables from a reader's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cclbench.normalize.rows import Categories, table
+from cclbench.readers import Names, Rows
+from cclbench.schema import CATEGORIES, EVENTS
+
+
+def rows(kind, names, listed, side="device", **columns):
+    count = len(listed)
+    return Rows(
+        kind=kind,
+        side=side,
+        names=names,
+        codes=np.array([names[name] for name in listed], np.int32),
+        start_ns=np.arange(count, dtype=np.int64) * 10,
+        dur_ns=np.full(count, 4, np.int64),
+        track=np.full(count, 7, np.int64),
+        **columns,
+    )
+
+
+def test_categories_follow_names_that_grow():
+    names, known = Names(), Categories("kernel")
+    names["ncclDevKernel_AllReduce_Sum_f32_RING_LL"], names["ampere_sgemm_128x64_nn"]
+    assert [CATEGORIES[c] for c in known.of(names)] == ["communication", "gemm"]
+    names["some_kernel_nobody_knows"]
+    assert [CATEGORIES[c] for c in known.of(names)] == ["communication", "gemm", "other"]
+    assert known.unclassified == [False, False, True]
+
+
+def test_kinds_that_are_not_classified_by_name():
+    for kind, category in (
+        ("copy", "copy"),
+        ("memset", "copy"),
+        ("python", "other"),
+        ("annotation", "other"),
+    ):
+        names = Names()
+        names["gemm"]
+        assert [CATEGORIES[c] for c in Categories(kind).of(names)] == [category]
+
+
+def test_batches_whose_names_grow_between_them():
+    names, known = Names(), Categories("kernel")
+    first = rows("kernel", names, ["ampere_sgemm", "k"], correlation=[1, None], blocks=[6, None])
+    second = rows("kernel", names, ["ncclDevKernel_AllGather", "k"])
+    made = table([first, second], known)
+    assert made.schema.equals(EVENTS)
+    assert made["name"].to_pylist() == ["ampere_sgemm", "k", "ncclDevKernel_AllGather", "k"]
+    assert made["category"].to_pylist() == ["gemm", "other", "communication", "other"]
+    assert made["correlation"].to_pylist() == [1, None, None, None]
+    assert made["blocks"].to_pylist() == [6, None, None, None]
+    assert made["start_ns"].to_pylist() == [0, 10, 0, 10]
+    assert set(made["kind"].to_pylist()) == {"kernel"}
+    assert set(made["side"].to_pylist()) == {"device"}
+    assert made["step"].null_count == made["collective"].null_count == 4
+
+
+def test_copies_with_and_without_direction_and_bytes():
+    names = Names()
+    batch = rows("copy", names, ["a", "b", "c"], bytes=[4096, None, 0], copy_direction=["h2d", None, "p2p"])
+    made = table([batch], Categories("copy"))
+    assert made["bytes"].to_pylist() == [4096, None, 0]
+    assert made["copy_direction"].to_pylist() == ["h2d", None, "p2p"]
+
+
+def test_largest_numbers_fit():
+    batch = rows("kernel", Names(), ["k"], correlation=[(1 << 63) - 1], blocks=[(1 << 31) - 1], device=[9999])
+    made = table([batch], Categories("kernel"))
+    assert made.select(["correlation", "blocks", "device"]).to_pylist() == [
+        {"correlation": (1 << 63) - 1, "blocks": (1 << 31) - 1, "device": 9999}
+    ]
