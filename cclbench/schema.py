@@ -84,7 +84,7 @@ EVENTS: Final = _schema(
     _field("copy_direction", _WORD, "of a copy: " + ", ".join(COPY_DIRECTIONS), null=True),
     _field("flops", pa.float64(), "operations, where the trace states them", "FLOP", null=True),
     _field("hbm_bytes", pa.int64(), "device memory traffic, where the trace states it", "B", null=True),
-    _field("blocks", pa.int32(), "thread blocks in the kernel's grid", null=True),
+    _field("blocks", pa.int64(), "thread blocks in the kernel's grid", null=True),
     _field("collective", pa.int64(), "key into collectives", null=True),
 )
 

@@ -251,7 +251,7 @@ def _collectives(
     if facts.works_on == "device":
         owner = collectives.on_device(calls, told)
     else:
-        owner, ungrouped = collectives.on_host(calls, told)
+        owner, ungrouped = collectives.on_host(calls, told, facts)
     rows = collectives.table(task.rank, calls, told, owner, facts)
     write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
     return rows, ungrouped

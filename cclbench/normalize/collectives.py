@@ -18,7 +18,6 @@ from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
 
 NOTHING = Payload(source="")
 """What is known of a call nothing is told of."""
-NO_FACTS = TraceFacts()
 
 RANK_SHIFT = 32
 """A collective's key before ranks are matched: rank << 32 | ordinal within the rank."""
@@ -150,7 +149,7 @@ def _first_with(rows: Int64, wanted: Int64) -> Int64:
     return np.where(found, index, -1)
 
 
-def on_host(calls: Calls, told: Told, facts: TraceFacts = NO_FACTS) -> tuple[Int64, dict[str, int]]:
+def on_host(calls: Calls, told: Told, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
     """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
     left without a process group by reason.
 

@@ -191,21 +191,21 @@ class TestOnHost:
         told.add(annotated("all_gather", (0, 2), threads=(9,)), track=1, start_ns=20, end_ns=21, seq=0)
         told.add(annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=30, end_ns=31, seq=5)
         rows = [row(100, 8), row(50, 7), row(60, 9, name=1)]
-        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told)
+        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([2, 0, 1], {})
 
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
         told = Told()
         told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
         told.add(annotated("all_gather", (0, 1)), start_ns=5, seq=1)
-        owner, _ = collectives.on_host(calls(row(10), row(20), row(30, name=1), names=GLOO), told)
+        owner, _ = collectives.on_host(calls(row(10), row(20), row(30, name=1), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, 0, 1]
 
     def test_transfers_lie_inside_their_annotation(self):
         told = Told()
         told.add(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
         rows = [row(20, 1, 2), row(20, 2, 2), row(38, 1, 2)]
-        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told)
+        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1, -1]
         assert refused == {"no annotation tells its process group": 2}
 
@@ -214,21 +214,21 @@ class TestOnHost:
         told = Told()
         for seq in (0, 1):
             told.add(annotated("all_reduce", (0, 1)), start_ns=seq, seq=seq)
-        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told)
+        owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert set(owner.tolist()) == {-1}
         assert refused == {"the group's annotated calls and its rows differ": len(rows)}
 
     def test_absurd_number_of_rows_costs_nothing(self):
         told = Told()
         told.add(annotated("all_reduce", (0, 1), rows=1 << 62), seq=0)
-        owner, refused = collectives.on_host(calls(row(10), names=GLOO), told)
+        owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), sum(refused.values())) == ([-1], 1)
 
     def test_two_groups_without_threads_cannot_be_told_apart(self):
         told = Told()
         told.add(annotated("all_reduce", (0, 1)), seq=0)
         told.add(annotated("all_reduce", (0, 2)), seq=0)
-        owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told)
+        owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [-1, -1]
         assert refused == {"no annotation tells its process group": 2}
 
@@ -240,21 +240,21 @@ class TestOnHost:
         own(told, 10, 200, track=8)
         own(told, 11, 100, track=7)
         own(told, 20, 300, track=7)
-        owner, refused = collectives.on_host(calls(row(10, 8), row(11, 7), row(20, 7), names=GLOO), told)
+        owner, refused = collectives.on_host(calls(row(10, 8), row(11, 7), row(20, 7), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([1, 0, 2], {})
 
     def test_size_that_fits_no_call(self):
         told = Told()
         told.add(annotated("all_reduce", (0, 1), in_bytes=400), seq=0)
         own(told, 10, 99)
-        owner, refused = collectives.on_host(calls(row(10), names=GLOO), told)
+        owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
         assert refused == {"the group's annotated calls and its rows differ": 1}
         assert owner.tolist() == [1], "what the row tells of itself still holds"
 
     def test_row_without_a_call_tells_its_own_size(self):
         told = Told()
         own(told, 10, 99)
-        owner, refused = collectives.on_host(calls(row(10), row(30), names=GLOO), told)
+        owner, refused = collectives.on_host(calls(row(10), row(30), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1]
         assert refused == {"no annotation tells its process group": 2}
 

@@ -168,8 +168,8 @@ def test_impossible_times(read, write, ts, dur):
 
 
 def test_grid_beyond_the_schema(read, write, event):
-    with pytest.raises(InputError, match="impossible grid of 4294967296 blocks"):
-        read(write([event("kernel", "k", grid=[65536, 65536, 1])]))
+    with pytest.raises(InputError, match="impossible grid of"):
+        read(write([event("kernel", "k", grid=[2**31, 2**31, 2**3])]))
 
 
 @pytest.mark.parametrize("nested", ["args", "x"])

@@ -37,9 +37,9 @@ def facts(outer: dict[str, Any], ranks_of_ops: set[int], path: Path) -> TraceFac
         backend=_text(distributed.get("backend")),
         vendor=_vendor(outer, device),
         device_name=_text(device.get("name")),
-        device_memory_bytes=_integer(device.get("totalGlobalMem")),
+        device_memory_bytes=_count(device.get("totalGlobalMem")),
         device_count=len(devices) if "deviceProperties" in outer else None,
-        sm_count=_integer(device.get("numSms")),
+        sm_count=_count(device.get("numSms")),
         library_version=_text(distributed.get("nccl_version")),
         groups=_groups(distributed.get("pg_config")),
     )
@@ -76,6 +76,12 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _count(value: object) -> int | None:
+    """A number of things a device can have; an absurd one says nothing."""
+    number = _integer(value)
+    return number if number is not None and 0 < number < 1 << 48 else None
 
 
 def _text(value: object) -> str | None:

@@ -188,7 +188,7 @@ class KinetoFile:
             return rows
         if kind == "kernel":
             blocks = [math.prod(a.grid) if a.grid else None for a in args]
-            if max(filter(None, blocks), default=0) >= 1 << 31:
+            if max(filter(None, blocks), default=0) >= 1 << 63:
                 raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
             return replace(rows, blocks=blocks, flops=_flops(args))
         size = [a.bytes if type(a.bytes) is int else None for a in args]
@@ -209,7 +209,7 @@ class KinetoFile:
         """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
         values = np.array(microseconds)
         if max(values.max(), -values.min()) > _LATEST_NS // 1000:
-            raise self._impossible(f"time: {max(microseconds, key=abs)} µs")
+            raise self._impossible(f"time: {str(max(microseconds, key=abs)):.40} µs")
         if self.exact:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
         if values.dtype.kind == "i":
