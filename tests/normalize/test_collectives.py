@@ -198,7 +198,9 @@ class TestOnHost:
         told = Told()
         told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
         told.add(annotated("all_gather", (0, 1)), start_ns=5, seq=1)
-        owner, _ = collectives.on_host(calls(row(10), row(20), row(30, name=1), names=GLOO), told, TraceFacts())
+        owner, _ = collectives.on_host(
+            calls(row(10), row(20), row(30, name=1), names=GLOO), told, TraceFacts()
+        )
         assert owner.tolist() == [0, 0, 1]
 
     def test_transfers_lie_inside_their_annotation(self):
@@ -240,7 +242,9 @@ class TestOnHost:
         own(told, 10, 200, track=8)
         own(told, 11, 100, track=7)
         own(told, 20, 300, track=7)
-        owner, refused = collectives.on_host(calls(row(10, 8), row(11, 7), row(20, 7), names=GLOO), told, TraceFacts())
+        owner, refused = collectives.on_host(
+            calls(row(10, 8), row(11, 7), row(20, 7), names=GLOO), told, TraceFacts()
+        )
         assert (owner.tolist(), refused) == ([1, 0, 2], {})
 
     def test_size_that_fits_no_call(self):

@@ -209,7 +209,7 @@ class KinetoFile:
         """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
         values = np.array(microseconds)
         if max(values.max(), -values.min()) > _LATEST_NS // 1000:
-            raise self._impossible(f"time: {str(max(microseconds, key=abs)):.40} µs")
+            raise self._impossible(f"time: {max(microseconds, key=abs)!s:.40} µs")
         if self.exact:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
         if values.dtype.kind == "i":
