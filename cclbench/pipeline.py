@@ -92,6 +92,10 @@ class Run:
         """Rows of `schema.COLLECTIVES` of all ranks."""
         return self._stored.table("collectives")
 
+    def groups(self) -> pa.Table:
+        """Rows of `schema.GROUPS`: the process groups that the traces speak of."""
+        return self._stored.groups()
+
     def steps(self) -> pa.Table:
         """Rows of `schema.STEPS` of all ranks."""
         return self._stored.table("steps")
@@ -266,12 +270,11 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
     device = facts.get("device_name")
     known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
     ranks = {entry["files"][0]["name"]: entry["rank"] for entry in entries}
-    groups = {
-        (group.get("description"), tuple(group["ranks"]))
-        for entry in entries
-        for group in entry["facts"].get("groups", ())
-        if group.get("description") and group.get("ranks")
-    }
+    groups = [
+        (description, tuple(group["ranks"]))
+        for group in ingested.groups().to_pylist()
+        for description in group["descriptions"]
+    ]
     library = max(
         (library for entry in entries for library in entry["collectives"]["libraries"]), default=None
     )
@@ -288,7 +291,7 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
         framework_version=facts.get("producer_version"),
         communication_library=library,
         communication_version=facts.get("library_version"),
-        groups=tuple(sorted((str(d), r) for d, r in groups)),
+        groups=tuple(sorted(groups)),
         precision=_precision(ingested),
         steps=entries[0]["steps"]["found"] or None,
     )

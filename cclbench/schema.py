@@ -76,8 +76,8 @@ EVENTS: Final = _schema(
     _field(
         "step",
         pa.int32(),
-        "step that holds it: of a device event the step of its launch, of a host op the one it begins in;"
-        " null on python rows, where the steps table gives it by time",
+        "step of a device event, that of its launch, and of a CPU's transfer; null on other host rows,"
+        " where the steps table gives it by time",
         null=True,
     ),
     _field("bytes", pa.int64(), "bytes copied or set; of [memory] rows those then allocated", "B", null=True),
@@ -90,12 +90,17 @@ EVENTS: Final = _schema(
 
 COLLECTIVES: Final = _schema(
     "collectives",
-    _field("collective", pa.int64(), "key of the instance"),
+    _field("collective", pa.int64(), "key of the row: this rank's part in a collective"),
+    _field(
+        "instance",
+        pa.int64(),
+        "number the parts of one collective share; null until matched",
+        null=True,
+    ),
     _field("rank", pa.int32(), "rank whose view this row is"),
     _field("kind", _WORD, "what it does: " + ", ".join(COLLECTIVE_KINDS), null=True),
     _field("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),
     _field("group", _NAME, "stable id of the sorted list of ranks, such as 0-7 or 0-6:2", null=True),
-    _field("group_ranks", pa.list_(pa.int32()), "global ranks of the process group, sorted", null=True),
     _field("group_size", pa.int32(), "ranks in the process group", null=True),
     _field("dimension", _WORD, "parallel dimension of the group: dp, tp, pp, ep, cp, ...", null=True),
     _field("seq", pa.int64(), "sequence number within the group", null=True),
@@ -104,13 +109,26 @@ COLLECTIVES: Final = _schema(
     _field("in_bytes", pa.int64(), "payload handed in by this rank", "B", null=True),
     _field("out_bytes", pa.int64(), "payload handed back to this rank", "B", null=True),
     _field("dtype", _WORD, "element type, as the framework names it", null=True),
-    _field("payload_source", _WORD, "where the bytes are from: kernel, host_op, annotation", null=True),
+    _field(
+        "payload_source",
+        _WORD,
+        "who states the bytes: kernel, host_op, annotation, execution_trace",
+        null=True,
+    ),
     _field("step", pa.int32(), "step that holds it", null=True),
     _field("start_ns", pa.int64(), "begin on this rank", "ns"),
     _field("end_ns", pa.int64(), "end on this rank", "ns"),
     _field("arrival_ns", pa.int64(), "begin on the common clock; null until matched", "ns", null=True),
     _field("wait_ns", pa.int64(), "latest arrival − own arrival; null until matched", "ns", null=True),
     _field("transfer_ns", pa.int64(), "end − latest arrival; null until matched", "ns", null=True),
+)
+
+GROUPS: Final = _schema(
+    "groups",
+    _field("group", pa.string(), "stable id of the sorted list of ranks"),
+    _field("ranks", pa.list_(pa.int32()), "global ranks, sorted"),
+    _field("size", pa.int32(), "how many they are"),
+    _field("descriptions", pa.list_(pa.string()), "what traces call the group, sorted"),
 )
 
 STEPS: Final = _schema(

@@ -5,6 +5,7 @@
 <store>/<run>/events/rank=<R>/<kind>-<part>.parquet
 <store>/<run>/collectives/rank=<R>.parquet
 <store>/<run>/steps/rank=<R>.parquet
+<store>/<run>/groups.parquet            process groups
 <store>/<run>/results.parquet           the last full computation
 """
 
@@ -28,12 +29,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
-from cclbench.schema import COLLECTIVES, EVENTS, KINDS, RESULTS, STEPS, VERSION, TraceFacts
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, KINDS, RESULTS, STEPS, VERSION, TraceFacts
 
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _BATCH_ROWS = 1 << 16
-_TABLES = {"events": EVENTS, "collectives": COLLECTIVES, "steps": STEPS, "results": RESULTS}
+_TABLES = {
+    "events": EVENTS,
+    "collectives": COLLECTIVES,
+    "groups": GROUPS,
+    "steps": STEPS,
+    "results": RESULTS,
+}
 _WORDS = [field.name for field in EVENTS if pa.types.is_dictionary(field.type)]
 
 
@@ -179,6 +186,10 @@ class StoredRun:
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
         return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
+    def groups(self) -> pa.Table:
+        """Rows of `schema.GROUPS`: the process groups that any rank's trace speaks of."""
+        return read_table(self.path / "groups.parquet")
+
     @property
     def results(self) -> pa.Table | None:
         """Rows of the last full computation, None before the first."""
@@ -196,7 +207,9 @@ class StoredRun:
             raise unwritable(self.path, error) from None
 
     def sql(self, query: str) -> pa.Table:
-        """The answer to one SELECT of DuckDB's dialect over `events`, `collectives`, `steps`, `results`.
+        """The answer to one SELECT of DuckDB's dialect over the run's tables.
+
+        They are `events`, `collectives`, `groups`, `steps` and `results`.
 
         `events` has `rank` as a further column.  It can only read, and only the run's own files.
         """
@@ -211,7 +224,7 @@ class StoredRun:
             return connection.sql(query).to_arrow_table()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            hint = "the tables are events, collectives, steps and results"
+            hint = "the tables are events, collectives, groups, steps and results"
             raise UsageError(f"SQL: {first}", where=self.id, hint=hint) from None
         finally:
             connection.close()
@@ -224,6 +237,7 @@ class StoredRun:
             (f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in self.ranks
         ]
         files["results"] = [("results.parquet", "")]
+        files["groups"] = [("groups.parquet", "")]
         for name, schema in _TABLES.items():
             columns = ", ".join(f'"{column}"' for column in schema.names)
             selects = [

@@ -19,6 +19,7 @@ from cclbench import __version__, engine
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
+from cclbench.ingestion.across import match_ranks, write_groups
 from cclbench.ingestion.part import PartRead, PartTask, read_part
 from cclbench.ingestion.rank import RankTask, finish_rank, kinds_in_order, merge_facts
 from cclbench.normalize.ranks import distinct, rank_of
@@ -51,9 +52,8 @@ def ingest(
         read = _read(found, folder, options, jobs, progress)
         tasks = _rank_tasks(found, folder, read, options)
         what = "putting ranks together"
-        entries = engine.each(
-            finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what
-        )
+        done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
+        entries = [rank.entry for rank in done]
         for entry, (_, file) in zip(entries, tasks, strict=True):
             kept_of_file = {
                 "name": file.name,
@@ -63,6 +63,8 @@ def ingest(
             }
             entry["files"] = [kept_of_file]
         _check_one_job(entries)
+        write_groups(folder, done)
+        across = match_ranks(folder, [entry["rank"] for entry in entries], _hosts(found, entries))
         if found.card is not None:
             shutil.copyfile(found.card, folder / "card.yaml")
         manifest = {
@@ -77,6 +79,7 @@ def ingest(
                 "step_annotation": options.step_annotation,
             },
             "ranks": entries,
+            **across,
             "notes": _notes(found, entries),
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
@@ -165,6 +168,20 @@ def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
                 raise InputError(
                     f"is rank {entry['rank']} of a world of {size}", where=entry["files"][0]["name"]
                 )
+
+
+def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+    """Number of each rank's host: by the card's devices in a node, else one host where it has a device
+    for every rank of the world; else unknown."""
+    per_node = None if found.card is None else load_card(found.card).hardware.per_node
+    hosts = {}
+    for entry in entries:
+        devices, world = entry["facts"].get("device_count"), entry["facts"].get("world_size")
+        if per_node:
+            hosts[entry["rank"]] = entry["rank"] // per_node
+        elif devices and world and devices >= world:
+            hosts[entry["rank"]] = 0
+    return hosts
 
 
 def _card(found: Source) -> dict[str, Any] | None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
-from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
+from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 from cclbench.store import read_table, write_table
 
 _PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
@@ -28,6 +29,24 @@ class _Gathered:
     ends: Int64
     lengths: list[int]
     """Rows of each rank."""
+
+
+def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
+    """The process groups that any rank speaks of, as rows of `schema.GROUPS`."""
+    ranks: dict[str, tuple[int, ...]] = {}
+    descriptions: dict[str, set[str]] = {}
+    for rank in done:
+        ranks |= rank.groups
+        for group, told in rank.descriptions.items():
+            descriptions.setdefault(group, set()).update(told)
+    ids = sorted(ranks)
+    columns = {
+        "group": ids,
+        "ranks": [ranks[group] for group in ids],
+        "size": [len(ranks[group]) for group in ids],
+        "descriptions": [sorted(descriptions.get(group, ())) for group in ids],
+    }
+    write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
 
 
 def match_ranks(folder: Path, ranks: Sequence[int], hosts: Mapping[int, int]) -> dict[str, Any]:

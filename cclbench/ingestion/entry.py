@@ -43,7 +43,7 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
     cut = account.cut
     return {
         "rank": account.rank,
-        "facts": msgspec.to_builtins(account.facts),
+        "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=())),
         "rows": dict(sorted(account.rows.items())),
         "dropped": dict(sorted(dropped.items())),
         "steps": {

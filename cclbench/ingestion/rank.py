@@ -20,7 +20,7 @@ from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.readers import Told
-from cclbench.schema import EVENTS, KINDS, TraceFacts
+from cclbench.schema import EVENTS, KINDS, TraceFacts, group_id
 from cclbench.store import EventFile, write_table
 
 _RANK_SOURCES = ("distributedInfo", "metadata", "record_param_comms")
@@ -57,8 +57,18 @@ class _Pending:
     names: list[str]
 
 
-def finish_rank(task: RankTask) -> dict[str, Any]:
-    """Fill in steps and collectives; returns the rank's entry in the manifest."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RankDone:
+    """A rank that is on disk: its entry in the manifest, and the process groups its trace speaks of."""
+
+    entry: dict[str, Any]
+    groups: collectives.Groups
+    descriptions: dict[str, set[str]]
+    """What the trace calls each group, by the group's id."""
+
+
+def finish_rank(task: RankTask) -> RankDone:
+    """Fill in steps and collectives."""
     parts = task.parts
     rows: Counter[str] = sum((Counter(p.rows) for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
@@ -86,9 +96,15 @@ def finish_rank(task: RankTask) -> dict[str, Any]:
         windows, more = _windows(facts, found, step, pending, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, ungrouped = _collectives(task, facts, pending, launches, found, step)
+    calls, groups, ungrouped = _collectives(task, facts, pending, launches, found, step)
     _fill_in(files, task.rank, found, step, pending.is_call)
-    return entry(
+    descriptions: dict[str, set[str]] = {}
+    for listed in facts.groups:
+        if listed.ranks:
+            group = group_id(listed.ranks)
+            groups[group] = tuple(sorted(set(listed.ranks)))
+            descriptions.setdefault(group, set()).add(listed.description or listed.name)
+    account = entry(
         Account(
             rank=task.rank,
             facts=facts,
@@ -103,6 +119,7 @@ def finish_rank(task: RankTask) -> dict[str, Any]:
         ),
         parts,
     )
+    return RankDone(account, groups, descriptions)
 
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:
@@ -227,8 +244,8 @@ def _windows(
 
 def _collectives(
     task: RankTask, facts: TraceFacts, pending: _Pending, launches: Launches, found: steps.Marks, step: Int64
-) -> tuple[pa.Table, dict[str, int]]:
-    """The rank's collectives, written; and how many of a CPU's rows have no group, by reason."""
+) -> tuple[pa.Table, collectives.Groups, dict[str, int]]:
+    """The rank's collectives, written; their groups; how many of a CPU's rows have none, by reason."""
     told = Told()
     kernels = 0
     for part in task.parts:
@@ -252,9 +269,9 @@ def _collectives(
         owner = collectives.on_device(calls, told)
     else:
         owner, ungrouped = collectives.on_host(calls, told, facts)
-    rows = collectives.table(task.rank, calls, told, owner, facts)
+    rows, groups = collectives.table(task.rank, calls, told, owner, facts)
     write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
-    return rows, ungrouped
+    return rows, groups, ungrouped
 
 
 def _or_none(values: Int64, at: npt.NDArray[np.integer[Any]]) -> Int64:

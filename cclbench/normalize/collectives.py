@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -224,8 +225,12 @@ def _runs_as(called: str | None, ran: str | None) -> bool:
     return called == ran or (called == "reduce_scatter" and ran == "all_reduce")
 
 
-def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) -> pa.Table:
-    """Rows of `schema.COLLECTIVES`, one for each call, in order."""
+Groups = dict[str, tuple[int, ...]]
+"""Sorted ranks of each process group, by its id."""
+
+
+def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) -> tuple[pa.Table, Groups]:
+    """Rows of `schema.COLLECTIVES`, one for each call, in order; and the groups they are on."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)
     code = np.where(owner >= 0, np.array([*told.code, -1], np.int64)[owner], -1)
@@ -238,6 +243,7 @@ def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) 
         described.append(
             _row(calls.names[name], payloads[payload] if payload >= 0 else NOTHING, groups, only)
         )
+    members = {str(row["group"]): ranks for row in described if (ranks := row.pop("members", None))}
     known = pa.table(
         {field.name: _column([row.get(field.name) for row in described], field.type) for field in COLLECTIVES}
     ).take(pa.array(of_call))
@@ -250,7 +256,7 @@ def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) 
         "end_ns": pa.array(calls.end_ns),
     }
     columns = [own.get(name, known[name]) for name in COLLECTIVES.names]
-    return pa.table(columns, schema=COLLECTIVES)
+    return pa.table(columns, schema=COLLECTIVES), members
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:
@@ -261,14 +267,14 @@ def _column(values: list[object], kind: pa.DataType) -> pa.Array:
 
 def _row(
     name: CollectiveName, p: Payload, groups: Mapping[str, ProcessGroup], only: ProcessGroup | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""
     kind = kind_of(p.collective or "") or name.kind
-    listed = groups.get(p.group_name or "") or (only if name.library == "gloo" else None)
+    listed = groups.get(p.group_name or "") or only
     ranks = p.ranks or (listed.ranks if listed else None)
     description = p.group_description or (listed.description if listed else None)
     size = p.group_size or (len(ranks) if ranks else None)
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "kind": kind,
         "library": name.library,
         "group_size": size,
@@ -278,7 +284,7 @@ def _row(
         "dtype": p.dtype,
     }
     if ranks and len(set(ranks)) == size:
-        row |= {"group": group_id(ranks), "group_ranks": sorted(ranks)}
+        row |= {"group": group_id(ranks), "members": tuple(sorted(ranks))}
     in_bytes, out_bytes = _bytes(p)
     if out_bytes is None and kind in ("all_reduce", "broadcast"):
         out_bytes = in_bytes

@@ -111,6 +111,7 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(
     name, run = data_point
     calls = run.collectives().to_pandas()
     assert calls["group"].notna().all()
+    members = {group["group"]: group["ranks"] for group in run.groups().to_pylist()}
     for rank, file in files(run, repository).items():
         own = calls[calls["rank"] == rank]
         dimension = {"0,1,2,3": "0,1,2,3"}
@@ -131,7 +132,7 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(
                 )
             )
         columns = (
-            [",".join(map(str, ranks)) for ranks in own["group_ranks"]],
+            [",".join(map(str, members[group])) for group in own["group"]],
             *(own[column] for column in ("seq", "kind", "in_bytes", "out_bytes")),
         )
         assert sorted(zip(*columns, strict=True)) == sorted(annotated)

@@ -273,7 +273,7 @@ class TestOnHost:
         facts = TraceFacts(groups=(alone, shared, again))
         owner, refused = collectives.on_host(one, told, facts)
         assert (owner.tolist(), refused) == ([0, -1], {})
-        first, second = collectives.table(3, one, told, owner, facts).to_pylist()
+        first, second = collectives.table(3, one, told, owner, facts)[0].to_pylist()
         assert (first["group"], first["group_size"], first["in_bytes"], first["out_bytes"]) == (
             "0-3",
             4,
@@ -284,7 +284,7 @@ class TestOnHost:
         unsure = TraceFacts(groups=(alone, shared, other))
         owner, refused = collectives.on_host(one, told, unsure)
         assert refused == {"no annotation tells its process group": 2}
-        assert collectives.table(3, one, told, owner, unsure)["group"].null_count == 2
+        assert collectives.table(3, one, told, owner, unsure)[0]["group"].null_count == 2
 
 
 class TestTable:
@@ -294,7 +294,7 @@ class TestTable:
         told = Told()
         told.add(payload, row=0, seq=seq)
         call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": 6}, names=[name])
-        made = collectives.table(5, call, told, np.array([0]), facts or TraceFacts())
+        made, _ = collectives.table(5, call, told, np.array([0]), facts or TraceFacts())
         assert made.schema.equals(COLLECTIVES)
         return made.to_pylist()[0]
 
@@ -315,11 +315,11 @@ class TestTable:
         )
         assert found == {
             "collective": 5 << 32,
+            "instance": None,
             "rank": 5,
             "kind": "all_gather",
             "library": "nccl",
             "group": "1,5",
-            "group_ranks": [1, 5],
             "group_size": 2,
             "dimension": "dp",
             "seq": 17,
@@ -349,7 +349,7 @@ class TestTable:
     @pytest.mark.parametrize("ranks", [(0, 1, 2), (0, 0), None])
     def test_ranks_that_contradict_the_size_are_no_group(self, ranks):
         found = self.one(Payload(source="kernel", group_size=2, ranks=ranks))
-        assert (found["group"], found["group_ranks"], found["group_size"]) == (None, None, 2)
+        assert (found["group"], found["group_size"]) == (None, 2)
 
     def test_unknown_type_gives_no_bytes(self):
         found = self.one(Payload(source="kernel", in_elements=10, out_elements=10, dtype="Mystery"))
@@ -372,10 +372,10 @@ class TestTable:
 
     def test_nothing_told(self):
         call = calls({"row": 0}, {"row": 1}, names=[CollectiveName(None, "custom")])
-        made = collectives.table(1, call, Told(), np.array([-1, -1]), TraceFacts()).to_pylist()
+        made = collectives.table(1, call, Told(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
         assert [row["collective"] for row in made] == [1 << 32, (1 << 32) + 1]
         assert all(row[key] is None for row in made for key in ("kind", "group", "in_bytes", "seq", "step"))
 
     def test_no_calls(self):
-        made = collectives.table(1, calls(names=()), Told(), np.empty(0, np.int64), TraceFacts())
+        made, _ = collectives.table(1, calls(names=()), Told(), np.empty(0, np.int64), TraceFacts())
         assert (made.num_rows, made.schema.equals(COLLECTIVES)) == (0, True)
