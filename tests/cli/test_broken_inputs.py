@@ -7,8 +7,9 @@ import errno
 import gzip
 import json
 import os
-import resource
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -438,20 +439,24 @@ def test_a_store_that_may_not_be_written(refused: Refused, trace: Path, store: P
     assert f"{store}: the store cannot be written: Permission denied" in refused(trace)
 
 
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[int], None]]:
-    """Makes the system refuse to write files beyond so many bytes, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+ON_A_SMALL_DISK = """
+import resource, sys
+from cclbench.cli import main
+limit, hard = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1000, 3000])
-def test_a_disk_that_fills_up(
-    refused: Refused, trace: Path, store: Path, small_disk: Callable[[int], None], limit: int
-) -> None:
-    small_disk(limit)
-    assert f"{store}: the store cannot be written: " in refused(trace)
+def test_a_disk_that_fills_up(trace: Path, store: Path, limit: int) -> None:
+    """The system refuses to write files beyond so many bytes; in a process of its own, for its sake alone."""
+    words = [sys.executable, "-c", ON_A_SMALL_DISK, str(limit), "run", str(trace), "--store", str(store)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (3, ""), ended.stderr
+    assert ended.stderr.startswith(f"error: {store}: the store cannot be written: ")
+    assert len(ended.stderr.splitlines()) <= 3
+    assert list(store.rglob("*")) == []
 
 
 def test_no_space_when_the_last_file_is_closed(
