@@ -197,6 +197,7 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     rank: int | None = None
     rank_source: str | None = None
+    process_id: int | None = None
     world_size: int | None = None
     producer: str | None = None
     producer_version: str | None = None

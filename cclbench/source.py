@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cclbench.errors import InputError, UsageError, near
-from cclbench.readers import HEAD_BYTES, READERS, recognise
+from cclbench.readers import HEAD_BYTES, READERS, execution_trace, recognise
 from cclbench.readers.json_events import open_bytes
 
 _CARD_SUFFIXES = (".yaml", ".yml")
@@ -43,6 +43,8 @@ class Source:
     files: tuple[SourceFile, ...]
     ignored: tuple[str, ...]
     """Files of a folder that no reader recognises."""
+    beside: tuple[SourceFile, ...] = ()
+    """Execution traces, which tell more of the collectives in `files`."""
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Source:
     def fingerprint(self, *options: object) -> str:
         """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
         digest = hashlib.sha256()
-        for file in self.files:
+        for file in (*self.files, *self.beside):
             digest.update(f"{file.name}\0{file.sha256}\0{file.rank_by_card}\0".encode())
         if self.card is not None:
             digest.update(self.card.read_bytes())
@@ -102,7 +104,7 @@ def _beside(path: Path) -> str | None:
 
 
 def _of_file(path: Path) -> Source:
-    return Source(path, None, tuple(_hashed([(path, path.name, _required(path), None)])), ())
+    return _source(path, None, _hashed([(path, path.name, _required(path), None)]))
 
 
 def _of_card(path: Path) -> Source:
@@ -121,12 +123,12 @@ def _of_card(path: Path) -> Source:
             )
         rank = trace.ranks[0] if len(trace.ranks) == 1 else None
         found.append((file, trace.path, _required(file), rank))
-    files = tuple(_hashed(found))
+    files = _hashed(found)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):
         if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
             raise InputError("its SHA-256 differs from the card's", where=str(present.path), hint=hint)
-    return Source(path, path, files, ())
+    return _source(path, path, files)
 
 
 def _of_folder(folder: Path) -> Source:
@@ -148,7 +150,17 @@ def _of_folder(folder: Path) -> Source:
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    return Source(folder, folder / cards[0] if cards else None, tuple(_hashed(found)), tuple(ignored))
+    return _source(folder, folder / cards[0] if cards else None, _hashed(found), tuple(ignored))
+
+
+def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
+    """Traces, and execution traces beside them."""
+    beside = tuple(file for file in found if file.reader == execution_trace.NAME)
+    files = tuple(file for file in found if file.reader != execution_trace.NAME)
+    if not files:
+        hint = "it has no times; run the folder of the profiler's traces beside which it lies"
+        raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
+    return Source(path, card, files, ignored, beside)
 
 
 def _within(folder: Path) -> Iterator[Path]:
@@ -193,6 +205,8 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
         raise InputError(f"gzip stream is damaged at its beginning ({error})", where=where) from None
     if not head.strip() and not lenient:
         raise InputError("the file is empty", where=str(path), hint="capture the trace again")
+    if execution_trace.is_execution_trace(head):
+        return execution_trace.NAME
     reader = recognise(path, head)
     return None if reader is None else reader.name
 

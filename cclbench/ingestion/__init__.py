@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cclbench import __version__, engine
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
@@ -22,9 +24,10 @@ from cclbench.errors import InputError
 from cclbench.ingestion.across import match_ranks, write_groups
 from cclbench.ingestion.part import PartRead, PartTask, read_part
 from cclbench.ingestion.rank import RankTask, finish_rank, kinds_in_order, merge_facts
+from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import distinct, rank_of
 from cclbench.normalize.steps import families
-from cclbench.readers import READERS
+from cclbench.readers import READERS, execution_trace
 from cclbench.schema import VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.store import Store, StoredRun
@@ -54,17 +57,14 @@ def ingest(
         what = "putting ranks together"
         done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
         entries = [rank.entry for rank in done]
-        for entry, (_, file) in zip(entries, tasks, strict=True):
-            kept_of_file = {
-                "name": file.name,
-                "bytes": file.bytes,
-                "sha256": file.sha256,
-                "reader": file.reader,
-            }
-            entry["files"] = [kept_of_file]
+        for entry, (task, file) in zip(entries, tasks, strict=True):
+            entry["files"] = [_kept(file)]
+            entry["beside"] = [] if task.beside is None else [_kept(task.beside)]
         _check_one_job(entries)
         write_groups(folder, done)
-        across = match_ranks(folder, [entry["rank"] for entry in entries], _hosts(found, entries))
+        across = match_ranks(
+            folder, [entry["rank"] for entry in entries], _hosts(found, entries), _degrees(found)
+        )
         if found.card is not None:
             shutil.copyfile(found.card, folder / "card.yaml")
         manifest = {
@@ -136,6 +136,7 @@ def _rank_tasks(
             for file in found.files
         }
     )
+    beside = _beside(found, read, ranks)
     tasks = []
     for index, file in enumerate(found.files):
         if not any(p.rows for p in read[file.name]):
@@ -150,8 +151,18 @@ def _rank_tasks(
         parts = [
             replace(p, pending=kinds_in_order([into / q.name for q in p.pending])) for p in read[file.name]
         ]
-        tasks.append((RankTask(rank, source, folder, parts, options.step_annotation), file))
+        tasks.append((RankTask(rank, source, folder, parts, options.step_annotation, beside.get(rank)), file))
     return sorted(tasks, key=lambda pair: pair[0].rank)
+
+
+def _beside(
+    found: Source, read: dict[str, list[PartRead]], ranks: dict[str, tuple[int, str]]
+) -> dict[int, SourceFile]:
+    """The execution trace of each rank that has one."""
+    processes = {file.path: execution_trace.process_of(file.path) for file in found.beside}
+    ids = {rank: merge_facts([p.facts for p in read[name]]).process_id for name, (rank, _) in ranks.items()}
+    files = {file.path: file for file in found.beside}
+    return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
 
 
 def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
@@ -170,6 +181,10 @@ def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
                 )
 
 
+def _kept(file: SourceFile) -> dict[str, Any]:
+    return {"name": file.name, "bytes": file.bytes, "sha256": file.sha256, "reader": file.reader}
+
+
 def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
     """Number of each rank's host: by the card's devices in a node, else one host where it has a device
     for every rank of the world; else unknown."""
@@ -184,6 +199,11 @@ def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
     return hosts
 
 
+def _degrees(found: Source) -> dict[str, int]:
+    """The card's parallel degrees, by name."""
+    return {} if found.card is None else dict(msgspec.structs.asdict(load_card(found.card).parallelism))
+
+
 def _card(found: Source) -> dict[str, Any] | None:
     if found.card is None:
         return None
@@ -196,6 +216,10 @@ def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
     if found.ignored:
         shown = ", ".join(found.ignored[:3]) + (", ..." if len(found.ignored) > 3 else "")
         notes.append(f"{len(found.ignored)} files in the folder are no traces and were not read: {shown}")
+    used = {file["name"] for entry in entries for file in entry["beside"]}
+    if alone := [file.name for file in found.beside if file.name not in used]:
+        shown = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
+        notes.append(f"{len(alone)} execution traces are of no rank's process and were not used: {shown}")
     world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
     if world and len(entries) < world:
         notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")

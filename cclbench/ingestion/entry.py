@@ -31,6 +31,7 @@ class Account:
     horizon_ns: int | None
     blind: bool
     """Whether the file is cut and no window can be told to be whole."""
+    notes: Sequence[str] = ()
 
 
 def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _collectives(account: Account) -> dict[str, Any]:
 
 
 def _notes(account: Account) -> list[str]:
-    notes = []
+    notes = list(account.notes)
     if (account.facts.rank_source or "").startswith("nothing"):
         notes.append("the trace does not say its rank: taken as rank 0")
     if account.facts.works_on is None:

@@ -18,9 +18,10 @@ from cclbench import classify
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
-from cclbench.normalize import collectives, steps
-from cclbench.readers import Told
+from cclbench.normalize import collectives, execution_traces, steps
+from cclbench.readers import Told, execution_trace
 from cclbench.schema import EVENTS, KINDS, TraceFacts, group_id
+from cclbench.source import SourceFile
 from cclbench.store import EventFile, write_table
 
 _RANK_SOURCES = ("distributedInfo", "metadata", "record_param_comms")
@@ -38,6 +39,8 @@ class RankTask:
     folder: Path
     parts: list[PartRead]
     step_annotation: str | None
+    beside: SourceFile | None = None
+    """Its execution trace."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +80,9 @@ def finish_rank(task: RankTask) -> RankDone:
         merge_facts([p.facts for p in parts]), rank=task.rank, rank_source=task.rank_source
     )
     facts = msgspec.structs.replace(facts, works_on=_works_on(facts, launches, rows, on_device))
+    told, notes = _told(parts), list[str]()
+    if task.beside is not None:
+        facts, notes = execution_traces.place(told, execution_trace.read(task.beside.path), facts)
     files = [path for p in parts for path in p.pending]
     pending = _scan(files, launches, on_device)
     cut = next((p.cut for p in parts if p.cut), None)
@@ -96,7 +102,7 @@ def finish_rank(task: RankTask) -> RankDone:
         windows, more = _windows(facts, found, step, pending, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, groups, ungrouped = _collectives(task, facts, pending, launches, found, step)
+    calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
     _fill_in(files, task.rank, found, step, pending.is_call)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
@@ -116,6 +122,7 @@ def finish_rank(task: RankTask) -> RankDone:
             cut=cut,
             horizon_ns=horizon,
             blind=blind,
+            notes=notes,
         ),
         parts,
     )
@@ -142,6 +149,16 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
     if len(launches.correlation) or facts.device_count or not rows["op"]:
         return None
     return "host"
+
+
+def _told(parts: list[PartRead]) -> Told:
+    """What the rank's trace tells of its collectives."""
+    told = Told()
+    kernels = 0
+    for part in parts:
+        told.extend(part.told, kernels)
+        kernels += part.rows.get("kernel", 0)
+    return told
 
 
 def _launches(parts: list[PartRead]) -> Launches:
@@ -243,14 +260,15 @@ def _windows(
 
 
 def _collectives(
-    task: RankTask, facts: TraceFacts, pending: _Pending, launches: Launches, found: steps.Marks, step: Int64
+    task: RankTask,
+    told: Told,
+    facts: TraceFacts,
+    pending: _Pending,
+    launches: Launches,
+    found: steps.Marks,
+    step: Int64,
 ) -> tuple[pa.Table, collectives.Groups, dict[str, int]]:
     """The rank's collectives, written; their groups; how many of a CPU's rows have none, by reason."""
-    told = Told()
-    kernels = 0
-    for part in task.parts:
-        told.extend(part.told, kernels)
-        kernels += part.rows.get("kernel", 0)
     at = np.flatnonzero(pending.is_call)
     unknown = classify.CollectiveName(None, "custom")
     calls = collectives.Calls(

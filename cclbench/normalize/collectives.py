@@ -99,14 +99,14 @@ def dimension_of(description: str | None) -> str | None:
 def on_device(calls: Calls, told: Told) -> Int64:
     """For each call of an accelerator the entry of `told` that is about it, −1 for none.
 
-    The kernel's own metadata first, then the host op, then the annotation, on whose thread and within
-    whose time the kernel was launched; where several hold the launch, the one that began last.
+    The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
+    whose thread and within whose time the kernel was launched; of several, the one that began last.
     """
     row, track, code = (np.array(column, np.int64) for column in (told.row, told.track, told.code))
     start, end = np.array(told.start_ns, np.int64), np.array(told.end_ns, np.int64)
     owner = _first_with(row, calls.row)
     sources = np.array([payload.source for payload in told.payloads] or [""])[code]
-    for source in ("host_op", "annotation"):
+    for source in ("host_op", "execution_trace", "annotation"):
         of_source = (sources == source) & (row < 0)
         for thread in np.unique(track[of_source]).tolist():
             entries = np.flatnonzero(of_source & (track == thread))
@@ -207,7 +207,7 @@ def _in_turn(rows: Int64, entries: Sequence[int], calls: Calls, told: Told, own:
         return None
     owners = [i for i in entries for _ in range(payloads[told.code[i]].rows)]
     ran = [calls.names[n].kind for n in calls.name[rows].tolist()]
-    size = [_bytes(payloads[told.code[i]])[0] if i >= 0 else None for i in own[rows].tolist()]
+    size = [payload_bytes(payloads[told.code[i]])[0] if i >= 0 else None for i in own[rows].tolist()]
 
     def fits(k: int, entry: int) -> bool:
         call = payloads[told.code[entry]]
@@ -285,7 +285,7 @@ def _row(
     }
     if ranks and len(set(ranks)) == size:
         row |= {"group": group_id(ranks), "members": tuple(sorted(ranks))}
-    in_bytes, out_bytes = _bytes(p)
+    in_bytes, out_bytes = payload_bytes(p)
     if out_bytes is None and kind in ("all_reduce", "broadcast"):
         out_bytes = in_bytes
     if in_bytes is not None or out_bytes is not None:
@@ -293,7 +293,7 @@ def _row(
     return row
 
 
-def _bytes(p: Payload) -> tuple[int | None, int | None]:
+def payload_bytes(p: Payload) -> tuple[int | None, int | None]:
     """Payload in and out: stated, or elements × the size of one."""
     element = element_bytes(p.dtype)
     if element is None:

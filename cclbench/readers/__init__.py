@@ -64,8 +64,8 @@ class Rows:
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of a collective call, wherever it says it; equal ones are kept once.
 
-    `source` is kernel, host_op or annotation.  On a CPU the call owns the next `rows` rows of the
-    communication threads `threads`.
+    `source` is kernel, host_op, execution_trace or annotation.  On a CPU the call owns the next `rows`
+    rows of the communication threads `threads`.
     """
 
     source: str

@@ -12,8 +12,8 @@ from cclbench.schema import ProcessGroup, TraceFacts
 _RANKS = range(1 << 31)
 
 
-def facts(outer: dict[str, Any], ranks_of_ops: set[int], path: Path) -> TraceFacts:
-    """Facts from all keys beside `traceEvents`; `ranks_of_ops` are the ranks that host ops stated.
+def facts(outer: dict[str, Any], ranks_of_ops: set[int], processes: set[int], path: Path) -> TraceFacts:
+    """Facts from all keys beside `traceEvents`, from the ranks host ops stated and the processes they ran in.
 
     `InputError` where the rank is none.
     """
@@ -31,6 +31,7 @@ def facts(outer: dict[str, Any], ranks_of_ops: set[int], path: Path) -> TraceFac
     return TraceFacts(
         rank=rank,
         rank_source=None if rank is None else source,
+        process_id=next(iter(processes)) if len(processes) == 1 else None,
         world_size=_integer(distributed.get("world_size")),
         producer="PyTorch Profiler",
         producer_version=_text(outer.get("pytorch_version")),

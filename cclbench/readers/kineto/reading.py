@@ -72,6 +72,7 @@ class KinetoFile:
         self.kernels = 0
         self.last_device_start: Any = -math.inf
         self.ranks_of_ops: set[int] = set()
+        self.processes: set[int] = set()
         self.base_ns = 0
         self.exact = False
 
@@ -89,7 +90,7 @@ class KinetoFile:
                 yield self._rows(kind, side, group)
         self.trace.dropped = dict(self.dropped)
         self.trace.cut = self.stream.cut
-        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops, self.path)
+        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops, self.processes, self.path)
         if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
@@ -175,6 +176,7 @@ class KinetoFile:
         if kind in ("python", "annotation"):
             return rows
         if kind == "op":
+            self.processes |= {e.pid for e in events if type(e.pid) is int}
             return replace(rows, flops=_flops(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Execution traces put beside a rank's trace: whose they are, and which of its collectives they tell of."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from cclbench.normalize.collectives import payload_bytes
+from cclbench.readers import Payload, Told
+from cclbench.readers.execution_trace import ExecutionTrace
+from cclbench.schema import TraceFacts
+
+_NUMBER = re.compile(r"(\d{1,6})\D*$")
+
+
+def owners(processes: Mapping[Path, int | None], ranks: Mapping[int, int | None]) -> dict[int, Path]:
+    """The execution trace of each rank that has one, by process id.
+
+    Where ids do not decide (containers number processes alike, or the rank's is unknown), by the number
+    at the end of the file's name.
+    """
+    found: dict[int, Path] = {}
+    shared = Counter(ranks.values())
+    for rank, process in ranks.items():
+        fitting = [path for path, own in processes.items() if process is None or own == process]
+        if process is None or shared[process] > 1 or len(fitting) > 1:
+            fitting = [path for path in fitting if _number(path) == rank]
+        if len(fitting) == 1:
+            found[rank] = fitting[0]
+    return found
+
+
+def _number(path: Path) -> int | None:
+    number = _NUMBER.search(re.sub(r"(\.json)?(\.gz)?$", "", path.name))
+    return int(number[1]) if number else None
+
+
+def place(told: Told, trace: ExecutionTrace, facts: TraceFacts) -> tuple[TraceFacts, list[str]]:
+    """Add to `told` what the execution trace tells, each call where the rank's trace has it.
+
+    An execution trace has no times: its k-th call of a backend (`nccl:all_reduce`) is the rank's k-th
+    annotation of one, and none is placed unless all agree in kind and size.  Returns the facts, with the
+    process groups where only the execution trace lists them, and notes.
+    """
+    payloads = list(told.payloads)
+    of_backend = np.array([p.source == "annotation" and p.ranks is None for p in payloads] or [False])
+    row, code, start = (np.array(column, np.int64) for column in (told.row, told.code, told.start_ns))
+    at = np.flatnonzero((row < 0) & of_backend[code]) if len(told) else np.empty(0, np.int64)
+    at = at[np.argsort(start[at], kind="stable")]
+    annotated = [payloads[c] for c in code[at].tolist()]
+    if difference := _difference(annotated, trace):
+        return facts, [f"the execution trace beside it is not used: {difference}"]
+    if not facts.groups and trace.groups:
+        facts = msgspec.structs.replace(facts, groups=trace.groups)
+    everyone = _everyone(trace, facts)
+    for i, call in zip(at.tolist(), trace.calls, strict=True):
+        if call.payload is None:
+            continue
+        payload = call.payload
+        if everyone:
+            payload = msgspec.structs.replace(payload, ranks=everyone, group_size=len(everyone))
+        told.add(payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq)
+    if not everyone:
+        return facts, []
+    inferred = f"the execution trace's one process group is of {len(everyone)} ranks: taken as all of the job"
+    return facts, [inferred]
+
+
+def _difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
+    """How annotations of a backend and calls of the execution trace differ, None where they do not."""
+    if len(annotated) != len(trace.calls):
+        return f"it has {len(trace.calls)} calls, the trace {len(annotated)}"
+    for k, (own, call) in enumerate(zip(annotated, trace.calls, strict=True), start=1):
+        size, name = payload_bytes(own)[0], call.name.partition(":")[2]
+        if own.collective != name:
+            return f"call {k} is {name[:60]}, the trace's {(own.collective or '')[:60]}"
+        if None not in (size, call.in_bytes) and size != call.in_bytes:
+            return f"call {k} ({name[:60]}) is of {call.in_bytes} bytes, the trace's of {size}"
+    return None
+
+
+def _everyone(trace: ExecutionTrace, facts: TraceFacts) -> tuple[int, ...] | None:
+    """All ranks, where the one process group the calls are on is nowhere listed and as large as the job.
+
+    A call's split sizes have an entry for each rank of its group.
+    """
+    told = [call.payload for call in trace.calls if call.payload]
+    if facts.groups or any(p.ranks for p in told) or len({p.group_name for p in told}) != 1:
+        return None
+    sizes = {p.group_size for p in told} - {None}
+    return tuple(range(facts.world_size)) if facts.world_size and sizes == {facts.world_size} else None
