@@ -14,6 +14,7 @@ import pyarrow as pa
 from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
+from cclbench.normalize.dimensions import by_shape
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 from cclbench.store import read_table, write_table
 
@@ -49,11 +50,14 @@ def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
     write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
 
 
-def match_ranks(folder: Path, ranks: Sequence[int], hosts: Mapping[int, int]) -> dict[str, Any]:
+def match_ranks(
+    folder: Path, ranks: Sequence[int], hosts: Mapping[int, int], degrees: Mapping[str, int]
+) -> dict[str, Any]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
-    `hosts` numbers the host of each rank where it is known.  Returns the manifest's account of matching
-    and clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
+    `hosts` numbers the host of each rank where it is known; `degrees`, the card's parallelism, name the
+    dimension of groups whose description does not.  Returns the manifest's account of matching and
+    clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
     transfer = own end − latest arrival, both within the own duration, whose sum they are.
     """
     gathered = _gather(folder, ranks)
@@ -66,7 +70,13 @@ def match_ranks(folder: Path, ranks: Sequence[int], hosts: Mapping[int, int]) ->
     )
     arrival = estimated.corrected(rows.rank, starts)
     wait, transfer, overshoot = _split(found, arrival, ends - starts)
-    _write(folder, ranks, gathered.lengths, found, arrival, wait, transfer)
+    groups = read_table(folder / "groups.parquet")
+    dimensions = {
+        group: dimension
+        for group, members in zip(groups["group"].to_pylist(), groups["ranks"].to_pylist(), strict=True)
+        if (dimension := by_shape(members, degrees))
+    }
+    _write(folder, ranks, gathered.lengths, found, arrival, wait, transfer, dimensions)
     complete = found.present == found.expected
     return {
         "matching": {
@@ -200,6 +210,7 @@ def _write(
     arrival: Int64,
     wait: Int64,
     transfer: Int64,
+    dimensions: Mapping[str, str],
 ) -> None:
     begin = 0
     for rank, length in zip(ranks, lengths, strict=True):
@@ -218,8 +229,17 @@ def _write(
         for name, (values, missing) in columns.items():
             index = COLLECTIVES.get_field_index(name)
             table = table.set_column(index, COLLECTIVES.field(name), pa.array(values, mask=missing))
-        write_table(_path(folder, rank), table)
+        write_table(_path(folder, rank), _with_dimensions(table, dimensions))
         begin += length
+
+
+def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:
+    """The table with the dimensions of its groups, where their description names none."""
+    index = COLLECTIVES.get_field_index("dimension")
+    group, told = (table[name].cast(pa.string()).to_pylist() for name in ("group", "dimension"))
+    filled = [own or dimensions.get(g) for g, own in zip(group, told, strict=True)]
+    words = pa.array(filled, pa.string()).dictionary_encode().cast(COLLECTIVES.field(index).type)
+    return table.set_column(index, COLLECTIVES.field(index), words)
 
 
 def _account(estimated: clocks.Clocks) -> dict[str, Any]:
