@@ -58,13 +58,13 @@ def place(told: Told, trace: ExecutionTrace, facts: TraceFacts) -> tuple[TraceFa
         return facts, [f"the execution trace beside it is not used: {difference}"]
     if not facts.groups and trace.groups:
         facts = msgspec.structs.replace(facts, groups=trace.groups)
-    everyone = _everyone(trace, facts)
+    sizes = _sizes(trace)
+    everyone = _everyone(trace, sizes, facts)
     for i, call in zip(at.tolist(), trace.calls, strict=True):
         if call.payload is None:
             continue
-        payload = call.payload
-        if everyone:
-            payload = msgspec.structs.replace(payload, ranks=everyone, group_size=len(everyone))
+        ranks, size = everyone or call.payload.ranks, sizes[call.payload.group_name]
+        payload = msgspec.structs.replace(call.payload, ranks=ranks, group_size=size)
         told.add(payload, track=told.track[i], start_ns=told.start_ns[i], end_ns=told.end_ns[i], seq=call.seq)
     if not everyone:
         return facts, []
@@ -85,13 +85,21 @@ def _difference(annotated: list[Payload], trace: ExecutionTrace) -> str | None:
     return None
 
 
-def _everyone(trace: ExecutionTrace, facts: TraceFacts) -> tuple[int, ...] | None:
-    """All ranks, where the one process group the calls are on is nowhere listed and as large as the job.
+def _sizes(trace: ExecutionTrace) -> dict[str | None, int | None]:
+    """Size of each process group that calls are on, by those that tell it; None where they do not agree."""
+    told: dict[str | None, set[int]] = {}
+    for payload in (call.payload for call in trace.calls if call.payload is not None):
+        sizes = told.setdefault(payload.group_name, set())
+        if payload.group_size is not None:
+            sizes.add(payload.group_size)
+    return {group: next(iter(sizes)) if len(sizes) == 1 else None for group, sizes in told.items()}
 
-    A call's split sizes have an entry for each rank of its group.
-    """
-    told = [call.payload for call in trace.calls if call.payload]
-    if facts.groups or any(p.ranks for p in told) or len({p.group_name for p in told}) != 1:
+
+def _everyone(
+    trace: ExecutionTrace, sizes: Mapping[str | None, int | None], facts: TraceFacts
+) -> tuple[int, ...] | None:
+    """All ranks, where the one process group the calls are on is nowhere listed and as large as the job."""
+    listed = facts.groups or any(call.payload.ranks for call in trace.calls if call.payload is not None)
+    if listed or facts.world_size is None or list(sizes.values()) != [facts.world_size]:
         return None
-    sizes = {p.group_size for p in told} - {None}
-    return tuple(range(facts.world_size)) if facts.world_size and sizes == {facts.world_size} else None
+    return tuple(range(facts.world_size))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose an execution trace is, and where its calls are put among what the rank's own trace tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.normalize.execution_traces import owners, place
+from cclbench.readers import Payload, Told
+from cclbench.readers.execution_trace import Call, ExecutionTrace
+from cclbench.schema import ProcessGroup, TraceFacts
+
+A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
+
+
+@pytest.mark.parametrize(
+    ("processes", "ranks", "found"),
+    [
+        ({A: 10, B: 11}, {0: 11, 1: 10}, {0: B, 1: A}),  # the process decides, not the name
+        ({A: 10, B: 11}, {0: 10, 1: 12}, {0: A}),  # of another process
+        ({A: 7, B: 7}, {0: 7, 1: 7}, {0: A, 1: B}),  # containers
+        ({A: 7, B: 7}, {0: 7, 2: 7}, {0: A}),
+        ({A: 7}, {0: 7, 1: 7}, {0: A}),
+        ({A: 10, B: 11}, {1: None}, {1: B}),
+        ({A: 10, Path("new/et_0.json"): 10}, {0: 10}, {}),  # which of the two is unknown
+        ({}, {0: 10}, {}),
+    ],
+)
+def test_owners(
+    processes: dict[Path, int | None], ranks: dict[int, int | None], found: dict[int, Path]
+) -> None:
+    assert owners(processes, ranks) == found
+
+
+def annotated(told: Told, kind: str, start: int, *, track: int = 3, elements: int | None = None) -> None:
+    payload = Payload(source="annotation", collective=kind, in_elements=elements, dtype="float")
+    told.add(payload, track=track, start_ns=start, end_ns=start + 5)
+
+
+def call(kind: str, group: str = "9", seq: int = 0, in_bytes: int | None = None, **more: Any) -> Call:
+    payload = Payload(source="execution_trace", collective=kind, group_name=group, **more)
+    return Call(f"nccl:{kind}", in_bytes, payload, seq)
+
+
+def trace(*calls: Call, groups: tuple[ProcessGroup, ...] = ()) -> ExecutionTrace:
+    return ExecutionTrace(7, calls, groups)
+
+
+def added(told: Told, since: int) -> list[tuple[Any, ...]]:
+    payloads = list(told.payloads)
+    columns = zip(told.code, told.row, told.track, told.start_ns, told.end_ns, told.seq, strict=True)
+    return [(payloads[code], *rest) for code, *rest in list(columns)[since:]]
+
+
+def test_calls_go_to_annotations_in_order_of_start() -> None:
+    told = Told()
+    told.add(Payload(source="kernel", collective="broadcast"), row=0)
+    annotated(told, "all_reduce", 50, elements=10)
+    annotated(told, "all_to_all", 20, track=4)
+    told.add(Payload(source="host_op", collective="broadcast"), track=3, start_ns=30, end_ns=40)
+    first, second = call("all_to_all", seq=1, in_bytes=8), call("all_reduce", seq=2, in_bytes=40)
+    _, notes = place(told, trace(first, second), TraceFacts(world_size=2))
+    assert notes == []
+    assert added(told, 4) == [(first.payload, -1, 4, 20, 25, 1), (second.payload, -1, 3, 50, 55, 2)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "difference"),
+    [
+        ([], "it has 0 calls, the trace 1"),
+        ([call("all_reduce"), call("all_reduce")], "it has 2 calls, the trace 1"),
+        ([call("broadcast")], "call 1 is broadcast, the trace's all_reduce"),
+        ([call("all_reduce", in_bytes=44)], "call 1 (all_reduce) is of 44 bytes, the trace's of 40"),
+    ],
+)
+def test_nothing_is_placed_where_the_calls_differ(calls: list[Call], difference: str) -> None:
+    told = Told()
+    annotated(told, "all_reduce", 0, elements=10)
+    facts = TraceFacts(world_size=2)
+    groups = (ProcessGroup("9", None, (0, 1)),)
+    assert place(told, trace(*calls, groups=groups), facts) == (
+        facts,
+        [f"the execution trace beside it is not used: {difference}"],
+    )
+    assert len(told) == 1
+
+
+def ranks_of(calls: list[Call], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
+    told = Told()
+    for start, one in enumerate(calls):
+        annotated(told, one.name.removeprefix("nccl:"), start)
+    _, notes = place(told, trace(*calls, groups=groups), facts)
+    placed = [(payload.ranks, payload.group_size) for payload, *_ in added(told, len(calls))]
+    return placed, bool(notes)
+
+
+def test_the_only_group_is_the_job_where_its_size_is() -> None:
+    """The split sizes of one call tell the size of the group of all."""
+    calls = [call("all_to_all", group_size=2), call("all_reduce")]
+    assert ranks_of(calls, TraceFacts(world_size=2)) == ([((0, 1), 2)] * 2, True)
+
+
+def test_a_group_is_never_guessed() -> None:
+    exchange, reduction = call("all_to_all", group_size=2), call("all_reduce")
+    assert ranks_of([exchange, reduction], TraceFacts(world_size=4)) == ([(None, 2)] * 2, False)
+    assert ranks_of([exchange, reduction], TraceFacts()) == ([(None, 2)] * 2, False)
+    assert ranks_of([reduction], TraceFacts(world_size=2)) == ([(None, None)], False)
+    other = call("all_reduce", group="10")
+    assert ranks_of([exchange, other], TraceFacts(world_size=2)) == ([(None, 2), (None, None)], False)
+    larger = call("all_to_all", group_size=3)
+    assert ranks_of([exchange, larger], TraceFacts(world_size=2)) == ([(None, None)] * 2, False)
+
+
+def test_listed_groups_stand_in_the_facts() -> None:
+    told = Told()
+    annotated(told, "all_to_all", 0)
+    listed = (ProcessGroup("9", "mesh_tp", (0, 1)),)
+    exchange = call("all_to_all", group_size=2)
+    facts, notes = place(told, trace(exchange, groups=listed), TraceFacts(world_size=2))
+    assert (facts.groups, notes) == (listed, [])
+    own = (ProcessGroup("9", "default_pg", (0, 1)),)
+    facts, _ = place(told, trace(exchange, groups=listed), TraceFacts(world_size=2, groups=own))
+    assert facts.groups == own
