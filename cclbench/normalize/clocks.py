@@ -78,9 +78,9 @@ def estimate(
     t = (ends - t0).astype(np.float64)
     part = _connected(r, i, present)
     a, b = _offsets(t, r, i, part, present), np.zeros(present)
-    _, worth = _slopes(_left(t - a[r], i), t, r, present)
+    _, worth = _slopes(_left(t - a[r], i), t, r, part)
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope, _ = _slopes(_left(t - a[r] - b[r] * t, i), t, r, present)
+        slope, _ = _slopes(_left(t - a[r] - b[r] * t, i), t, r, part)
         b = np.where(worth, b + slope, 0.0)
         a = _offsets(t - b[r] * t, r, i, part, present)
         if abs(slope[worth]).max() * np.ptp(t) < _SETTLED_NS:
@@ -145,12 +145,14 @@ def _offsets(t: Float, r: Int64, i: Int64, part: Int64, ranks: int) -> Float:
     return offset
 
 
-def _slopes(left: Float, t: Float, r: Int64, ranks: int) -> tuple[Float, npt.NDArray[np.bool_]]:
-    """Least-squares slope of each rank's residuals over time, and whether it explains more than noise.
+def _slopes(left: Float, t: Float, r: Int64, part: Int64) -> tuple[Float, npt.NDArray[np.bool_]]:
+    """Least-squares slope of each rank's residuals over time, relative to its part's median, and
+    whether it explains more than noise.
 
     A slope is worth its place where, over the rank's window, it moves the clock by more than three
     times what it leaves unexplained.
     """
+    ranks = len(part)
     count = np.bincount(r, minlength=ranks).astype(np.float64)
     mean_t = np.bincount(r, t, ranks) / np.maximum(count, 1)
     mean_l = np.bincount(r, left, ranks) / np.maximum(count, 1)
@@ -158,6 +160,7 @@ def _slopes(left: Float, t: Float, r: Int64, ranks: int) -> tuple[Float, npt.NDA
     var = np.bincount(r, dt * dt, ranks)
     slope = np.divide(np.bincount(r, dt * dl, ranks), var, out=np.zeros(ranks), where=var > 0)
     rest = np.sqrt(np.bincount(r, (dl - slope[r] * dt) ** 2, ranks) / np.maximum(count - 2, 1))
+    slope -= _medians(slope, part)[part]
     span = np.full(ranks, 0.0)
     np.maximum.at(span, r, abs(dt))
     worth = (count >= _DRIFT_POINTS) & (2 * abs(slope) * span > 3 * rest) & (2 * abs(slope) * span > 1.0)

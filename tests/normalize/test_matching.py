@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of several ranks matched, by number, by order, by pair; what is left, and why."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cclbench.normalize.matching import Rows, common, contradictions, match
+
+SEND, RECV, REDUCE, GATHER = 8, 9, 0, 1
+
+
+def rows(*made):
+    """Rows from (rank, group, kind[, seq[, bytes[, step]]]); groups have two ranks, rank order kept."""
+    full = [(*row, *(-1, 100, -1)[len(row) - 3 :]) for row in made]
+    rank, group, kind, seq, size, step = (np.array(column) for column in zip(*full, strict=True))
+    return Rows(
+        rank=rank.astype(np.int32),
+        group=group.astype(np.int32),
+        size=np.full(len(full), 2, np.int32),
+        kind=kind.astype(np.int8),
+        seq=seq.astype(np.int64),
+        step=step.astype(np.int32),
+        bytes=size.astype(np.int64),
+        source=np.full(len(full), -1, np.int32),
+        target=np.full(len(full), -1, np.int32),
+    )
+
+
+def instances(found):
+    """Rows of each instance, as a set of sets of row numbers."""
+    members = {}
+    for row, instance in enumerate(found.instance.tolist()):
+        if instance >= 0:
+            members.setdefault(instance, set()).add(row)
+    return sorted(map(sorted, members.values()))
+
+
+def matched(*made):
+    return match(rows(*made), (SEND, RECV))
+
+
+def test_by_sequence_number_in_any_order():
+    found = matched((0, 0, REDUCE, 5), (0, 0, REDUCE, 6), (1, 0, REDUCE, 6), (1, 0, REDUCE, 5))
+    assert instances(found) == [[0, 3], [1, 2]]
+    assert (found.present.tolist(), found.expected.tolist(), found.counts()) == ([2, 2], [2, 2], {})
+
+
+def test_groups_count_on_their_own():
+    found = matched((0, 0, REDUCE, 1), (0, 7, REDUCE, 1), (1, 0, REDUCE, 1), (2, 7, REDUCE, 1))
+    assert instances(found) == [[0, 2], [1, 3]]
+
+
+def test_several_kernels_of_one_call_match_in_turn():
+    found = matched((0, 0, REDUCE, 1), (0, 0, REDUCE, 1), (1, 0, REDUCE, 1), (1, 0, REDUCE, 1))
+    assert instances(found) == [[0, 2], [1, 3]]
+
+
+def test_a_number_used_for_two_kinds_is_ambiguous():
+    found = matched((0, 0, REDUCE, 1), (1, 0, GATHER, 1), (0, 0, REDUCE, 2), (1, 0, REDUCE, 2))
+    assert instances(found) == [[2, 3]]
+    assert found.counts() == {"order within the group is ambiguous": 2}
+
+
+def test_by_order_where_no_number_is_told():
+    found = matched((0, 0, REDUCE), (0, 0, GATHER), (1, 0, REDUCE), (1, 0, GATHER))
+    assert instances(found) == [[0, 2], [1, 3]]
+
+
+def test_a_window_that_begins_one_earlier_shifts_nobody():
+    found = matched(
+        (0, 0, REDUCE, -1, 8),
+        (0, 0, REDUCE, -1, 16),
+        (0, 0, REDUCE, -1, 32),
+        (1, 0, REDUCE, -1, 16),
+        (1, 0, REDUCE, -1, 32),
+    )
+    assert instances(found) == [[1, 3], [2, 4]]
+    assert found.counts() == {"no other rank's trace has it": 1}
+
+
+def test_equal_calls_of_which_one_is_lost_are_ambiguous_not_guessed():
+    found = matched((0, 0, REDUCE), (0, 0, REDUCE), (1, 0, REDUCE))
+    assert instances(found) == []
+    assert found.counts() == {"no other rank's trace has it": 2, "order within the group is ambiguous": 1}
+
+
+def test_steps_tell_equal_calls_apart():
+    """Both ranks have two equal calls, but rank 1's capture begins and ends a step later."""
+    found = matched(
+        (0, 0, REDUCE, -1, 8, 1), (0, 0, REDUCE, -1, 8, 2), (1, 0, REDUCE, -1, 8, 2), (1, 0, REDUCE, -1, 8, 3)
+    )
+    assert instances(found) == [[1, 2]]
+
+
+def test_what_can_not_be_matched_is_counted():
+    odd = rows((0, -1, REDUCE), (0, 3, -1), (0, 4, REDUCE), (0, -1, SEND))
+    odd.size[2] = 1
+    assert match(odd, (SEND, RECV)).counts() == {
+        "its process group is unknown": 1,
+        "its process group has one rank": 1,
+        "its kind is unknown": 1,
+        "its peer is unknown": 1,
+    }
+
+
+def test_sends_and_receives_pair_by_lane_and_order():
+    pairs = rows((0, -1, SEND), (0, -1, SEND), (1, -1, RECV), (1, -1, RECV), (1, -1, SEND), (0, -1, RECV))
+    pairs.source[:] = [0, 0, 0, 0, 1, 1]
+    pairs.target[:] = [1, 1, 1, 1, 0, 0]
+    found = match(pairs, (SEND, RECV))
+    assert instances(found) == [[0, 2], [1, 3], [4, 5]]
+    assert found.expected.tolist() == [2, 2, 2]
+
+
+def test_no_rows():
+    found = matched((0, 0, REDUCE))
+    assert (instances(found), found.counts()) == ([], {"no other rank's trace has it": 1})
+    nothing = np.empty(0, np.int64)
+    assert match(Rows(*[nothing] * 9), (SEND, RECV)).counts() == {}
+
+
+@given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), max_size=9))
+def test_common_is_a_longest_common_subsequence(a, b):
+    lengths = np.zeros((len(a) + 1, len(b) + 1), int)
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            lengths[i + 1, j + 1] = lengths[i, j] + 1 if x == y else max(lengths[i, j + 1], lengths[i + 1, j])
+    pairs = common(a, b)
+    assert len(pairs) == lengths[-1, -1]
+    assert all(a[i] == b[j] for i, j in pairs)
+    assert all(i < k and j < m for (i, j), (k, m) in pairwise(pairs))
+
+
+@pytest.mark.parametrize(("tolerance", "wrong"), [(0, [1]), (4, [1]), (5, [])])
+def test_a_rank_that_left_before_another_came_contradicts(tolerance, wrong):
+    instance = np.array([0, 0, 1, 1])
+    starts, ends = np.array([0, 10, 0, 15]), np.array([12, 12, 10, 30])
+    assert contradictions(instance, starts, ends, tolerance).tolist() == wrong
