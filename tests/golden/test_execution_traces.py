@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pandas as pd
 import pytest
 
@@ -121,6 +122,8 @@ def test_the_first_exchange_takes_ten_microseconds_not_seven_thousand(dlrm: pd.D
 
 def test_the_manifest_says_what_was_read_and_what_was_inferred(kineto: Path, measure: Measure) -> None:
     manifest = measure(kineto / "dlrm_8xv100").manifest
+    schema = json.loads((Path(cclbench.__file__).parent / "schemas" / "manifest.json").read_text())
+    assert list(jsonschema.Draft7Validator(schema).iter_errors(manifest)) == []
     assert manifest["notes"] == []
     for entry in manifest["ranks"]:
         (beside,) = entry["beside"]
