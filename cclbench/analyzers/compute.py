@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
+from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Failed, NotApplicable, Value, metric
 from cclbench.analyzers.platform import (
     accelerator,
@@ -19,7 +20,7 @@ from cclbench.analyzers.platform import (
     tokens_per_sample,
 )
 from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
-from cclbench.analyzers.view import RankView, codes, is_category, spans
+from cclbench.analyzers.view import RankView
 from cclbench.classify import base_name
 from cclbench.intervals import Int64, Intervals
 

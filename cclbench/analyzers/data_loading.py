@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
+from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import NotApplicable, Value, metric
 from cclbench.analyzers.values import share
-from cclbench.analyzers.view import RankView, codes, spans
+from cclbench.analyzers.view import RankView
 from cclbench.intervals import Mask
 
 # torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training

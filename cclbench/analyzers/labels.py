@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.view import codes
+from cclbench.analyzers.columns import codes
 from cclbench.intervals import Int64
 
 UNKNOWN = "unknown"
@@ -30,6 +31,15 @@ class Label:
             yield replace(self, dimension=None)
         if self.dimension is not None:
             yield Label(dimension=self.dimension)
+
+
+def wider(known: Sequence[Label], amounts: Sequence[Fraction]) -> dict[Label, Fraction]:
+    """The amounts of labels, added up by every label they are counted under."""
+    sums: dict[Label, Fraction] = {}
+    for one, amount in zip(known, amounts, strict=True):
+        for key in one.wider():
+            sums[key] = sums.get(key, Fraction(0)) + amount
+    return sums
 
 
 def labels(collectives: pa.Table) -> tuple[Int64, list[Label]]:

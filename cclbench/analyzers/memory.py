@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
+from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import Failed, NotApplicable, Value, max_over_ranks, metric
 from cclbench.analyzers.platform import accelerator, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, share
-from cclbench.analyzers.view import RankView, codes, spans
+from cclbench.analyzers.view import RankView
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"

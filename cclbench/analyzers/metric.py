@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +32,9 @@ class Value:
 
     `weight` is what it counts for when ranks are averaged: a ratio's denominator, else 1.
     `reason` qualifies the number (what it leaves out, what it rests on).
+    `left_out` counts what the number leaves out, by why; ranks' counts add up.
     `unit` is set where it is not the metric's own (a coefficient of variation).
+    `detail` is what a rank hands to its metric's `combine` besides the number; no row shows it.
     """
 
     value: float | None
@@ -45,12 +47,34 @@ class Value:
     provenance: Literal["measured", "derived", "modelled", "published"] = "measured"
     status: Literal["ok", "not_applicable", "failed"] = "ok"
     reason: str | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
     unit: str | None = None
+    detail: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def words(self) -> str | None:
+        """The reason and what is left out: what a person reads beside the number."""
+        counted = counts(self.left_out)
+        return "; ".join(filter(None, [self.reason, counted and f"left out: {counted}"])) or None
 
     @property
     def key(self) -> Key:
         """What the number is about, apart from the rank."""
         return self.step, self.group, self.collective, self.category, self.stat
+
+
+def counts(of: Mapping[str, int]) -> str:
+    """`3 in groups of one, 1 of unknown kind`: the counts that are not zero."""
+    return ", ".join(f"{number} {why}" for why, number in of.items() if number)
+
+
+def total_left_out(values: Iterable[Value]) -> dict[str, int]:
+    """What the values leave out, added up."""
+    sums: dict[str, int] = {}
+    for value in values:
+        for why, number in value.left_out.items():
+            sums[why] = sums.get(why, 0) + number
+    return sums
 
 
 PerRank = Callable[["RankView"], "Value | Iterable[Value]"]
@@ -106,6 +130,7 @@ def _merge(values: Sequence[Value], number: float) -> Value:
         stat=first.stat,
         provenance=first.provenance,
         reason="; ".join(reasons) or None,
+        left_out=total_left_out(values),
         unit=first.unit,
     )
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from cclbench import intervals
-from cclbench.analyzers.labels import Label, labels
-from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.values import NS_PER_S, share
+from cclbench.analyzers.arrivals import matched
+from cclbench.analyzers.labels import UNKNOWN, Label
+from cclbench.analyzers.metric import NotApplicable, Value, counts, metric
+from cclbench.analyzers.values import NS_PER_S, by_label, share
 from cclbench.analyzers.view import RankView
-from cclbench.intervals import Int64
 
 _NO_COMMUNICATION = "the rank runs no communication in the window"
 
@@ -61,47 +61,56 @@ def exposed_by(rank: RankView) -> Iterator[Value]:
     if not len(rank.communication):
         raise NotApplicable(_NO_COMMUNICATION)
     steps, total = len(rank.windows), int(rank.parts.exposed_comm.sum())
-    table = rank.tables.collectives()
-    label, known = labels(table)
-    exposed = _exposed(rank, table["start_ns"].to_numpy(), table["end_ns"].to_numpy(), label, len(known))
-    kinds: dict[Label, Fraction] = {}
-    for one, ns in zip(known, exposed, strict=True):
-        for key in one.wider():
-            kinds[key] = kinds.get(key, Fraction(0)) + ns
-    rest = total - sum(exposed)
-    if rest:
-        unknown = Label(collective="unknown")
-        kinds[unknown] = kinds.get(unknown, Fraction(0)) + rest
+    exposed = rank.exposed.by_label()
+    rest = total - sum(exposed, Fraction(0))
+    known = [*rank.exposed.labels, Label(collective=UNKNOWN)][: None if rest else -1]
     yield Value(value=total / (steps * NS_PER_S))
-    for key, ns in kinds.items():
-        yield Value(
-            value=float(ns / (steps * NS_PER_S)),
-            collective=key.collective,
-            group=key.group,
-            category=key.dimension,
+    yield from by_label(known, [ns / (steps * NS_PER_S) for ns in [*exposed, rest][: len(known)]])
+
+
+_TRANSFERS = ("send", "recv", "send_recv")
+
+
+@metric(
+    "overlap.pipeline_bubble",
+    definition="Share of the window that a pipeline's rank stands still: idle, or exposed and waiting in a"
+    " send or receive of a pipeline group (or of a group whose dimension nobody tells).",
+    formula="(idle + exposed wait of send/recv in pipeline groups) / W",
+    unit="1",
+    better="lower",
+    inputs=("events", "collectives", "steps", "card: parallelism.pp"),
+    not_applicable="neither the card nor a process group speaks of a pipeline of several stages, or the"
+    " rank's sends and receives are not matched with other ranks'",
+)
+def pipeline_bubble(rank: RankView) -> Iterator[Value]:
+    table = rank.collectives
+    dimension = table["dimension"].cast(pa.string())
+    staged = pc.and_(pc.equal(dimension, "pp"), pc.greater(table["group_size"], 1))
+    if not (rank.card and rank.card.parallelism.pp > 1) and not pc.any(staged).as_py():
+        raise NotApplicable("neither the card (parallelism.pp) nor a process group speaks of a pipeline")
+    transfers = table.filter(
+        pc.and_(
+            pc.is_in(table["kind"].cast(pa.string()), value_set=pa.array(_TRANSFERS)),
+            pc.fill_null(pc.equal(dimension, "pp"), True),
         )
+    )
+    known, left_out = matched(transfers)
+    if len(transfers) and not known.any():
+        raise NotApplicable(f"how long the pipeline's transfers wait is unknown: {counts(left_out)}")
+    chosen = np.array([_of_pipeline(one) for one in rank.exposed.labels], np.bool_)
+    window = rank.parts.window
+    if not window.sum():
+        raise NotApplicable("there is no time in the window")
+    bubble = [
+        int(idle) + wait
+        for idle, wait in zip(rank.parts.idle, rank.exposed.wait.by_window(chosen), strict=True)
+    ]
+    total = int(window.sum())
+    yield Value(value=float(sum(bubble, Fraction(0)) / total), weight=total, left_out=left_out)
+    for step, still, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
+        if step is not None and length:
+            yield Value(value=float(still / length), step=step)
 
 
-def _exposed(
-    rank: RankView, starts: Int64, ends: Int64, label: npt.NDArray[np.int64], count: int
-) -> list[Fraction]:
-    """Exposed ns of each label, exact: of every piece of exposed time the running ones' equal parts."""
-    w = rank.windows
-    alone = intervals.subtract(rank.communication, rank.compute)
-    edges, (exposed,) = intervals.atoms([alone], np.concatenate([starts, ends, w.starts, w.ends]))
-    in_window = rank.window_of(edges[:-1]) >= 0
-    length = np.where(exposed & in_window, np.diff(edges), 0)
-
-    def running(chosen: npt.NDArray[np.bool_]) -> Int64:
-        at, until = np.searchsorted(edges, starts[chosen]), np.searchsorted(edges, ends[chosen])
-        size = len(edges)
-        change = np.bincount(at, minlength=size) - np.bincount(until, minlength=size)
-        return np.cumsum(change)[:-1]
-
-    everyone = running(np.ones(len(starts), np.bool_))
-    parts = []
-    for number in range(count):
-        shared = length * running(label == number)
-        crowds = np.unique(everyone[shared > 0]).tolist()
-        parts.append(sum((Fraction(int(shared[everyone == n].sum()), n) for n in crowds), Fraction(0)))
-    return parts
+def _of_pipeline(label: Label) -> bool:
+    return label.collective in _TRANSFERS and label.dimension in ("pp", None)

@@ -117,7 +117,7 @@ def _row(metric: Metric, value: Value, rank: int | None, window: str) -> Row:
         "unit": value.unit or metric.unit,
         "status": value.status,
         "provenance": value.provenance if ok else None,
-        "reason": value.reason,
+        "reason": value.words,
         "better": metric.better,
         "rank": rank,
         "step": value.step,

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from cclbench.analyzers.exposed import Exposed, Shared
 from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.values import by_step, per_step
+from cclbench.analyzers.values import NS_PER_S, by_label, by_step, per_step
 from cclbench.analyzers.view import RankView
 
 
@@ -71,6 +72,69 @@ def overlapped(rank: RankView) -> Iterator[Value]:
 )
 def exposed_comm(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.exposed_comm)
+
+
+_SPLIT = (
+    " Each instant of exposed communication goes to the collectives running in it, in equal parts, and of"
+    " each part what lies before the latest rank's arrival is waiting, what lies after it is transfer; what"
+    " is not matched across ranks is neither. The three sum to time.exposed_comm."
+)
+_BY = " By kind, by process group, by parallel dimension (category)."
+_UNKNOWN = "none of the rank's exposed communication is matched across ranks"
+
+
+@metric(
+    "time.exposed_wait",
+    definition=f"Exposed communication that waits for a rank that comes later: a matter of balance.{_SPLIT}{_BY}",
+    formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
+    unit="s",
+    better="lower",
+    inputs=("events", "collectives matched across ranks", "steps"),
+    not_applicable=_UNKNOWN,
+)
+def exposed_wait(rank: RankView) -> Iterator[Value]:
+    yield from _shared(rank, _known(rank).wait)
+
+
+@metric(
+    "time.exposed_transfer",
+    definition=f"Exposed communication in which all ranks have arrived: a matter of the network.{_SPLIT}{_BY}",
+    formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
+    unit="s",
+    better="lower",
+    inputs=("events", "collectives matched across ranks", "steps"),
+    not_applicable=_UNKNOWN,
+)
+def exposed_transfer(rank: RankView) -> Iterator[Value]:
+    yield from _shared(rank, _known(rank).transfer)
+
+
+@metric(
+    "time.exposed_unmatched",
+    definition=f"Exposed communication of which nobody knows whether it waits.{_SPLIT}",
+    formula="time.exposed_comm − time.exposed_wait − time.exposed_transfer",
+    unit="s",
+    better=None,
+    inputs=("events", "collectives", "steps"),
+)
+def exposed_unmatched(rank: RankView) -> Iterator[Value]:
+    exposed, whole = rank.exposed, rank.parts.exposed_comm.tolist()
+    told = zip(whole, exposed.wait.by_window(), exposed.transfer.by_window(), strict=True)
+    yield from per_step(rank, [ns - wait - transfer for ns, wait, transfer in told])
+
+
+def _known(rank: RankView) -> Exposed:
+    """The split, where there is any; none is needed where nothing is exposed."""
+    exposed = rank.exposed
+    if rank.parts.exposed_comm.any() and not exposed.any_matched:
+        raise NotApplicable(_UNKNOWN)
+    return exposed
+
+
+def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
+    yield from per_step(rank, shared.by_window())
+    per_window = len(rank.windows) * NS_PER_S
+    yield from by_label(rank.exposed.labels, [ns / per_window for ns in shared.by_label()])
 
 
 @metric(

@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
+import numpy as np
+import pyarrow as pa
+
+from cclbench.analyzers.labels import Label, labels, wider
 from cclbench.analyzers.metric import NotApplicable, Value
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
@@ -13,16 +18,52 @@ NS_PER_S = 10**9
 
 
 def per_step(
-    rank: RankView, amounts: Int64, *, unit: int = NS_PER_S, reason: str | None = None
+    rank: RankView,
+    amounts: Int64 | Sequence[Fraction],
+    *,
+    unit: int = NS_PER_S,
+    reason: str | None = None,
+    left_out: Mapping[str, int] | None = None,
 ) -> Iterator[Value]:
     """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
 
     `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.
     """
-    yield Value(value=int(amounts.sum()) / (len(amounts) * unit), reason=reason)
-    for step, amount in zip(rank.windows.steps, amounts.tolist(), strict=True):
+    whole = sum((Fraction(amount) for amount in _exact(amounts)), Fraction(0))
+    mean = float(whole / (len(amounts) * unit))
+    yield Value(value=mean, reason=reason, left_out=left_out or {})
+    for step, amount in zip(rank.windows.steps, _exact(amounts), strict=True):
         if step is not None:
-            yield Value(value=amount / unit, step=step)
+            yield Value(value=float(Fraction(amount) / unit), step=step)
+
+
+def _exact(amounts: Int64 | Sequence[Fraction]) -> Sequence[int | Fraction]:
+    return amounts.tolist() if isinstance(amounts, np.ndarray) else amounts
+
+
+def per_step_and_label(
+    rank: RankView,
+    collectives: pa.Table,
+    amounts: Int64,
+    *,
+    unit: int = NS_PER_S,
+    reason: str | None = None,
+    left_out: Mapping[str, int] | None = None,
+) -> Iterator[Value]:
+    """`per_step` of the collectives' amounts, shape (rows,), and their means by kind, group, dimension."""
+    each = np.zeros(len(rank.windows), np.int64)
+    np.add.at(each, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
+    yield from per_step(rank, each, unit=unit, reason=reason, left_out=left_out)
+    label, known = labels(collectives)
+    sums = np.zeros(len(known), np.int64)
+    np.add.at(sums, label, amounts)
+    yield from by_label(known, [Fraction(amount, len(each) * unit) for amount in sums.tolist()])
+
+
+def by_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Value]:
+    """A value for every kind, kind and group, and dimension; `amounts` has shape (labels,)."""
+    for key, amount in wider(known, amounts).items():
+        yield Value(value=float(amount), collective=key.collective, group=key.group, category=key.dimension)
 
 
 def share(rank: RankView, part: Int64, whole: Int64, *, of: str) -> Iterator[Value]:

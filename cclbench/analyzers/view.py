@@ -14,10 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers import idle
+from cclbench.analyzers import exposed, idle
+from cclbench.analyzers.arrivals import Arrivals, arrivals
+from cclbench.analyzers.columns import is_category, spans
+from cclbench.analyzers.exposed import Exposed
 from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.intervals import Int64, Intervals
 from cclbench.schema import TraceFacts
 
 if TYPE_CHECKING:
@@ -251,6 +254,17 @@ class RankView:
         w = self.windows
         return idle.split(self.tables, intervals.join(*self.busy), w.starts, w.ends)
 
+    @cached_property
+    def exposed(self) -> Exposed:
+        """The exposed communication of each window, by what runs, waiting told apart from transfer."""
+        alone = intervals.subtract(self.communication, self.compute)
+        return exposed.split(self.tables.collectives(), alone, self.windows.starts, self.windows.ends)
+
+    @cached_property
+    def arrivals(self) -> tuple[Arrivals, dict[str, int]]:
+        """The rank's arrivals at matched collectives, and how many of its collectives are left out why."""
+        return arrivals(self)
+
     def inside(self, s: Intervals) -> Int64:
         """|X ∩ W| of each window, int64 ns, shape (windows,)."""
         return intervals.within(s, self.windows.starts, self.windows.ends)
@@ -296,24 +310,3 @@ class RankView:
             raise NotApplicable(self.no_work)
         table = self.tables.collectives()
         return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))
-
-
-def spans(batch: pa.RecordBatch | pa.Table) -> tuple[Int64, Int64]:
-    """Start and end of each row, int64 ns."""
-    starts = batch["start_ns"].to_numpy()
-    return starts, starts + batch["dur_ns"].to_numpy()
-
-
-def codes(batch: pa.RecordBatch | pa.Table, column: str) -> tuple[Int64, list[str | None]]:
-    """A dictionary column as word numbers, shape (rows,), and the words; a null's word is None."""
-    values = batch[column]
-    if isinstance(values, pa.ChunkedArray):
-        values = values.unify_dictionaries().combine_chunks()
-    words = [*values.dictionary.to_pylist(), None]
-    return values.indices.cast(pa.int64()).fill_null(len(words) - 1).to_numpy(), words
-
-
-def is_category(batch: pa.RecordBatch | pa.Table, category: str) -> Mask:
-    """Which rows are of that category, shape (rows,)."""
-    numbers, words = codes(batch, "category")
-    return np.isin(numbers, [i for i, word in enumerate(words) if word == category])

@@ -149,6 +149,7 @@ def test_a_glob_an_alias_and_a_misspelling() -> None:
     assert [metric.name for metric, _ in resolve(["overlap.*"])] == [
         "overlap.efficiency",
         "overlap.exposed_by",
+        "overlap.pipeline_bubble",
         "overlap.ratio",
     ]
     (pair,) = resolve(["bandwidth_utilization_allgather_group_6"])

@@ -35,7 +35,7 @@ LEADERBOARD = {
     "ttft": "serving.ttft",
     "tpot": "serving.tpot",
 }
-UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count"}
+UNITS = {"s", "B", "B/s", "FLOP/s", "1/s", "1", "ratio", "count", "s/B"}
 
 
 @pytest.mark.parametrize("name", list(METRICS))
@@ -76,9 +76,10 @@ def test_the_leaderboards_names_are_all_answered() -> None:
         *(f"memory.{what}" for what in ("copy_bandwidth", "copy_time", "transfer_overhead")),
         *(f"memory.{what}" for what in ("hbm_utilization", "bound_share", "peak_allocated")),
         *(f"comm.{what}" for what in ("time", "fraction", "count", "volume", "algbw", "busbw")),
-        *(f"comm.{what}" for what in ("wait", "transfer", "skew")),
-        *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by")),
-        "balance.load_imbalance",
+        *(f"comm.{what}" for what in ("wait", "transfer", "skew", "alpha", "beta", "windows")),
+        *(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched")),
+        *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by", "pipeline_bubble")),
+        *(f"balance.{what}" for what in ("load_imbalance", "straggler_delay", "straggler_rank")),
         "data.stall",
     ],
 )

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When ranks arrive at collectives: each rank's part, and the whole instances that the parts make up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench import intervals
+from cclbench.analyzers.columns import codes
+from cclbench.analyzers.labels import Label, labels
+from cclbench.analyzers.metric import NotApplicable, Value, counts, total_left_out
+from cclbench.analyzers.payloads import group_sizes, kinds
+from cclbench.intervals import Int64, Mask
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view import RankView
+
+PAIRS = ("send", "recv")
+SPENT = ("compute", "copy", "communication", "idle")
+"""What a rank does before it arrives: |C|, |M \\ (C∪K)|, |K \\ C| and the rest."""
+NOTHING_BEFORE, UNKNOWN_BEFORE = -1, -2
+
+
+def matched(collectives: pa.Table) -> tuple[Mask, dict[str, int]]:
+    """Which rows are in an instance that all its ranks have, shape (rows,), and why how many are not."""
+    known = collectives["wait_ns"].is_valid().to_numpy()
+    open_rows = ~known
+    left_out = {}
+    for why, here in (
+        ("in groups of one", group_sizes(collectives) == 1),
+        ("in instances that lack a rank", collectives["instance"].is_valid().to_numpy()),
+        ("of unknown process group", ~collectives["group"].is_valid().to_numpy()),
+        ("not matched with another rank's", np.ones(len(known), np.bool_)),
+    ):
+        left_out[why] = int((open_rows & here).sum())
+        open_rows &= ~here
+    return known, {why: number for why, number in left_out.items() if number}
+
+
+def matched_collectives(rank: RankView) -> tuple[pa.Table, dict[str, int]]:
+    """The rank's collectives that `matched` tells of; not applicable where there are none."""
+    table = rank.collectives
+    if not len(table):
+        raise NotApplicable("there are no collectives in the window")
+    known, left_out = matched(table)
+    if not known.any():
+        raise NotApplicable(f"no collective is matched across its ranks: {counts(left_out)}")
+    return table.filter(pa.array(known)), left_out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrivals:
+    """One rank's arrivals at matched collectives in its windows, arrays of shape (rows,).
+
+    `members` is how many ranks the instance has, `label` a code into `labels`.  `before` is the instance
+    that the rank ran before in the same group (NOTHING_BEFORE for its first), `spent` the ns of each of
+    SPENT from that one's end (for its first: from the rank's first work) to the arrival; shape (4, rows).
+    What the rank idles before its first collective counts from the common clock's zero.
+    """
+
+    window_ns: int
+    on_host: bool
+    labels: list[Label]
+    label: npt.NDArray[np.int32]
+    instance: Int64
+    arrival_ns: Int64
+    members: npt.NDArray[np.int32]
+    before: Int64
+    spent: Int64
+
+
+def arrivals(rank: RankView) -> tuple[Arrivals, dict[str, int]]:
+    """The rank's arrivals, and how many of its collectives are left out why."""
+    table, left_out = matched_collectives(rank)
+    label, known = labels(table)
+    before, spent = _before(rank, table["collective"].to_numpy())
+    return Arrivals(
+        window_ns=rank.windows.total,
+        on_host=rank.on_host,
+        labels=known,
+        label=label.astype(np.int32),
+        instance=table["instance"].to_numpy(),
+        arrival_ns=table["arrival_ns"].to_numpy(),
+        members=np.where(np.isin(kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
+        before=before,
+        spent=spent,
+    ), left_out
+
+
+def _before(rank: RankView, wanted: Int64) -> tuple[Int64, Int64]:
+    """`before` and `spent` of the rows with those keys, whatever the rank ran outside its windows."""
+    table = rank.tables.collectives()
+    starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    instance = table["instance"].fill_null(UNKNOWN_BEFORE).to_numpy()
+    group, _ = codes(table, "group")
+    order = np.lexsort((starts, group))
+    first = np.diff(group[order], prepend=-1) != 0
+    previous = np.where(first, -1, np.roll(order, 1))[np.argsort(order)]
+    key = table["collective"].to_numpy()
+    by_key = np.argsort(key)
+    row = by_key[np.searchsorted(key[by_key], wanted)]
+    previous, starts = previous[row], starts[row]
+    none = previous < 0
+    compute, communication, copies = rank.busy
+    work = [s.starts[0] for s in rank.busy if len(s)]
+    begin = np.minimum(np.where(none, min(work, default=0), ends[previous]), starts)
+    kernels = intervals.join(compute, communication)
+    spent = [
+        intervals.within(s, begin, starts)
+        for s in (compute, intervals.subtract(copies, kernels), intervals.subtract(communication, compute))
+    ]
+    common_begin = begin + table["arrival_ns"].fill_null(0).to_numpy()[row] - starts
+    idle = starts - begin - sum(spent) + np.where(none, common_begin, 0)
+    return np.where(none, NOTHING_BEFORE, instance[previous]), np.array([*spent, idle], np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meetings:
+    """Instances with all their ranks' arrivals: rows in order of (instance, arrival), shape (rows,).
+
+    `first` is the row of each instance's earliest rank, `count` its ranks, shape (instances,); `of` is the
+    instance's place of each row.  `incomplete` instances lack a rank here and are left out.
+    """
+
+    rank: Int64
+    arrival_ns: Int64
+    before: Int64
+    spent: Int64
+    label: Int64
+    labels: list[Label]
+    first: Int64
+    count: Int64
+    incomplete: int
+
+    @property
+    def of(self) -> Int64:
+        """The number of each row's instance, from 0."""
+        return np.repeat(np.arange(len(self.count)), self.count)
+
+    @property
+    def latest_ns(self) -> Int64:
+        """When the last rank arrives, shape (instances,)."""
+        return np.asarray(self.arrival_ns[self.first + self.count - 1])
+
+    @property
+    def earliest_ns(self) -> Int64:
+        """When the first rank arrives, shape (instances,)."""
+        return np.asarray(self.arrival_ns[self.first])
+
+
+def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
+    """The instances that the ranks' `Arrivals` (their first value's detail) make up."""
+    parts = parts_of(ranks)
+    known: dict[Label, int] = {}
+    label = np.concatenate(
+        [
+            np.array([known.setdefault(one, len(known)) for one in part.labels], np.int64)[part.label]
+            for part in parts.values()
+        ]
+    )
+    rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
+    instance, arrival, members, before = (
+        np.concatenate([getattr(part, name) for part in parts.values()])
+        for name in ("instance", "arrival_ns", "members", "before")
+    )
+    spent = np.concatenate([part.spent for part in parts.values()], axis=1)
+    order = np.lexsort((arrival, instance))
+    first = np.flatnonzero(np.diff(instance[order], prepend=-1))
+    count = np.diff(np.append(first, len(order)))
+    whole = count == members[order][first]
+    order, count = order[np.repeat(whole, count)], count[whole]
+    if not len(count):
+        raise NotApplicable("no collective has all its ranks among those in view")
+    return Meetings(
+        rank=rank[order],
+        arrival_ns=arrival[order],
+        before=before[order],
+        spent=spent[:, order],
+        label=label[order],
+        labels=[*known],
+        first=np.cumsum(count) - count,
+        count=count,
+        incomplete=int((~whole).sum()),
+    )
+
+
+def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
+    """Each rank's `Arrivals`, in order of rank."""
+    found: Iterable[tuple[int, object]] = ((rank, ranks[rank][0].detail) for rank in sorted(ranks))
+    return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
+
+
+def left_out(ranks: Mapping[int, Sequence[Value]], found: Meetings) -> dict[str, int]:
+    """What the ranks left out, and the instances that lack a rank here."""
+    sums = total_left_out(values[0] for values in ranks.values())
+    return {**sums, "instances that not all their ranks have in a window": found.incomplete}

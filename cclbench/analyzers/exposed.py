@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose the exposed communication is: each instant's collectives, waiting told apart from transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench import intervals
+from cclbench.analyzers.labels import Label, labels
+from cclbench.intervals import Int64, Intervals, Mask
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """Time shared in equal parts: `ns[i]`, shape (labels, windows), is divided among `crowds[i]`."""
+
+    crowds: tuple[int, ...]
+    ns: Int64
+
+    def by_label(self) -> list[Fraction]:
+        """Exact ns of each label, over all windows."""
+        return _divided(self.ns.sum(axis=2), self.crowds)
+
+    def by_window(self, chosen: Mask | None = None) -> list[Fraction]:
+        """Exact ns of each window, of the labels in the mask or of all."""
+        return _divided((self.ns if chosen is None else self.ns[:, chosen]).sum(axis=1), self.crowds)
+
+
+def _divided(ns: Int64, crowds: Sequence[int]) -> list[Fraction]:
+    whole = [Fraction(0)] * ns.shape[1]
+    for n, row in zip(crowds, ns.tolist(), strict=True):
+        whole = [sum_ + Fraction(part, n) for sum_, part in zip(whole, row, strict=True)]
+    return whole
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exposed:
+    """The exposed communication of each window, by label of collective.
+
+    A collective waits until its latest rank arrives and transfers from then on; of a collective that
+    was not matched across ranks nobody knows, and it is `unmatched`.
+    """
+
+    labels: list[Label]
+    wait: Shared
+    transfer: Shared
+    unmatched: Shared
+
+    @property
+    def any_matched(self) -> bool:
+        """Whether any exposed collective is matched."""
+        return bool(self.wait.ns.any() or self.transfer.ns.any())
+
+    def by_label(self) -> list[Fraction]:
+        """Exact ns of each label, waiting or not."""
+        parts = (self.wait.by_label(), self.transfer.by_label(), self.unmatched.by_label())
+        return [sum(own, Fraction(0)) for own in zip(*parts, strict=True)]
+
+
+def split(collectives: pa.Table, alone: Intervals, window_starts: Int64, window_ends: Int64) -> Exposed:
+    """Share each instant of `alone`, which is K \\ C, among the collectives that run in it."""
+    label, known = labels(collectives)
+    starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
+    matched = collectives["wait_ns"].is_valid().to_numpy()
+    latest = np.where(matched, starts + collectives["wait_ns"].fill_null(0).to_numpy(), ends)
+    cuts = np.concatenate([starts, latest, ends, window_starts, window_ends])
+    edges, (exposed,) = intervals.atoms([alone], cuts)
+    window = np.searchsorted(window_starts, edges[:-1], side="right") - 1
+    inside = (window >= 0) & (edges[:-1] < window_ends[window])
+    length = np.where(exposed & inside, np.diff(edges), 0)
+
+    def running(begin: Int64, end: Int64) -> Int64:
+        at, until = np.searchsorted(edges, begin), np.searchsorted(edges, end)
+        size = len(edges)
+        change = np.bincount(at, minlength=size) - np.bincount(until, minlength=size)
+        return np.cumsum(change)[:-1]
+
+    crowd = running(starts, ends)
+    crowds = np.unique(crowd[(length > 0) & (crowd > 0)])
+    windows = len(window_starts)
+    place = np.searchsorted(crowds, crowd) * windows + window
+
+    def shared(begin: Int64, end: Int64, label: Int64) -> Shared:
+        ns = np.zeros((len(crowds), len(known), windows), np.int64)
+        for number in np.unique(label).tolist():
+            own = label == number
+            part = length * running(begin[own], end[own])
+            here = part > 0
+            # Sums of whole ns stay exact in float64 up to 2^53 ns, a hundred days.
+            sums = np.bincount(place[here], part[here], minlength=len(crowds) * windows)
+            ns[:, number, :] = sums.reshape(len(crowds), windows)
+        return Shared(tuple(crowds.tolist()), ns)
+
+    return Exposed(
+        known,
+        wait=shared(starts[matched], latest[matched], label[matched]),
+        transfer=shared(latest[matched], ends[matched], label[matched]),
+        unmatched=shared(starts[~matched], ends[~matched], label[~matched]),
+    )

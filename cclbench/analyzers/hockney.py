@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency and inverse bandwidth of collectives: Hockney's model of their transfer times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.analyzers.arrivals import PAIRS, matched_collectives
+from cclbench.analyzers.labels import UNKNOWN, labels
+from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.payloads import LARGE_SIDE, kinds, payload
+from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view import RankView
+from cclbench.intervals import Int64
+
+Float64 = npt.NDArray[np.float64]
+Key = tuple[str, str]
+"""Kind and process group."""
+
+LEAST_POINTS, LEAST_SIZES = 5, 2
+_Z = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """One rank's points of the fit, arrays of shape (points,): `key` is a code into `keys`."""
+
+    keys: list[Key]
+    key: Int64
+    instance: Int64
+    wait_ns: Int64
+    transfer_ns: Int64
+    payload: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A fitted figure with its 95 % interval, the fit's R² (None where all times are alike), its points."""
+
+    value: float
+    low: float
+    high: float
+    r2: float | None
+    points: int
+    sizes: int
+
+
+def _points(rank: RankView) -> Value:
+    """The rank's points: instances it is the last to reach, whose transfer is then its own duration.
+
+    Of sends and receives all, since sender and receiver each fit their own kind.
+    """
+    table, _ = matched_collectives(rank)
+    size, known = payload(table)
+    wait, transfer = table["wait_ns"].to_numpy(), table["transfer_ns"].to_numpy()
+    last = (wait == 0) | np.isin(kinds(table), PAIRS)
+    usable = known & (size > 0) & (transfer > 0) & last & table["group"].is_valid().to_numpy()
+    number, found = labels(table)
+    keys = [(one.collective or UNKNOWN, one.group or UNKNOWN) for one in found]
+    columns = (number, table["instance"].to_numpy(), wait, transfer, size)
+    return Value(value=float(usable.sum()), detail=Points(keys, *(column[usable] for column in columns)))
+
+
+def _fits(ranks: Mapping[int, Sequence[Value]], pick: Callable[[Float64, Float64], Line]) -> Iterator[Value]:
+    parts = [value.detail for rank in sorted(ranks) for value in ranks[rank]]
+    points = [part for part in parts if isinstance(part, Points)]
+    known: dict[Key, int] = {}
+    key = np.concatenate(
+        [
+            np.array([known.setdefault(one, len(known)) for one in part.keys], np.int64)[part.key]
+            for part in points
+        ]
+    )
+    instance, wait, transfer, size = (
+        np.concatenate([getattr(part, name) for part in points])
+        for name in ("instance", "wait_ns", "transfer_ns", "payload")
+    )
+    order = np.lexsort((wait, instance, key))
+    once = (np.diff(key[order], prepend=-1) != 0) | (np.diff(instance[order], prepend=-1) != 0)
+    rows = order[once]
+    edges = np.searchsorted(key[rows], np.arange(len(known) + 1))
+    none = True
+    for (kind, group), begin, end in zip(known, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        own = rows[begin:end]
+        if len(own) < LEAST_POINTS or len(np.unique(size[own])) < LEAST_SIZES:
+            continue
+        none = False
+        line = pick(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        reason = f"{line.points} collectives of {line.sizes} sizes"
+        for stat, number in ((None, line.value), ("low", line.low), ("high", line.high), ("r2", line.r2)):
+            if number is not None:
+                unit = "1" if stat == "r2" else None
+                yield Value(
+                    value=number,
+                    collective=kind,
+                    group=group,
+                    stat=stat,
+                    unit=unit,
+                    reason=None if stat else reason,
+                    provenance="derived",
+                )
+    if none:
+        raise NotApplicable(
+            f"no kind of collective in one group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes"
+        )
+
+
+def _fit(size: Float64, seconds: Float64) -> tuple[Line, Line]:
+    """α and β of t = α + β·S by least squares with weights 1/t², so that errors count by their share of t.
+
+    Timers and noise err in proportion to the time rather than by so many ns, and sizes span decades:
+    unweighted, the largest would decide alone, and α not at all.
+    """
+    weight = seconds**-2
+    mass = float(weight.sum())
+    mean_size, mean_time = float((weight * size).sum() / mass), float((weight * seconds).sum() / mass)
+    ds, dt = size - mean_size, seconds - mean_time
+    spread = float((weight * ds * ds).sum())
+    beta = float((weight * ds * dt).sum()) / spread
+    alpha = mean_time - beta * mean_size
+    unexplained = float((weight * (dt - beta * ds) ** 2).sum())
+    whole = float((weight * dt * dt).sum())
+    freedom = len(size) - 2
+    t = t_quantile(freedom)
+    variance = unexplained / freedom
+
+    def line(value: float, error: float) -> Line:
+        r2 = 1 - unexplained / whole if whole else None
+        return Line(value, value - t * error, value + t * error, r2, len(size), len(np.unique(size)))
+
+    return (
+        line(alpha, (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
+        line(beta, (variance / spread) ** 0.5),
+    )
+
+
+def t_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t for 3 and more degrees of freedom, to 0.15 %.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    z = _Z
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum((term / freedom**power for power, term in enumerate(terms, start=1)), 0.0)
+
+
+def latencies(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """One fit per kind and group, with a point for each instance, whichever rank tells it."""
+    return _fits(ranks, lambda size, seconds: _fit(size, seconds)[0])
+
+
+def inverse_bandwidths(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """One fit per kind and group, with a point for each instance, whichever rank tells it."""
+    return _fits(ranks, lambda size, seconds: _fit(size, seconds)[1])
+
+
+_MODEL = (
+    " Fitted by kind and process group to the transfer times of matched instances, one point an instance:"
+    " its last rank's time, which holds no waiting; by least squares with weights 1/t². Stats low and high"
+    f" are the 95 % interval, r2 the weighted R². {LARGE_SIDE}"
+)
+_TOO_FEW = f"no kind and group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes and more"
+
+
+@metric(
+    "comm.alpha",
+    definition=f"Latency of collectives: what a transfer takes however small.{_MODEL}",
+    formula="α of t = α + β·S",
+    unit="s",
+    better="lower",
+    inputs=("collectives matched across ranks", "steps"),
+    not_applicable=_TOO_FEW,
+    combine=latencies,
+    rank_rows=False,
+)
+def alpha(rank: RankView) -> Value:
+    return _points(rank)
+
+
+@metric(
+    "comm.beta",
+    definition=f"Time of collectives per byte of payload, the inverse of their bandwidth.{_MODEL}",
+    formula="β of t = α + β·S",
+    unit="s/B",
+    better="lower",
+    inputs=("collectives matched across ranks", "steps"),
+    not_applicable=_TOO_FEW,
+    combine=inverse_bandwidths,
+    rank_rows=False,
+)
+def beta(rank: RankView) -> Value:
+    return _points(rank)

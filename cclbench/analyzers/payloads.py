@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payload, kind and group size of collectives, as arrays."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.analyzers.columns import codes
+from cclbench.intervals import Int64, Mask
+
+LARGE_SIDE: Final = (
+    "S is the payload's larger side: of all_gather what a rank ends with, of reduce_scatter what it brings."
+)
+
+
+def payload(table: pa.Table) -> tuple[Int64, Mask]:
+    """S of each collective in bytes, and where it is known, shape (rows,).
+
+    Of all_gather and reduce_scatter one side alone does not tell which one it is.
+    """
+    sides = [table[side] for side in ("in_bytes", "out_bytes")]
+    given = [side.is_valid().to_numpy() for side in sides]
+    large = np.maximum(*(side.fill_null(0).to_numpy() for side in sides))
+    uneven = np.isin(kinds(table), ["all_gather", "reduce_scatter"])
+    return large, np.where(uneven, given[0] & given[1], given[0] | given[1])
+
+
+def kinds(table: pa.Table) -> npt.NDArray[np.str_]:
+    """The kind of each collective, shape (rows,); empty where nobody knows."""
+    numbers, words = codes(table, "kind")
+    return np.array([word or "" for word in words])[numbers]
+
+
+def group_sizes(table: pa.Table) -> Int64:
+    """Ranks of each collective's group, shape (rows,); 0 where nobody knows."""
+    return np.asarray(table["group_size"].cast(pa.int64()).fill_null(0).to_numpy())

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phases of communication: when which parallel dimension uses the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.analyzers.columns import codes
+from cclbench.analyzers.labels import UNKNOWN
+from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view import RankView
+from cclbench.intervals import Int64, Mask
+
+
+@metric(
+    "comm.windows",
+    definition="Phases per step: maximal runs of one parallel dimension's collectives (category), in order"
+    " of their start on a rank; the windows between phases are those in which a reconfigurable fabric could"
+    " switch. Stats: phase, the mean length of a phase from its first start to its last end; gap, gap_p50"
+    " and gap_max, the time from the end of all communication before a phase to its start, 0 where they"
+    " overlap. Groups of one are left out.",
+    formula="n; Σ length / n; Σ gap / (phases after another)",
+    unit="count",
+    better=None,
+    inputs=("collectives", "steps"),
+    not_applicable="no process group of the window's collectives has a known parallel dimension",
+)
+def windows(rank: RankView) -> Iterator[Value]:
+    table = rank.collectives
+    table = table.filter(pc.fill_null(pc.not_equal(table["group_size"], 1), True))
+    if not table["dimension"].is_valid().to_numpy().any():
+        raise NotApplicable("no process group of the window's collectives has a known parallel dimension")
+    dimension, starts, ends, gaps = _phases(table)
+    _, words = codes(table, "dimension")
+    yield from _values(starts, ends, gaps, len(rank.windows), None)
+    for code in np.unique(dimension).tolist():
+        here = dimension == code
+        yield from _values(starts[here], ends[here], gaps[here], len(rank.windows), words[code] or UNKNOWN)
+
+
+def _phases(table: pa.Table) -> tuple[Int64, Int64, Int64, Int64]:
+    """Dimension (code), start, end and gap before each phase, −1 before the first; shape (phases,)."""
+    dimension, _ = codes(table, "dimension")
+    starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    order = np.lexsort((table["collective"].to_numpy(), starts))
+    dimension, starts, ends = dimension[order], starts[order], ends[order]
+    first = np.flatnonzero(np.diff(dimension, prepend=-1))
+    busy_until = np.maximum.accumulate(ends)[first - 1]
+    gaps = np.maximum(starts[first] - busy_until, 0)
+    gaps[0] = -1
+    return dimension[first], starts[first], np.maximum.reduceat(ends, first), gaps
+
+
+def _values(starts: Int64, ends: Int64, gaps: Int64, steps: int, category: str | None) -> Iterator[Value]:
+    yield Value(value=len(starts) / steps, category=category)
+    length = float((ends - starts).mean() / NS_PER_S)
+    yield Value(value=length, category=category, stat="phase", unit="s", weight=len(starts))
+    known: Mask = gaps >= 0
+    if known.any():
+        between, weight = gaps[known] / NS_PER_S, int(known.sum())
+        for stat, gap in (
+            ("gap", between.mean()),
+            ("gap_p50", np.percentile(between, 50)),
+            ("gap_max", between.max()),
+        ):
+            yield Value(value=float(gap), category=category, stat=stat, unit="s", weight=weight)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on exposed communication: is it the network, or the balance of the ranks?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cclbench.analyzers.rows import Row
+from cclbench.units import humanise
+
+_KEYS = ("rank", "step", "group", "collective", "category", "stat")
+
+
+def verdict(rows: Sequence[Row]) -> str | None:
+    """A sentence on which of waiting and transfer makes up most of a run's exposed communication.
+
+    None where the rows hold no exposed communication of the whole run, or no split of it.
+    """
+    own = {row["metric"]: row for row in rows if all(row[key] is None for key in _KEYS)}
+    exposed, wait, transfer, unmatched = (
+        _number(own.get(f"time.exposed_{part}")) for part in ("comm", "wait", "transfer", "unmatched")
+    )
+    if not exposed or wait is None or transfer is None:
+        return None
+    rest = unmatched or 0.0
+    told = f"{_share(wait, exposed)} is waiting and {humanise(transfer, 's')} is transfer"
+    if rest:
+        told += f", and of {humanise(rest, 's')} nobody can tell"
+    straggler = own.get("balance.straggler_rank")
+    if rest > max(wait, transfer):
+        judged = "most of it is not matched across ranks"
+    elif wait > transfer:
+        judged = "a balance problem, not the network"
+        if straggler and straggler["status"] == "ok":
+            judged += f"; {straggler['reason']}"
+    else:
+        judged = "a network problem more than one of balance"
+    step = " per step" if own["time.exposed_comm"]["window"] == "steps" else ""
+    return f"Of {humanise(exposed, 's')} exposed communication{step}, {told}: {judged}."
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{humanise(part, 's')} ({part / whole:.0%})".replace("%", " %")
+
+
+def _number(row: Row | None) -> float | None:
+    return row["value"] if row and row["status"] == "ok" else None
