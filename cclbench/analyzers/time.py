@@ -85,7 +85,7 @@ _UNKNOWN = "none of the rank's exposed communication is matched across ranks"
 
 @metric(
     "time.exposed_wait",
-    definition=f"Exposed communication that waits for a rank that comes later: a matter of balance.{_SPLIT}{_BY}",
+    definition=f"Exposed communication that waits for a later rank: a matter of balance.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
     unit="s",
     better="lower",
@@ -98,7 +98,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "time.exposed_transfer",
-    definition=f"Exposed communication in which all ranks have arrived: a matter of the network.{_SPLIT}{_BY}",
+    definition=f"Exposed communication after the last rank arrived: a matter of the network.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
     unit="s",
     better="lower",
