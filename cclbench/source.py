@@ -92,7 +92,7 @@ def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
 
 
 def _beside(path: Path) -> str | None:
-    """The nearest names in the folder, all of them where they are few."""
+    """The nearest names in the folder."""
     folder = path.parent
     if not folder.is_dir():
         return f"there is no {folder} either"
@@ -100,7 +100,7 @@ def _beside(path: Path) -> str | None:
         hint = near(path.name, [e.name for e in folder.iterdir() if not e.name.startswith(".")])
     except OSError:
         return None
-    return hint if len(hint) <= 200 else None
+    return hint if hint.startswith("did you mean") and len(hint) <= 200 else None
 
 
 def _of_file(path: Path) -> Source:

@@ -292,8 +292,8 @@ def test_a_trace_without_rows_is_refused(tmp_path: Path, store: Path) -> None:
 def test_two_world_sizes_are_two_jobs(job: Path, store: Path) -> None:
     write(job / "rank1.json", events(1), **of_rank(1, world=4))
     message = refused(job, store)
-    assert "2 in rank0.json" in message
-    assert "4 in rank1.json" in message
+    assert "a world of 2 ranks in rank0.json" in message
+    assert "a world of 4 ranks in rank1.json" in message
 
 
 def test_a_rank_outside_of_the_world_is_refused(job: Path, store: Path) -> None:

@@ -165,20 +165,27 @@ def _beside(
     return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
 
 
+_OF_A_JOB = {
+    "world_size": "a world of {} ranks",
+    "backend": "backend {}",
+    "library_version": "communication library {}",
+}
+"""What all ranks of a job have in common, and how it is said."""
+
+
 def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
-    """All ranks must say the same world size, and lie within it."""
-    sizes = {size: entry for entry in entries if (size := entry["facts"].get("world_size"))}
-    if len(sizes) > 1:
-        said = " and ".join(f"{size} in {entry['files'][0]['name']}" for size, entry in sorted(sizes.items()))
-        raise InputError(
-            f"traces of different jobs: the world has {said} ranks", hint="run one job at a time"
-        )
-    for size in sizes:
-        for entry in entries:
-            if entry["rank"] >= size:
-                raise InputError(
-                    f"is rank {entry['rank']} of a world of {size}", where=entry["files"][0]["name"]
-                )
+    """All ranks must agree on what a job's ranks share, and lie within its world."""
+    for fact, words in _OF_A_JOB.items():
+        told = {value: entry for entry in entries if (value := entry["facts"].get(fact)) is not None}
+        if len(told) > 1:
+            said = " and ".join(
+                f"{words.format(value)} in {told[value]['files'][0]['name']}" for value in sorted(told)
+            )
+            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+        for entry in entries if fact == "world_size" else ():
+            if told and entry["rank"] >= next(iter(told)):
+                name = entry["files"][0]["name"]
+                raise InputError(f"is rank {entry['rank']} of a world of {next(iter(told))}", where=name)
 
 
 def _kept(file: SourceFile) -> dict[str, Any]:
@@ -220,6 +227,9 @@ def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
     if alone := [file.name for file in found.beside if file.name not in used]:
         shown = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
         notes.append(f"{len(alone)} execution traces are of no rank's process and were not used: {shown}")
+    known = [entry["span_ns"] for entry in entries if entry["span_ns"]]
+    if known and max(begin for begin, _ in known) > min(end for _, end in known):
+        notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
     world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
     if world and len(entries) < world:
         notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")

@@ -45,6 +45,7 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
     return {
         "rank": account.rank,
         "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=())),
+        "span_ns": next(([w[1], w[2]] for w in account.windows if w[3] == "whole_trace"), None),
         "rows": dict(sorted(account.rows.items())),
         "dropped": dict(sorted(dropped.items())),
         "steps": {

@@ -359,7 +359,19 @@ def test_name_and_content_disagree_on_the_rank(refused: Refused, trace: Path) ->
 def test_ranks_of_different_jobs(refused: Refused, folder: Path, document: dict[str, Any]) -> None:
     document["distributedInfo"] |= {"rank": 1, "world_size": 4}
     (folder / "rank1.json").write_text(json.dumps(document))
-    assert "different jobs" in refused(folder)
+    message = refused(folder)
+    assert "different jobs" in message
+    assert "world of 4 ranks in rank1.json" in message
+
+
+def test_ranks_that_spoke_through_another_backend(
+    refused: Refused, folder: Path, document: dict[str, Any]
+) -> None:
+    document["distributedInfo"] |= {"rank": 1, "backend": "gloo"}
+    (folder / "rank1.json").write_text(json.dumps(document))
+    message = refused(folder)
+    assert "different jobs" in message
+    assert "backend gloo in rank1.json" in message
 
 
 @pytest.mark.parametrize(
