@@ -103,7 +103,8 @@ def test_times_are_those_of_a_sweep_over_the_rows(
                 if (row["rank"], row["step"]) == (rank, step) and row["metric"].startswith("time.")
             }
             split = [measured.pop(f"time.exposed_{part}") for part in ("wait", "transfer", "unmatched")]
-            assert sum(split) == measured["time.exposed_comm"], (rank, step)
+            # concurrent collectives share an instant in equal parts, which need not be whole nanoseconds
+            assert abs(sum(split) - measured["time.exposed_comm"]) <= 1, (rank, step)
             assert measured == {"time.exposed_copy": 0, "time.overlapped": 0, **parts}, (rank, step)
 
 
