@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "list": "List metrics, readers, hardware, runs or cards.",
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",
+    "report": "Draw pictures of a run.",
     "card": "Make, check, upgrade and show workload cards.",
 }
 _PROGRAM = "cclbench"

@@ -47,7 +47,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **options: An
     from cclbench.cli.answer import plot_run, show
     from cclbench.cli.output import progress
     from cclbench.pipeline import run as compute
-    from cclbench.report.partition import check_picture
+    from cclbench.report.picture import check_picture
 
     if plot is not None:
         check_picture(plot)

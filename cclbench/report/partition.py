@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
+from cclbench.report.picture import check_picture, save_picture
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-# Without a date and with fixed ids, the same rows give the same file.
-_METADATA: Final = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 _READABLE: Final = 0.05
 """Least width, of the axis, of a part that holds its percentage."""
 _ROOM_FOR_TOTAL: Final = 1.1
@@ -86,12 +85,6 @@ def extremes(ranks: Sequence[RankPartition], most: int) -> list[RankPartition]:
     return sorted(slowest_first[: most - fast] + slowest_first[-fast:], key=lambda r: r.rank)
 
 
-def check_picture(path: Path) -> None:
-    """`UsageError` where the file's suffix names no format we draw."""
-    if path.suffix not in _METADATA:
-        raise UsageError(f"{path}: no picture format of that name", hint=f"use {', '.join(_METADATA)}")
-
-
 def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
     """Write the partition as PNG, SVG or PDF, as the file's suffix says.
 
@@ -103,10 +96,7 @@ def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
         raise UsageError(
             "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
         )
-    import matplotlib as mpl
-
-    with mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}):
-        draw_partition(ranks, title=title).savefig(path, dpi=160, metadata=_METADATA[path.suffix])
+    save_picture(lambda: draw_partition(ranks, title=title), path)
 
 
 def draw_partition(ranks: Sequence[RankPartition], *, title: str) -> Figure:

@@ -31,7 +31,16 @@ ALL = dict(commands())
 
 
 def test_the_contract_has_its_commands() -> None:
-    assert {path[0] for path in ALL} == {"run", "ingest", "metrics", "list", "explain", "sql", "card"}
+    assert {path[0] for path in ALL} == {
+        "run",
+        "ingest",
+        "metrics",
+        "list",
+        "explain",
+        "sql",
+        "report",
+        "card",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

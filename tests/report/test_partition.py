@@ -13,12 +13,12 @@ from cclbench.errors import UsageError
 from cclbench.report.partition import (
     PARTS,
     RankPartition,
-    check_picture,
     draw_partition,
     extremes,
     partitions,
     plot_partition,
 )
+from cclbench.report.picture import check_picture
 
 
 def rows_of(rank: int | None, *seconds: float, **other: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks x time of one step, as data: what each rank computed, waited for and transferred, on one clock.
+
+Of a rank's communication an instant is transfer where any of its matched collectives transfers, wait where
+they only wait for a later rank, and unmatched where no collective that all ranks of a group have says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import intervals
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view import RankView
+from cclbench.errors import UsageError
+from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.store import StoredRun
+
+if TYPE_CHECKING:
+    from cclbench.pipeline import Run
+
+MOST_RANKS: Final = 32
+MOST_MEETINGS: Final = 200
+Windows = Mapping[int, tuple[int, int]]
+"""Begin and end of each rank's window on the common clock, ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What to subtract from a rank's times: offset + drift·(t − reference), ns."""
+
+    offset_ns: float = 0.0
+    drift: float = 0.0
+    reference_ns: int = 0
+
+    def common(self, at: Int64) -> Int64:
+        """Times of the rank on the common clock, int64 ns, shape of `at`."""
+        shift = np.rint(self.offset_ns + self.drift * (at - self.reference_ns))
+        return np.asarray(at - shift.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """One rank's time on the common clock; wait, transfer and unmatched are disjoint."""
+
+    rank: int
+    compute: Intervals
+    wait: Intervals
+    transfer: Intervals
+    unmatched: Intervals
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A collective that all ranks of its group have: who came last, and who waited longest for it."""
+
+    kind: str
+    bytes: int | None
+    dimension: str | None
+    ranks: tuple[int, ...]
+    last_rank: int
+    last_arrival_ns: int
+    waiting_rank: int
+    longest_wait_ns: int
+    busy_ns: int
+    """Wait and transfer of all its ranks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """What a picture shows: lanes and meetings from `begin_ns` to `end_ns`; the step is from `origin_ns`."""
+
+    step: int | None
+    origin_ns: int
+    begin_ns: int
+    end_ns: int
+    lanes: tuple[Lanes, ...]
+    meetings: tuple[Meeting, ...]
+    """By longest wait, the longest first."""
+    hidden: int
+    """Ranks left out because a picture holds no more."""
+
+
+def timeline(
+    run: Run,
+    *,
+    step: int | None = None,
+    ranks: Sequence[int] | None = None,
+    from_ms: float | None = None,
+    to_ms: float | None = None,
+) -> Timeline:
+    """The timeline of one step, by default the first that all ranks have whole; without steps of all.
+
+    It begins where the step begins on the first rank and ends where it ends on the last; `from_ms` and
+    `to_ms` narrow that, in ms from the step's start.  Of more than `MOST_RANKS` ranks those whose
+    collectives wait least and most are shown.  `UsageError` for a step or a rank that the run lacks.
+    """
+    stored = StoredRun(run.path)
+    wanted = stored.ranks if ranks is None else sorted(set(ranks))
+    clocks = clocks_of(run.manifest["clocks"])
+    views = {rank: RankView(stored.rank(rank), rank=rank) for rank in wanted}
+    step, windows = chosen({rank: _windows(view) for rank, view in views.items()}, clocks, step)
+    origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
+    begin, end = _narrowed(origin, end, from_ms, to_ms)
+    parts = run.collectives()
+    shown = busiest(wanted, waits(parts, begin, end), MOST_RANKS)
+    return Timeline(
+        step=step,
+        origin_ns=origin,
+        begin_ns=begin,
+        end_ns=end,
+        lanes=tuple(_lanes(views[rank], clocks.get(rank, Clock()), begin, end) for rank in shown),
+        meetings=meetings(parts, begin, end, shown),
+        hidden=len(wanted) - len(shown),
+    )
+
+
+def clocks_of(account: Mapping[str, Any]) -> dict[int, Clock]:
+    """The clocks that the manifest's account corrects, by rank."""
+    reference = account["reference_ns"]
+    return {
+        entry["rank"]: Clock(entry["offset_ns"], entry["drift_ppm"] / 1e6, reference)
+        for entry in account["ranks"]
+        if entry["applied"]
+    }
+
+
+def _windows(view: RankView) -> list[tuple[int | None, int, int]]:
+    try:
+        w = view.windows
+    except NotApplicable:
+        return []
+    return list(zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True))
+
+
+def chosen(
+    found: Mapping[int, Sequence[tuple[int | None, int, int]]],
+    clocks: Mapping[int, Clock],
+    step: int | None,
+) -> tuple[int | None, Windows]:
+    """The step to draw and its window on the ranks that have it.
+
+    `found` are each rank's windows as (step, start, end) on its own clock.  Without `step` the first
+    one that most ranks have; None, a whole trace, only where no rank has steps.
+    """
+    having: dict[int | None, dict[int, tuple[int, int]]] = {}
+    for rank, windows in found.items():
+        for number, *ends in windows:
+            begin, end = clocks.get(rank, Clock()).common(np.array(ends, np.int64)).tolist()
+            having.setdefault(number, {}).setdefault(rank, (begin, end))
+    if not having:
+        raise UsageError("there is nothing to draw: no rank's trace holds work of a device")
+    numbers = sorted(number for number in having if number is not None)
+    if step is None and numbers:
+        step = max(numbers, key=lambda number: (len(having[number]), -number))
+    if step not in having:
+        hint = f"it has {', '.join(map(str, numbers[:12]))}" if numbers else "it marks none: leave out --step"
+        raise UsageError(f"the run has no whole step {step}", hint=hint)
+    return step, having[step]
+
+
+def _narrowed(begin: int, end: int, from_ms: float | None, to_ms: float | None) -> tuple[int, int]:
+    length = (end - begin) / 1e6
+    first = 0.0 if from_ms is None else from_ms
+    last = length if to_ms is None else min(to_ms, length)
+    if not 0 <= first < last:
+        raise UsageError(f"there is nothing from {first:g} to {last:g} ms", hint=f"it lasts {length:g} ms")
+    return begin + round(first * 1e6), begin + round(last * 1e6)
+
+
+def waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
+    """Σ wait of each rank's matched collectives that begin in [begin, end), ns."""
+    inside = parts.filter(_inside(parts, begin, end))
+    total = inside.group_by("rank").aggregate([("wait_ns", "sum")])
+    return {
+        rank: wait or 0
+        for rank, wait in zip(total["rank"].to_pylist(), total["wait_ns_sum"].to_pylist(), strict=True)
+    }
+
+
+def busiest(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[int]:
+    """All ranks, or where there are more than `most` those that wait least and most, ascending."""
+    by_wait = sorted(ranks, key=lambda rank: (waited.get(rank, 0), rank))
+    return sorted(by_wait if len(ranks) <= most else by_wait[: most // 2] + by_wait[most // 2 - most :])
+
+
+def _inside(parts: pa.Table, begin: int, end: int) -> pa.ChunkedArray:
+    at = parts["arrival_ns"]
+    return pc.and_(pc.greater_equal(at, begin), pc.less(at, end))
+
+
+def _lanes(view: RankView, clock: Clock, begin: int, end: int) -> Lanes:
+    try:
+        compute, communication, _ = view.busy
+    except NotApplicable:
+        compute = communication = intervals.EMPTY
+    parts = view.tables.collectives()
+    wait, transfer, unmatched = split(communication, parts)
+    there = [cropped(shifted(one, clock), begin, end) for one in (compute, wait, transfer, unmatched)]
+    return Lanes(view.rank, *there)
+
+
+def split(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Intervals, Intervals]:
+    """Wait, transfer and unmatched of a rank's communication, disjoint, on its own clock."""
+    known = parts.filter(pc.is_valid(parts["wait_ns"]))
+    starts, ends = known["start_ns"].to_numpy(), known["end_ns"].to_numpy()
+    latest = starts + known["wait_ns"].to_numpy()
+    transfer = intervals.union(latest, ends)
+    wait = intervals.subtract(intervals.union(starts, latest), transfer)
+    return wait, transfer, intervals.subtract(communication, intervals.join(wait, transfer))
+
+
+def shifted(s: Intervals, clock: Clock) -> Intervals:
+    """The set on the common clock."""
+    return intervals.union(clock.common(s.starts), clock.common(s.ends))
+
+
+def cropped(s: Intervals, begin: int, end: int) -> Intervals:
+    """X ∩ [begin, end)."""
+    return intervals.union(np.clip(s.starts, begin, end), np.clip(s.ends, begin, end))
+
+
+def meetings(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tuple[Meeting, ...]:
+    """The whole collectives of any of `ranks` whose last rank arrives in [begin, end), longest wait first.
+
+    At most `MOST_MEETINGS`.
+    """
+    known = parts.filter(pc.is_valid(parts["wait_ns"])).sort_by("instance")
+    if not len(known):
+        return ()
+    instance, rank = known["instance"].to_numpy(), known["rank"].to_numpy()
+    first = np.flatnonzero(np.diff(instance, prepend=-1))
+    bounds = np.append(first, len(instance))
+    arrival, wait = known["arrival_ns"].to_numpy(), known["wait_ns"].to_numpy()
+    busy = np.add.reduceat(wait + known["transfer_ns"].to_numpy(), first)
+    latest = np.maximum.reduceat(arrival, first)
+    longest = np.maximum.reduceat(wait, first)
+    seen = (latest >= begin) & (latest < end) & np.logical_or.reduceat(np.isin(rank, ranks), first)
+    order = np.argsort(-longest, kind="stable")
+    found = []
+    for i in order[seen[order]][:MOST_MEETINGS].tolist():
+        rows = slice(bounds[i], bounds[i + 1])
+        one = known.slice(bounds[i], 1).to_pylist()[0]
+        found.append(
+            Meeting(
+                kind=one["kind"],
+                bytes=max((b for b in (one["in_bytes"], one["out_bytes"]) if b is not None), default=None),
+                dimension=one["dimension"],
+                ranks=tuple(rank[rows].tolist()),
+                last_rank=int(rank[rows][arrival[rows].argmax()]),
+                last_arrival_ns=int(latest[i]),
+                waiting_rank=int(rank[rows][wait[rows].argmax()]),
+                longest_wait_ns=int(longest[i]),
+                busy_ns=int(busy[i]),
+            )
+        )
+    return tuple(found)
+
+
+def segments(s: Intervals, begin: int, end: int, cells: int) -> tuple[Int64, Int64, Any]:
+    """The set as at most 3·`cells` pieces: begin and end, ns, and the share of it that is in the set.
+
+    [begin, end) is cut into `cells` of equal length.  Pieces at least as long as a cell stay as they are,
+    share 1; of the shorter ones each cell gives what they cover of it.
+    """
+    edges = np.linspace(begin, end, cells + 1).round().astype(np.int64)
+    long: Mask = s.ends - s.starts >= (end - begin) / cells
+    short = Intervals(s.starts[~long], s.ends[~long])
+    share = intervals.within(short, edges[:-1], edges[1:]) / np.maximum(np.diff(edges), 1)
+    some = share > 0
+    return (
+        np.concatenate([edges[:-1][some], s.starts[long]]),
+        np.concatenate([edges[1:][some], s.ends[long]]),
+        np.concatenate([share[some], np.ones(int(long.sum()))]),
+    )
