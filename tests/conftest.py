@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests; makes the package `synthetic` importable."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.append(str(REPOSITORY / "tests"))
 
 
 @pytest.fixture(scope="session")
