@@ -11,6 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.verdict import verdict
+from cclbench.card.problem import printable
 from cclbench.cli.chart import chart
 from cclbench.cli.figures import metrics_lines, missing, qualifiers
 from cclbench.cli.findings import Manifest, findings, step_numbers, summary
@@ -50,9 +52,14 @@ def document(manifest: Manifest, rows: Sequence[Row], window: str) -> dict[str, 
 
 
 def page(
-    manifest: Manifest, rows: Sequence[Row], window: str, *, verbosity: int = 0, unicode: bool = True
+    manifest: Manifest,
+    rows: Sequence[dict[str, Any]],
+    window: str,
+    *,
+    verbosity: int = 0,
+    unicode: bool = True,
 ) -> list[RenderableType]:
-    """What a person reads: findings, step partition, metrics, what does not apply; quiet: metrics only."""
+    """What a person reads: findings, bars, verdict, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
@@ -61,6 +68,8 @@ def page(
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
+    if (sentence := verdict(rows)) is not None:
+        parts += [Text(), Text(printable(sentence))]
     parts += [Text(), table]
     sections = (
         ("Failed", missing(rows, "failed")),

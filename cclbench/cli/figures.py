@@ -25,6 +25,7 @@ TOPICS: Final = {
     "serving": "Serving",
     "data": "Data loading",
 }
+_EXPOSED: Final = tuple(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched"))
 _LABEL: Final = 34
 _MOST_PARTS: Final = 5
 _NARROWED: Final = ("group", "collective", "category")
@@ -74,7 +75,9 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
 
 def _place(figure: Figure) -> tuple[int, int]:
     """Topics as listed, in time first the whole, then its parts; else in the order of the rows."""
-    topics, parts = list(TOPICS), ["time.step", *(part.metric for part in PARTS)]
+    topics, parts = list(TOPICS), ["time.step"]
+    for part in PARTS:
+        parts += [part.metric, *(_EXPOSED if part.metric == "time.exposed_comm" else ())]
     topic = topics.index(figure.topic) if figure.topic in topics else len(topics)
     return topic, parts.index(figure.metric) if figure.metric in parts else len(parts)
 

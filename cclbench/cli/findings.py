@@ -48,6 +48,8 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "accelerators": _distinct(f.get("device_name") for f in facts),
         "producers": _distinct(_producer(f) for f in facts),
         "libraries": _libraries(ranks),
+        "matching": dict(manifest["matching"]),
+        "clocks": _clocks(manifest),
         "unclassified_share": max(
             (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
         ),
@@ -81,6 +83,10 @@ def _lines(manifest: Manifest, found: Mapping[str, Any], verbose: bool) -> Itera
     yield "traces", "; ".join(found["producers"]) or "the producer is not named"
     if found["libraries"]:
         yield "library", "; ".join(found["libraries"])
+    if found["matching"]["rows"]:
+        yield "matched", _matched(found["matching"])
+    if found["clocks"] is not None:
+        yield "clocks", _clocks_told(found["clocks"])
     if found["unclassified_share"] is not None:
         yield "kernels", _classified(ranks, found["unclassified_share"])
     if verbose:
@@ -122,6 +128,38 @@ def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
         + (f", {', '.join(sources)}" if sources else "")
         + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
     )
+
+
+def _clocks(manifest: Manifest) -> dict[str, Any] | None:
+    """The largest residual and correction of any rank's clock; null where no ranks share a collective."""
+    ranks = manifest["clocks"]["ranks"]
+    if not ranks:
+        return None
+    return {
+        "residual_ns": max(rank["residual_ns"] for rank in ranks),
+        "corrected": [rank["rank"] for rank in ranks if rank["applied"]],
+        "offset_ns": max(abs(rank["offset_ns"]) for rank in ranks),
+        "drift_ppm": max(abs(rank["drift_ppm"]) for rank in ranks),
+    }
+
+
+def _clocks_told(clocks: Mapping[str, Any]) -> str:
+    left = f"residual up to {humanise(clocks['residual_ns'] / 1e9, 's')}"
+    if not clocks["corrected"]:
+        return f"not corrected, none exceeds its uncertainty; {left}"
+    text = f"corrected on rank {_ranges(clocks['corrected'])}"
+    text += f", offset up to {humanise(clocks['offset_ns'] / 1e9, 's')}"
+    if clocks["drift_ppm"]:
+        text += f", drift up to {clocks['drift_ppm']:.3g} ppm"
+    return f"{text}; {left}"
+
+
+def _matched(matching: Mapping[str, Any]) -> str:
+    text = f"{matching['matched']:,} of {matching['rows']:,} parts of collectives across ranks"
+    text += "".join(f"; {n:,}: {reason}" for reason, n in matching["unmatched"].items())
+    if matching["partial"]:
+        text += f"; {matching['partial']:,} of {matching['instances']:,} collectives lack a rank"
+    return text if matching["complete"] else f"{text}; waiting can't be told from transfer"
 
 
 def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:

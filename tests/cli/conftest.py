@@ -93,6 +93,30 @@ def manifest() -> dict[str, Any]:
         "card": None,
         "ingest": {"allow_truncated": False, "step_annotation": None},
         "ranks": [rank_entry(0), rank_entry(1, notes=["kernels without a launch: 3"])],
+        "matching": {
+            "rows": 42,
+            "matched": 36,
+            "instances": 18,
+            "complete": 17,
+            "partial": 1,
+            "unmatched": {"its peer is unknown": 2, "no other rank's trace has it": 4},
+            "contradicted_instances": 0,
+            "wait_beyond_duration_ns": 0,
+        },
+        "clocks": {
+            "reference_ns": 0,
+            "ranks": [
+                {
+                    "rank": rank,
+                    "offset_ns": offset,
+                    "drift_ppm": drift,
+                    "residual_ns": 900.0 + rank,
+                    "uncertainty_ns": 900.0,
+                    "applied": offset != 0,
+                }
+                for rank, offset, drift in ((0, 0.0, 0.0), (1, -250_000.0, 20.25))
+            ],
+        },
         "notes": [],
     }
 

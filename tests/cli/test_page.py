@@ -46,6 +46,10 @@ def test_the_page_fits_80_columns(manifest: dict[str, Any], rows: list[Row]) -> 
         "device   NVIDIA H100 80GB HBM3",
         "traces   PyTorch Profiler 2.13.0",
         "library  nccl 2.27.3",
+        "matched  36 of 42 parts of collectives across ranks; 2: its peer is unknown; 4:",
+        "         no other rank's trace has it; 1 of 18 collectives lack a rank",
+        "clocks   corrected on rank 1, offset up to 250 µs, drift up to 20.2 ppm;",
+        "         residual up to 901 ns",
         "kernels  1.2 % of their time is of no known category: my_kernel<float>[1]",
         "note     rank 1: kernels without a launch: 3",
     ],
@@ -77,6 +81,64 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
     assert "cut      rank0.json: the file ends early at byte 1,234,567; figures end before" in lines
     assert "note     odd" in lines
     assert not [line for line in lines if line.startswith("kernels")]
+
+
+def test_one_rank_alone_cannot_tell_waiting_from_transfer(
+    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+) -> None:
+    manifest["ranks"] = [entry(0)]
+    manifest["clocks"] = {"reference_ns": 0, "ranks": []}
+    manifest["matching"] |= {"matched": 0, "instances": 0, "complete": 0, "partial": 0, "rows": 21}
+    manifest["matching"]["unmatched"] = {"no other rank's trace has it": 21}
+    text = " ".join(text_of(page(manifest, rows, "steps")).split())
+    assert (
+        "matched 0 of 21 parts of collectives across ranks; 21: no other rank's trace has it; "
+        "waiting can't be told from transfer"
+    ) in text
+    assert "clocks" not in text
+
+
+def test_nothing_to_match_nothing_said(manifest: dict[str, Any], rows: list[Row]) -> None:
+    manifest["matching"] |= {"rows": 0, "matched": 0, "unmatched": {}}
+    manifest["clocks"]["ranks"] = manifest["clocks"]["ranks"][:1]
+    lines = text_of(page(manifest, rows, "steps")).splitlines()
+    assert not [line for line in lines if line.startswith("matched")]
+    assert "clocks   not corrected, none exceeds its uncertainty; residual up to 900 ns" in lines
+
+
+def test_the_verdict_stands_under_the_bars(
+    manifest: dict[str, Any], rows: list[Row], row: Callable[..., Row], shown: str
+) -> None:
+    assert "exposed communication per step" not in shown
+    split = [row("time.exposed_wait", 0.010), row("time.exposed_transfer", 0.005)]
+    lines = text_of(page(manifest, [*rows, *split], "steps")).splitlines()
+    legend = next(at for at, line in enumerate(lines) if "exposed copy   " in line)
+    assert lines[legend + 1] == ""
+    sentence = " ".join(lines[legend + 2 : lines.index("", legend + 2)])
+    assert sentence == (
+        "Of 15.0 ms exposed communication per step, 10.0 ms (67 %) is waiting and 5.00 ms is transfer: "
+        "a balance problem, not the network."
+    )
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_split_of_exposed_communication_follows_it(
+    manifest: dict[str, Any], rows: list[Row], row: Callable[..., Row]
+) -> None:
+    split = [row(f"time.exposed_{part}", 0.005) for part in ("unmatched", "transfer", "wait")]
+    lines = text_of(page(manifest, [*rows, *split], "steps", verbosity=-1)).splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("  time.")]
+    assert names == [
+        "time.step",
+        "time.compute_only",
+        "time.overlapped",
+        "time.exposed_comm",
+        "time.exposed_wait",
+        "time.exposed_transfer",
+        "time.exposed_unmatched",
+        "time.exposed_copy",
+        "time.idle",
+    ]
 
 
 def test_a_fall_back_to_the_whole_trace_is_said(manifest: dict[str, Any], row: Callable[..., Row]) -> None:
