@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank alone, both ranks, ranks of different jobs: what is said, and what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+NEEDS_ALL_RANKS = {
+    "comm.wait",
+    "comm.transfer",
+    "comm.skew",
+    "comm.alpha",
+    "comm.beta",
+    "time.exposed_wait",
+    "time.exposed_transfer",
+    "balance.straggler_rank",
+    "balance.straggler_delay",
+}
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def folder(trace: Path) -> Path:
+    """A folder with rank 0 of 2."""
+    folder = trace.parent / "traces"
+    folder.mkdir()
+    trace.rename(folder / "rank0.json")
+    return folder
+
+
+@pytest.fixture
+def both(folder: Path, document: dict[str, Any]) -> Path:
+    """The same step on rank 1, whose all-reduce begins 10 µs later and ends when rank 0's ends."""
+    document["distributedInfo"]["rank"] = 1
+    for event in document["traceEvents"]:
+        if event["name"].startswith("nccl"):
+            event["ts"] += 10
+            event["dur"] -= 10
+    (folder / "rank1.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_one_rank_alone_has_no_number_that_needs_the_others(call: Call, folder: Path) -> None:
+    shown = words(call("run", folder).out)
+    assert (
+        "matched 0 of 2 parts of collectives across ranks; 2: no other rank's trace has it; "
+        "waiting can't be told from transfer"
+    ) in shown
+    assert "ranks 0; 1 of a world of 2 have a trace" in shown
+    assert "problem" not in shown
+    answer = json.loads(call("run", folder, "--json").out)
+    assert answer["run"]["clocks"] is None
+    assert answer["run"]["matching"]["complete"] == 0
+    rows = [row for row in answer["results"] if row["metric"] in NEEDS_ALL_RANKS]
+    assert {row["metric"] for row in rows} == NEEDS_ALL_RANKS
+    assert all(row["value"] is None and row["status"] == "not_applicable" and row["reason"] for row in rows)
+
+
+def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, both: Path) -> None:
+    shown = words(call("run", both).out)
+    assert "matched 4 of 4 parts of collectives across ranks clocks not corrected" in shown
+    # Rank 0's all-reduce is exposed for its last 10 of 30 µs; rank 1 came after 10 µs: transfer, all of it.
+    assert "Of 10.0 µs exposed communication per step, 0 s (0 %) is waiting and 10.0 µs is transfer" in shown
+    answer = json.loads(call("run", both, "--json").out)
+    assert answer["run"]["matching"]["complete"] == 2
+    assert answer["run"]["clocks"]["corrected"] == []
+    waited = {
+        row["rank"]: row["value"]
+        for row in answer["results"]
+        if row["metric"] == "comm.wait" and row["collective"] is None and row["step"] is None
+        if row["rank"] is not None and row["group"] is None and row["stat"] is None
+    }
+    assert waited == {0: pytest.approx(10e-6), 1: 0}
+
+
+@pytest.mark.parametrize("command", [("run",), ("ingest",), ("report", "timeline", "-o", "x.png")])
+def test_ranks_of_different_jobs_are_refused(
+    call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]
+) -> None:
+    document["distributedInfo"] |= {"rank": 1, "world_size": 8}
+    (folder / "rank1.json").write_text(json.dumps(document))
+    answer = call(*command, folder)
+    assert (answer.code, answer.out) == (3, "")
+    assert "traces of different jobs: a world of 2 ranks in rank0.json" in answer.err
+    assert "a world of 8 ranks in rank1.json; run one job at a time" in answer.err
+
+
+def test_real_traces_of_different_jobs_are_refused(call: Call, test_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    kineto = test_data / "kineto"
+    for path in (
+        next((kineto / "dlrm_8xv100").glob("worker1_*.json.gz")),
+        next((kineto / "nccl_meta_a100").glob("*.json.gz")),
+    ):
+        (folder / path.name).write_bytes(path.read_bytes())
+    answer = call("run", folder)
+    assert answer.code == 3
+    assert "traces of different jobs" in answer.err
