@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ Key = tuple[str, str]
 LEAST_POINTS, LEAST_SIZES = 5, 2
 _Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
+_ROUNDING = 1e-9
+"""A latency smaller than this share of the mean time is what arithmetic leaves of none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +68,7 @@ def _points(rank: RankView) -> Value:
     return Value(value=float(usable.sum()), detail=Points(keys, *(column[usable] for column in columns)))
 
 
-def _fits(ranks: Mapping[int, Sequence[Value]], pick: Callable[[Float64, Float64], Line]) -> Iterator[Value]:
+def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
     parts = [value.detail for rank in sorted(ranks) for value in ranks[rank]]
     points = [part for part in parts if isinstance(part, Points)]
     known: dict[Key, int] = {}
@@ -84,13 +86,17 @@ def _fits(ranks: Mapping[int, Sequence[Value]], pick: Callable[[Float64, Float64
     once = (np.diff(key[order], prepend=-1) != 0) | (np.diff(instance[order], prepend=-1) != 0)
     rows = order[once]
     edges = np.searchsorted(key[rows], np.arange(len(known) + 1))
-    none = True
+    none, impossible = True, 0
     for (kind, group), begin, end in zip(known, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         own = rows[begin:end]
         if len(own) < LEAST_POINTS or len(np.unique(size[own])) < LEAST_SIZES:
             continue
+        lines = _fit(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        if any(line.value < 0 for line in lines):
+            impossible += 1
+            continue
         none = False
-        line = pick(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        line = lines[which]
         reason = f"{line.points} collectives of {line.sizes} sizes"
         for stat, number in ((None, line.value), ("low", line.low), ("high", line.high), ("r2", line.r2)):
             if number is not None:
@@ -104,6 +110,11 @@ def _fits(ranks: Mapping[int, Sequence[Value]], pick: Callable[[Float64, Float64
                     reason=None if stat else reason,
                     provenance="derived",
                 )
+    if none and impossible:
+        raise NotApplicable(
+            f"the fits of {impossible} kinds and groups have a negative latency or inverse bandwidth: their"
+            " times do not grow with size along a line"
+        )
     if none:
         raise NotApplicable(
             f"no kind of collective in one group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes"
@@ -123,6 +134,8 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Line, Line]:
     spread = float((weight * ds * ds).sum())
     beta = float((weight * ds * dt).sum()) / spread
     alpha = mean_time - beta * mean_size
+    if abs(alpha) < _ROUNDING * mean_time:
+        alpha = 0.0
     unexplained = float((weight * (dt - beta * ds) ** 2).sum())
     whole = float((weight * dt * dt).sum())
     freedom = len(size) - 2
@@ -156,12 +169,12 @@ def t_quantile(freedom: int) -> float:
 
 def latencies(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """One fit per kind and group, with a point for each instance, whichever rank tells it."""
-    return _fits(ranks, lambda size, seconds: _fit(size, seconds)[0])
+    return _fits(ranks, 0)
 
 
 def inverse_bandwidths(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """One fit per kind and group, with a point for each instance, whichever rank tells it."""
-    return _fits(ranks, lambda size, seconds: _fit(size, seconds)[1])
+    return _fits(ranks, 1)
 
 
 _MODEL = (
@@ -169,7 +182,10 @@ _MODEL = (
     " its last rank's time, which holds no waiting; by least squares with weights 1/t². Stats low and high"
     f" are the 95 % interval, r2 the weighted R². {LARGE_SIDE}"
 )
-_TOO_FEW = f"no kind and group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes and more"
+_TOO_FEW = (
+    f"no kind and group has {LEAST_POINTS} matched instances of {LEAST_SIZES} sizes and more, or the fit"
+    " is negative: times do not grow with size along a line"
+)
 
 
 @metric(
