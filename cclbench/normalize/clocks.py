@@ -77,12 +77,15 @@ def estimate(
     t0 = int(ends.min())
     t = (ends - t0).astype(np.float64)
     part = _connected(r, i, present)
-    a, b = _offsets(t, r, i, part, present), np.zeros(present)
-    _, worth = _slopes(_left(t - a[r], i), t, r, part)
+    cells = _cells(r, i)
+    a, b = _offsets(t, r, i, cells, part), np.zeros(present)
+    free = np.bincount(r, minlength=present) >= _DRIFT_POINTS
+    slope = _slopes(_left(t - a[r], i), t, cells, free, part)
+    worth = free & _explains(slope, _left(t - a[r], i), t, r, i)
     for _ in range(_ROUNDS if worth.any() else 0):
-        slope, _ = _slopes(_left(t - a[r] - b[r] * t, i), t, r, part)
+        slope = _slopes(_left(t - a[r] - b[r] * t, i), t, cells, worth, part)
         b = np.where(worth, b + slope, 0.0)
-        a = _offsets(t - b[r] * t, r, i, part, present)
+        a = _offsets(t - b[r] * t, r, i, cells, part)
         if abs(slope[worth]).max() * np.ptp(t) < _SETTLED_NS:
             break
     left = _left(t - a[r] - b[r] * t, i)
@@ -125,46 +128,109 @@ def _left(t: Float, i: Int64) -> Float:
     return t - (np.bincount(i, t) / np.maximum(count, 1))[i]
 
 
-def _offsets(t: Float, r: Int64, i: Int64, part: Int64, ranks: int) -> Float:
-    """Robust offsets: each rank's, given the instances' times, and those given the offsets, in turn."""
-    offset = np.zeros(ranks)
-    weight = np.ones(len(t))
-    for _ in range(_ROUNDS):
-        mass = np.bincount(i, weight)
-        when = np.bincount(i, weight * (t - offset[r])) / mass
-        step = np.bincount(r, weight * (t - when[i]), ranks) / np.bincount(r, weight, ranks)
-        step -= _medians(step, part)[part]
-        moved = abs(step - offset).max()
-        offset = step
-        left = t - when[i] - offset[r]
-        scale = 1.4826 * float(np.median(abs(left)))
-        weight = np.minimum(1.0, _HUBER * scale / np.maximum(abs(left), 1e-9)) if scale else np.ones(len(t))
-        weight = np.maximum(weight, 1e-6)
-        if moved < _SETTLED_NS:
-            break
-    return offset
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """Rows of one rank in instances of the same ranks: `of` row → cell, a cell's rank and its set of ranks.
 
-
-def _slopes(left: Float, t: Float, r: Int64, part: Int64) -> tuple[Float, npt.NDArray[np.bool_]]:
-    """Least-squares slope of each rank's residuals over time, relative to its part's median, and
-    whether it explains more than noise.
-
-    A slope is worth its place where, over the rank's window, it moves the clock by more than three
-    times what it leaves unexplained.
+    What ranks differ by is the same in all instances of a set of ranks, so that a few cells stand for
+    millions of rows: two a rank where each is in two groups.
     """
-    ranks = len(part)
-    count = np.bincount(r, minlength=ranks).astype(np.float64)
-    mean_t = np.bincount(r, t, ranks) / np.maximum(count, 1)
-    mean_l = np.bincount(r, left, ranks) / np.maximum(count, 1)
-    dt, dl = t - mean_t[r], left - mean_l[r]
-    var = np.bincount(r, dt * dt, ranks)
-    slope = np.divide(np.bincount(r, dt * dl, ranks), var, out=np.zeros(ranks), where=var > 0)
-    rest = np.sqrt(np.bincount(r, (dl - slope[r] * dt) ** 2, ranks) / np.maximum(count - 2, 1))
-    slope -= _medians(slope, part)[part]
-    span = np.full(ranks, 0.0)
+
+    of: Int64
+    rank: Int64
+    ranks_of: Int64
+
+    def sum(self, values: Float) -> Float:
+        """Sum of each cell's rows."""
+        return np.asarray(np.bincount(self.of, values, len(self.rank)), np.float64)
+
+
+def _cells(r: Int64, i: Int64) -> _Cells:
+    ranks, instances = int(r.max()) + 1, int(i.max()) + 1
+    # A set of ranks is told by the sum of its ranks' random numbers, whatever their order.
+    token = np.random.default_rng(0).integers(1 << 20, 1 << 62, ranks, dtype=np.uint64)
+    told = np.zeros(instances, np.uint64)
+    np.add.at(told, i, token[r])
+    same = np.unique(told, return_inverse=True)[1][i]
+    cell, of = np.unique(same * ranks + r, return_inverse=True)
+    return _Cells(of, cell % ranks, cell // ranks)
+
+
+def _solved(value: Float, mass: Float, cells: _Cells, free: npt.NDArray[np.bool_]) -> Float:
+    """x of each rank that minimises Σ mass·(value − x_rank + m_set)² over x and m; 0 where not `free`.
+
+    By conjugate gradients (Hestenes and Stiefel 1952), preconditioned by the diagonal: sets of ranks
+    that few instances link converge as well as those that many do.
+    """
+    count, sets = len(free), int(cells.ranks_of.max()) + 1
+    of_set = np.maximum(np.bincount(cells.ranks_of, mass, sets), 1e-300)
+
+    def gradient(v: Float) -> Float:
+        mean = np.bincount(cells.ranks_of, mass * v, sets) / of_set
+        return np.where(free, np.bincount(cells.rank, mass * (v - mean[cells.ranks_of]), count), 0.0)
+
+    diagonal = np.maximum(np.bincount(cells.rank, mass, count), 1e-300)
+    x, rest = np.zeros(count), gradient(value)
+    scaled = rest / diagonal
+    way, norm = scaled, float(rest @ scaled)
+    goal = norm * 1e-24
+    for _ in range(4 * count):
+        if norm <= goal:
+            break
+        bent = gradient(way[cells.rank])
+        length = norm / float(way @ bent)
+        x, rest = x + length * way, rest - length * bent
+        scaled = rest / diagonal
+        before, norm = norm, float(rest @ scaled)
+        way = scaled + norm / before * way
+    return x
+
+
+def _offsets(t: Float, r: Int64, i: Int64, cells: _Cells, part: Int64) -> Float:
+    """Robust offsets relative to the part's median, by least squares with Huber weights, from medians."""
+    every = np.ones(len(part), np.bool_)
+    rows = cells.sum(np.ones(len(t)))
+    left = _left(t, i)
+    offset = _solved(_quantile(left, cells.of, len(cells.rank), 0.5), rows, cells, every)
+    for _ in range(_ROUNDS):
+        left = t - offset[r]
+        left -= np.bincount(i, left)[i] / np.bincount(i)[i]
+        scale = 1.4826 * float(np.median(abs(left)))
+        if not scale:
+            break
+        weight = np.maximum(np.minimum(1.0, _HUBER * scale / np.maximum(abs(left), 1e-9)), 1e-6)
+        left = t - offset[r]
+        left -= (np.bincount(i, weight * left) / np.bincount(i, weight))[i]
+        mass = cells.sum(weight)
+        moved = _solved(cells.sum(weight * left) / mass, mass, cells, every)
+        offset = offset + moved - _medians(moved, part)[part]
+        if abs(moved).max() < max(_SETTLED_NS, 1e-3 * scale):
+            break
+    return offset - _medians(offset, part)[part]
+
+
+def _slopes(left: Float, t: Float, cells: _Cells, free: npt.NDArray[np.bool_], part: Int64) -> Float:
+    """Least-squares slopes of the ranks' residuals over time, relative to the part's median."""
+    rows = cells.sum(np.ones(len(t)))
+    dt = t - (cells.sum(t) / rows)[cells.of]
+    mass = cells.sum(dt * dt)
+    value = np.divide(cells.sum(dt * left), mass, out=np.zeros(len(mass)), where=mass > 0)
+    slope = _solved(value, mass, cells, free)
+    return slope - _medians(slope, part)[part]
+
+
+def _explains(slope: Float, left: Float, t: Float, r: Int64, i: Int64) -> npt.NDArray[np.bool_]:
+    """Whether a rank's slope moves its clock, over its window, by three times what is left of it."""
+    count = np.bincount(r).astype(np.float64)
+    middle = np.bincount(r, t) / count
+    dt = t - middle[r]
+    rest = _left(left - slope[r] * dt, i)
+    rest -= (np.bincount(r, rest) / count)[r]
+    spread = np.sqrt(np.bincount(r, rest * rest) / np.maximum(count - 2, 1))
+    span = np.zeros(len(count))
     np.maximum.at(span, r, abs(dt))
-    worth = (count >= _DRIFT_POINTS) & (2 * abs(slope) * span > 3 * rest) & (2 * abs(slope) * span > 1.0)
-    return slope, worth
+    moved = 2 * abs(slope) * span
+    return np.asarray((moved > 3 * spread) & (moved > 1.0))
 
 
 def _shared(

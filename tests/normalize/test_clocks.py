@@ -90,6 +90,26 @@ def test_sets_of_ranks_that_share_nothing_are_apart():
     assert found.offset_ns == pytest.approx([0, 0, 0, 0, 70_000, 0, 0, 0], abs=1e-3)
 
 
+@pytest.mark.parametrize("every", [2, 4, 20])
+def test_groups_that_few_collectives_link_share_one_clock(every):
+    """Four hosts of two ranks: most collectives stay in a host, one in `every` links a rank of each."""
+    random = np.random.default_rng(3)
+    offset, drift = np.repeat([0, 800_000, -300_000, 0], 2), np.repeat([0, 0, 0, 20e-6], 2)
+    rank, instance, ends = [], [], []
+    for call in range(400):
+        for r in range(RANKS):
+            linking = call % every == 0
+            rank.append(r)
+            instance.append(1000 * call + (100 + r % 2 if linking else r // 2))
+            ends.append(call * 5_000_000 * (1 + drift[r]) + offset[r] + random.normal(0, 300))
+    found = estimate(
+        np.array(rank, np.int32), np.array(instance), np.array(ends).astype(int), unknown_hosts()
+    )
+    assert abs(np.diff(found.offset_ns, append=0) - np.diff(offset, append=0)).max() < 500
+    assert found.drift - found.drift[0] == pytest.approx(drift, abs=5e-7)
+    assert found.worst_residual_ns < 1_000
+
+
 def test_ranks_without_shared_collectives_run_true():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 40_000, 0, 0, 0, 0])
     found = for_all(estimate(rank, instance, ends, unknown_hosts()), np.arange(RANKS + 2))
