@@ -95,7 +95,7 @@ def arrivals(rank: RankView) -> tuple[Arrivals, dict[str, int]]:
 
 def _before(rank: RankView, wanted: Int64) -> tuple[Int64, Int64]:
     """`before` and `spent` of the rows with those keys, whatever the rank ran outside its windows."""
-    table = rank.tables.collectives()
+    table = rank.all_collectives
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     instance = table["instance"].fill_null(UNKNOWN_BEFORE).to_numpy()
     group, _ = codes(table, "group")

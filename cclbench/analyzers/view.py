@@ -258,7 +258,7 @@ class RankView:
     def exposed(self) -> Exposed:
         """The exposed communication of each window, by what runs, waiting told apart from transfer."""
         alone = intervals.subtract(self.communication, self.compute)
-        return exposed.split(self.tables.collectives(), alone, self.windows.starts, self.windows.ends)
+        return exposed.split(self.all_collectives, alone, self.windows.starts, self.windows.ends)
 
     @cached_property
     def arrivals(self) -> tuple[Arrivals, dict[str, int]]:
@@ -304,9 +304,14 @@ class RankView:
             raise NotApplicable(f"the CPU is the device here: {otherwise}")
 
     @cached_property
+    def all_collectives(self) -> pa.Table:
+        """Collectives of this rank, in its windows or not, rows of `schema.COLLECTIVES`."""
+        return self.tables.collectives()
+
+    @cached_property
     def collectives(self) -> pa.Table:
         """Collectives of this rank that begin in a window, rows of `schema.COLLECTIVES`."""
         if self.facts.works_on is None:
             raise NotApplicable(self.no_work)
-        table = self.tables.collectives()
+        table = self.all_collectives
         return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only several ranks' traces tell: waiting and transfer, stragglers, fits; worked out on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
+
+from cclbench.analyzers.hockney import t_quantile
+from cclbench.analyzers.verdict import verdict
+
+NS = 1e-9
+PAIR = {"group": "0-1", "group_size": 2, "dimension": "dp"}
+TRIO = {"group": "0-2", "group_size": 3, "dimension": "tp"}
+
+
+def met(
+    kind: str, instance: int, start: int, end: int, wait: int | None, nbytes: int = 1000, **columns: Any
+) -> dict[str, Any]:
+    """A matched row on true clocks; without `wait` one of an instance that lacks a rank."""
+    split = {} if wait is None else {"wait_ns": wait, "transfer_ns": end - start - wait}
+    sides = {"in_bytes": nbytes, "out_bytes": nbytes}
+    known = {"instance": instance, "arrival_ns": start, **PAIR, **sides, **split}
+    return collective(kind, start, end, **known | columns)
+
+
+def ranks_of(
+    *calls: Sequence[dict[str, Any]],
+    work: Sequence[Sequence[dict[str, Any]]] = ((), (), ()),
+    end: int = 1000,
+) -> list[Any]:
+    """Ranks 0, 1, ... with those collectives, a kernel for each of them, and other work."""
+    return [
+        a_rank([*more, *(comm(c["start_ns"], c["end_ns"]) for c in own)], [window(0, end, 1)], own, rank=n)
+        for n, (own, more) in enumerate(zip(calls, work, strict=False))
+    ]
+
+
+def by(rows: Sequence[dict[str, Any]]) -> dict[tuple[str | None, ...], float]:
+    """(collective, group, category, stat) → value of the run's rows that span all steps."""
+    return {
+        (row["collective"], row["group"], row["category"], row["stat"]): row["value"]
+        for row in rows
+        if row["rank"] is None and row["step"] is None
+    }
+
+
+def two_ranks() -> list[Any]:
+    """Rank 0 waits 40 of 60 ns, then 0 of 30; rank 1 waits 0 of 20, then 10 of 40."""
+    early = [
+        met("all_reduce", 1, 100, 160, 40),
+        met("all_gather", 2, 310, 340, 0),
+        met("all_reduce", 9, 500, 510, None),
+        collective("all_reduce", 600, 610, **PAIR),
+        collective("broadcast", 700, 705, group="0", group_size=1),
+    ]
+    return ranks_of(early, [met("all_reduce", 1, 140, 160, 0), met("all_gather", 2, 300, 340, 10)])
+
+
+def test_wait_and_transfer_are_sums_per_step_by_kind_group_and_dimension() -> None:
+    wait, transfer = (rows_of(f"comm.{name}", *two_ranks()) for name in ("wait", "transfer"))
+    assert by(wait) == {
+        (None, None, None, None): pytest.approx(25 * NS),
+        ("all_gather", None, None, None): pytest.approx(5 * NS),
+        ("all_gather", "0-1", None, None): pytest.approx(5 * NS),
+        ("all_reduce", None, None, None): pytest.approx(20 * NS),
+        ("all_reduce", "0-1", None, None): pytest.approx(20 * NS),
+        (None, None, "dp", None): pytest.approx(25 * NS),
+    }
+    own = {row["rank"]: row["value"] for row in transfer if row["category"] is row["collective"] is None}
+    assert own == {None: pytest.approx(50 * NS), 0: pytest.approx(50 * NS), 1: pytest.approx(50 * NS)}
+
+
+def test_what_is_not_matched_is_counted_by_why() -> None:
+    assert rows_of("comm.wait", *two_ranks())[0]["reason"] == (
+        "left out: 1 in groups of one, 1 in instances that lack a rank, 1 not matched with another rank's"
+    )
+    alone = a_rank([comm(0, 9)], [window(0, 9)], [met("all_reduce", 0, 0, 9, None)])
+    assert reason(alone, "comm.transfer") == (
+        "no collective is matched across its ranks: 1 in instances that lack a rank"
+    )
+    assert reason(a_rank([compute(0, 9)], [window(0, 9)]), "comm.wait") == (
+        "there are no collectives in the window"
+    )
+
+
+def test_skew_is_a_mean_over_instances_with_quantiles() -> None:
+    rows = rows_of("comm.skew", *two_ranks())
+    found = by(rows)
+    assert found[None, None, None, None] == pytest.approx(25 * NS)
+    assert found[None, None, None, "p50"] == pytest.approx(25 * NS)
+    assert found[None, None, None, "max"] == pytest.approx(40 * NS)
+    assert found["all_gather", "0-1", None, None] == pytest.approx(10 * NS)
+    assert {row["rank"] for row in rows} == {None}
+
+
+def test_an_instance_without_all_its_ranks_in_view_has_no_skew() -> None:
+    (row,) = rows_of("comm.skew", two_ranks()[0])
+    assert row["reason"] == "no collective has all its ranks among those in view"
+
+
+def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
+    of_four = {"group": "0-3", "group_size": 4, "dimension": "pp"}
+    send, recv = met("send", 5, 100, 130, 0, **of_four), met("recv", 5, 70, 130, 30, **of_four)
+    found = by(rows_of("comm.skew", *ranks_of([send], [recv])))
+    whole = (None, None, None, None)
+    assert found[whole] == found["send", None, None, None] == found["recv", None, None, None]
+    assert found[whole] == pytest.approx(30 * NS)
+
+
+def test_bandwidth_is_of_transfers_and_never_mixed_with_durations() -> None:
+    matched = [met("all_reduce", 1, 100, 160, 40), collective("all_reduce", 200, 300, in_bytes=9, **PAIR)]
+    unmatched = [collective("all_gather", 0, 50, in_bytes=500, out_bytes=1000, **PAIR)]
+    (rank,) = ranks_of([*matched, *unmatched])
+    found = {(v.collective, v.group, v.category): v for v in values(rank, "comm.algbw")}
+    reduce = found["all_reduce", "0-1", None]
+    assert reduce.value == pytest.approx(1000 / 20e-9)
+    assert reduce.words == "left out: 1 not matched across their ranks"
+    gather = found["all_gather", "0-1", None]
+    assert gather.value == pytest.approx(1000 / 50e-9)
+    assert "includes waiting" in (gather.words or "")
+    assert found[None, None, None].value == pytest.approx(1000 / 20e-9)
+    assert found[None, None, None].words == "left out: 2 not matched across their ranks"
+
+
+def test_a_run_takes_the_ranks_that_have_transfers() -> None:
+    unmatched = [collective("all_reduce", 0, 500, in_bytes=1000, **PAIR)]
+    run = rows_of("comm.busbw", *ranks_of([met("all_reduce", 1, 100, 160, 40)], unmatched))[0]
+    assert run["value"] == pytest.approx(1000 / 20e-9)
+    assert run["reason"] == "left out: 1 not matched across their ranks"
+
+
+def test_hockneys_line_through_points_of_last_ranks() -> None:
+    """t = 100 ns + S / 10 B per ns, told by whoever is last; the other's waiting is no point."""
+    sizes = (1000, 1000, 2000, 4000, 8000)
+    early, late = [], []
+    for n, size in enumerate(sizes):
+        start, took = n * 2000, 100 + size // 10
+        early.append(met("all_reduce", n, start, start + 50 + took, 50, size))
+        late.append(met("all_reduce", n, start + 50, start + 50 + took, 0, size))
+    ranks = ranks_of(early, late, end=10_000)
+    place = ("all_reduce", "0-1", None)
+    alpha, beta = by(rows_of("comm.alpha", *ranks)), by(rows_of("comm.beta", *ranks))
+    assert alpha[*place, None] == pytest.approx(100 * NS)
+    assert beta[*place, None] == pytest.approx(0.1 * NS)
+    assert alpha[*place, "r2"] == pytest.approx(1)
+    assert alpha[*place, "low"] == pytest.approx(100 * NS) == alpha[*place, "high"]
+    assert rows_of("comm.alpha", *ranks)[0]["reason"] == "5 collectives of 4 sizes"
+    short = ranks_of(early[:4], late[:4], end=10_000)
+    assert "5 matched instances of 2 sizes" in rows_of("comm.beta", *short)[0]["reason"]
+
+
+def test_hockneys_interval_by_hand() -> None:
+    """S = 1, 1, 1, 2, 2, 2 B with times around 10 and 20 ns by a share of −10 %, 0, +10 %, weights 1/t².
+
+    Each size's weighted mean is Σ(1/t) / Σ(1/t²), and β is their difference: there are two sizes.
+    """
+    points = [(1, 9), (1, 10), (1, 11), (2, 18), (2, 20), (2, 22)]
+    late = [met("all_reduce", n, n * 100, n * 100 + t, 0, s) for n, (s, t) in enumerate(points)]
+    early = [met("all_reduce", n, n * 100 - 1, n * 100 + t, 1, s) for n, (s, t) in enumerate(points)]
+    beta = by(rows_of("comm.beta", *ranks_of(early, late)))
+    place = ("all_reduce", "0-1", None)
+    mean = (1 / 9 + 1 / 10 + 1 / 11) / (1 / 81 + 1 / 100 + 1 / 121)
+    assert beta[*place, None] == pytest.approx(mean * NS)
+    mass = 1 / 81 + 1 / 100 + 1 / 121
+    variance = 2 * sum((t - mean) ** 2 / t**2 for t in (9, 10, 11)) / 4
+    error = (variance * (1 / mass + 4 / mass)) ** 0.5
+    assert beta[*place, "high"] - beta[*place, None] == pytest.approx(2.776445 * error * NS, rel=1e-3)
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182446), (10, 2.228139), (60, 2.000298)])
+def test_quantiles_of_student(freedom: int, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, rel=1.5e-3)
+
+
+def test_exposed_time_is_waiting_until_the_last_arrival_and_transfer_from_then_on() -> None:
+    """20-80 waits to 60; 50-80 waits to 70; compute hides 0-30; in 50-80 each has half of an instant."""
+    calls = [met("all_reduce", 1, 20, 80, 40), met("all_gather", 2, 50, 80, 20)]
+    rank = a_rank([compute(0, 30), comm(20, 80), comm(90, 93)], [window(0, 100, 1)], calls)
+    wait, transfer, unmatched = (
+        main(rank, f"time.exposed_{part}") for part in ("wait", "transfer", "unmatched")
+    )
+    assert wait == pytest.approx((20 + 5 + 10) * NS)
+    assert transfer == pytest.approx((10 + 5) * NS)
+    assert unmatched == pytest.approx(3 * NS)
+    by_kind = {v.collective: v.value for v in values(rank, "time.exposed_wait") if v.group is None}
+    assert by_kind["all_reduce"] == pytest.approx(25 * NS)
+    assert by_kind["all_gather"] == pytest.approx(10 * NS)
+
+
+def test_exposed_time_of_unmatched_collectives_is_neither() -> None:
+    rank = a_rank([comm(0, 30)], [window(0, 30)], [collective("all_reduce", 0, 30, **PAIR)])
+    assert main(rank, "time.exposed_unmatched") == pytest.approx(30 * NS)
+    assert reason(rank, "time.exposed_wait") == (
+        "none of the rank's exposed communication is matched across ranks"
+    )
+    hidden = a_rank([comm(0, 30), compute(0, 30)], [window(0, 30)], [collective("all_reduce", 0, 30)])
+    assert main(hidden, "time.exposed_wait") == 0
+
+
+def test_a_pipelines_bubble_is_idling_and_waiting_for_its_neighbour() -> None:
+    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
+    calls = [met("recv", 1, 0, 50, 30, **stages), met("all_reduce", 2, 60, 90, 20, **TRIO)]
+    rank = a_rank([comm(0, 50), comm(60, 90)], [window(0, 100, 1)], calls)
+    assert main(rank, "overlap.pipeline_bubble") == pytest.approx((20 + 30) / 100)
+    flat = a_rank([comm(60, 90)], [window(0, 100, 1)], calls[1:])
+    assert "speaks of a pipeline" in reason(flat, "overlap.pipeline_bubble")
+    told = a_rank([comm(60, 90)], [window(0, 100)], calls[1:], card=card(parallelism={"pp": 2}))
+    assert main(told, "overlap.pipeline_bubble") == pytest.approx(0.7)
+    blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **stages)])
+    assert "1 not matched with another rank's" in reason(blind, "overlap.pipeline_bubble")
+
+
+def test_phases_and_the_gaps_between_them() -> None:
+    calls = [
+        met("all_reduce", 1, 0, 20, 0),
+        met("all_reduce", 2, 30, 50, 0),
+        met("all_gather", 3, 60, 90, 0, **TRIO),
+        met("all_reduce", 4, 80, 100, 0),
+    ]
+    (rank,) = ranks_of(calls)
+    found = {(v.category, v.stat): v.value for v in values(rank, "comm.windows")}
+    assert (found[None, None], found["dp", None], found["tp", None]) == (3, 2, 1)
+    assert found["dp", "phase"] == pytest.approx((50 + 20) / 2 * NS)
+    assert found["tp", "gap"] == pytest.approx(10 * NS)
+    assert found["dp", "gap"] == 0
+    assert found[None, "gap"] == pytest.approx(5 * NS)
+    nowhere = ranks_of([collective("all_reduce", 0, 20)])[0]
+    assert "dimension" in reason(nowhere, "comm.windows")
+
+
+def three_ranks(late: Sequence[dict[str, Any]]) -> list[Any]:
+    """Two all-reduces from 100 to 110 and from 300 to 310; rank 2 comes to the second 100 ns late."""
+    first = [met("all_reduce", 1, 100, 110, 0, **TRIO)] * 3
+    second = [met("all_reduce", 2, at, 310, wait, **TRIO) for at, wait in ((200, 100), (200, 100), (300, 0))]
+    work = [[compute(110, 200)], [compute(110, 200)], late]
+    return ranks_of(*([a, b] for a, b in zip(first, second, strict=True)), work=work)
+
+
+@pytest.mark.parametrize(
+    ("late", "cause"),
+    [
+        ([compute(110, 300)], "because it computes longer (100 ns more than"),
+        ([compute(110, 200), event("copy", 200, 300)], "because it copies longer (100 ns more than"),
+        ([compute(110, 200)], "because it is launched later by its host (100 ns more than"),
+        ([compute(110, 200), comm(200, 300)], "because it is held up in other communication (100 ns more"),
+    ],
+)
+def test_the_straggler_its_share_and_why(late: list[dict[str, Any]], cause: str) -> None:
+    row, share = rows_of("balance.straggler_rank", *three_ranks(late))
+    assert row["value"] == share["value"] == 0.5
+    assert share["category"] == "2"
+    assert row["reason"].startswith("rank 2 arrives last in 1 of 2 collectives, ")
+    assert cause in row["reason"]
+
+
+def test_ranks_that_tie_share_and_nobody_is_last_among_equals() -> None:
+    calls = [[met("all_reduce", 1, at, 110, 100 - at, **TRIO)] for at in (50, 100, 100)]
+    rows = rows_of("balance.straggler_rank", *ranks_of(*calls))
+    assert {row["category"]: row["value"] for row in rows} == {None: 0.5, "1": 0.5, "2": 0.5}
+    assert rows[0]["reason"].startswith("rank 1 arrives last in 0.5 of 1 collectives")
+    equal = [[met("all_reduce", 1, 100, 110, 0, **TRIO)]] * 3
+    (row,) = rows_of("balance.straggler_rank", *ranks_of(*equal))
+    assert row["reason"] == "all ranks arrive at every collective together"
+
+
+def test_straggler_delay_is_beyond_the_median_arrival() -> None:
+    calls = [[met("all_reduce", 1, at, 110, 100 - at, **TRIO)] for at in (10, 70, 100)]
+    assert rows_of("balance.straggler_delay", *ranks_of(*calls))[0]["value"] == pytest.approx(30 / 1000)
+    pair = [[met("all_reduce", 1, at, 110, 100 - at)] for at in (10, 100)]
+    assert rows_of("balance.straggler_delay", *ranks_of(*pair))[0]["value"] == pytest.approx(45 / 1000)
+
+
+def sentence(wait: float | None, transfer: float | None, unmatched: float = 0.0) -> str | None:
+    own = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
+    told = {"comm": 5.8e-3, "wait": wait, "transfer": transfer, "unmatched": unmatched}
+    rows = [
+        {"metric": f"time.exposed_{name}", "value": value, "status": "ok", "window": "steps", **own}
+        for name, value in told.items()
+        if value is not None
+    ]
+    late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps"}
+    return verdict([*rows, {**own, **late, "reason": "rank 7 arrives last in 4 of 8 collectives"}])
+
+
+def test_the_verdict() -> None:
+    assert sentence(4.9e-3, 0.9e-3) == (
+        "Of 5.80 ms exposed communication per step, 4.90 ms (84 %) is waiting and 900 µs is transfer: a"
+        " balance problem, not the network; rank 7 arrives last in 4 of 8 collectives."
+    )
+    assert sentence(0.9e-3, 4.9e-3) == (
+        "Of 5.80 ms exposed communication per step, 900 µs (16 %) is waiting and 4.90 ms is transfer: a"
+        " network problem more than one of balance."
+    )
+    assert "most of it is not matched" in (sentence(0.4e-3, 0.4e-3, 5e-3) or "")
+    assert sentence(None, None) is None
+    assert verdict([]) is None
