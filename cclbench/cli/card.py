@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cclbench.cli.options import debug_option
+from cclbench.cli.options import debug_option, store_option
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -144,9 +144,10 @@ def schema() -> None:
 @click.argument("traces", type=click.Path(path_type=Path))
 @_output
 @_force
+@store_option
 @debug_option
-def new(traces: Path, output: Path | None, force: bool) -> None:
-    """Make a card from traces, a folder or a file.
+def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
+    """Make a card from traces, a folder or a file, which are read into the store.
 
     What the traces do not tell is marked with `# to fill in: ...`.
 
@@ -156,7 +157,7 @@ def new(traces: Path, output: Path | None, force: bool) -> None:
     from cclbench.card import infer, root_of, rooted
     from cclbench.pipeline import trace_facts
 
-    facts = rooted(trace_facts(traces), root_of(output) if output else Path.cwd())
+    facts = rooted(trace_facts(traces, store=store), root_of(output) if output else Path.cwd())
     _write(infer(facts, output.stem if output else None), output, force)
 
 
