@@ -149,12 +149,6 @@ def max_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         yield _merge(values, max(v.value or 0.0 for v in values))
 
 
-def sum_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Σ value over the ranks."""
-    for values in _by_key(ranks).values():
-        yield _merge(values, sum(v.value or 0.0 for v in values))
-
-
 def metric(
     name: str,
     *,

@@ -79,7 +79,7 @@ class _Kind:
 class _PartWriter:
     def __init__(self, task: PartTask) -> None:
         self.task = task
-        self.kinds: dict[tuple[str, bool], _Kind] = {}
+        self.kinds: dict[tuple[str, str], _Kind] = {}
         self.rows: Counter[str] = Counter()
         self.kernel_ns: Counter[str] = Counter()
         self.launches: list[tuple[Int64, Int64, Int64, npt.NDArray[np.bool_]]] = []
@@ -108,14 +108,11 @@ class _PartWriter:
     def _put(self, rows: Rows, *, pending: bool) -> None:
         if not len(rows):
             return
-        key = rows.kind, pending
-        if rows.side == "device" and not pending:
-            key = f"{rows.kind}@device", pending
-        kind = self.kinds.get(key)
+        note = PENDING if pending else "-device" if rows.side == "device" else ""
+        kind = self.kinds.get((rows.kind, note))
         if kind is None:
-            note = PENDING if pending else ("-device" if "@" in key[0] else "")
             file = EventFile(self.task.folder, rows.kind, self.task.index, note)
-            kind = self.kinds[key] = _Kind(Categories(rows.kind), file)
+            kind = self.kinds[rows.kind, note] = _Kind(Categories(rows.kind), file)
         kind.batches.append(rows)
         kind.gathered += len(rows)
         if kind.gathered >= ROW_GROUP:
@@ -171,7 +168,7 @@ class _PartWriter:
         for kind in self.kinds.values():
             self._flush(kind)
             kind.file.close()
-        return [kind.file.path for (_, pending), kind in self.kinds.items() if pending]
+        return [kind.file.path for (_, note), kind in self.kinds.items() if note == PENDING]
 
 
 def read_part(task: PartTask) -> PartRead:

@@ -2,7 +2,7 @@
 """Clocks of ranks against one another, estimated from collectives: ranks finish one together.
 
 Model: rank r ends instance i at T_i + a_r + b_r·(T_i − t0).  Offsets a and drifts b are found by robust
-least squares over all matched instances (alternating, with Huber weights), per set of ranks that
+least squares over all matched instances (conjugate gradients, Huber weights), per set of ranks that
 collectives connect, and are relative to that set's median rank.  A correction is applied only where
 it exceeds its own uncertainty: the spread of the rank's ends that no clock explains.
 """
