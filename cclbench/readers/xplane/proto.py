@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XSpace on disk: where each plane lies, and one plane at a time as a protobuf message.
+
+A plane's lines hold events; `event_metadata` and `stat_metadata` are maps by id, each plane's own.
+Field numbers: xplane.proto of the OpenXLA project (tsl/profiler/protobuf).
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.readers import Cut
+
+LARGEST_PLANE: Final = (1 << 31) - 1
+"""Bytes; protobuf parses no longer message."""
+Stats = dict[str, str | int | float | bytes]
+
+_LATEST_NS: Final = 1 << 61
+_PLANE, _COMPLAINTS, _NAME = 1, (2, 3), 2
+_BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
+_MANGLED: Final = b"\xef\xbf\xbd"
+_MESSAGES: Final = {
+    "XStat": "metadata_id=1:int64 double_value=2:double? uint64_value=3:uint64? int64_value=4:int64?"
+    " str_value=5:string? bytes_value=6:bytes? ref_value=7:uint64?",
+    "XEvent": "metadata_id=1:int64 offset_ps=2:int64 duration_ps=3:int64 stats=4:XStat*"
+    " num_occurrences=5:int64",
+    "XLine": "id=1:int64 name=2:string timestamp_ns=3:int64 events=4:XEvent* duration_ps=9:int64"
+    " display_id=10:int64 display_name=11:string",
+    "XEventMetadata": "id=1:int64 name=2:string metadata=3:bytes display_name=4:string stats=5:XStat*"
+    " child_id=6:int64*",
+    "XStatMetadata": "id=1:int64 name=2:string description=3:string",
+    "EventEntry": "key=1:int64 value=2:XEventMetadata",
+    "StatEntry": "key=1:int64 value=2:XStatMetadata",
+    "XPlane": "id=1:int64 name=2:string lines=3:XLine* event_metadata=4:EventEntry*"
+    " stat_metadata=5:StatEntry* stats=6:XStat*",
+}
+"""Fields as name=number:type; `*` repeats, `?` is one of the message's alternatives."""
+
+
+class PlaneRange(msgspec.Struct, frozen=True):
+    """Where a plane lies in its file: bytes [begin, end)."""
+
+    name: str
+    begin: int
+    end: int
+
+
+class Space(msgspec.Struct, frozen=True):
+    """A file's planes; those before `cut` where the file ends too early."""
+
+    planes: tuple[PlaneRange, ...]
+    complaints: int
+    """Errors and warnings that the profiler wrote into the file."""
+    cut: Cut | None
+
+
+def begins_space(head: bytes) -> bool:
+    """Whether these bytes begin with a plane, even one whose length is damaged."""
+    return _BEGINS.match(head) is not None
+
+
+def space(path: Path) -> Space:
+    """Find the planes without parsing them; `InputError` with the byte where the file is no XSpace."""
+    with path.open("rb") as file:
+        if not file.read(1):
+            raise InputError("empty file", where=str(path), hint="was the profile stopped and written?")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            planes, complaints = [], 0
+            for number, at, begin, end in _fields(data, 0, len(data), path):
+                if end > len(data):
+                    reason = f"the file ends {end - len(data):,} bytes before its plane does"
+                    if not planes:
+                        raise InputError(reason, where=f"{path}: byte {at:,}", hint=_why(data))
+                    return Space(tuple(planes), complaints, Cut(file=str(path), byte=at, reason=reason))
+                if number == _PLANE:
+                    planes.append(PlaneRange(_name(data, begin, end, path), begin, end))
+                complaints += number in _COMPLAINTS
+    return Space(tuple(planes), complaints, None)
+
+
+def plane(path: Path, where: PlaneRange) -> Any:
+    """The XPlane message in that range; `InputError` where its bytes are none."""
+    from google.protobuf.message import DecodeError
+
+    at = f"{path}: byte {where.begin:,}"
+    if where.end - where.begin > LARGEST_PLANE:
+        raise InputError(f"plane {where.name!r} exceeds 2 GiB", where=at, hint="profile fewer steps")
+    with path.open("rb") as file:
+        file.seek(where.begin)
+        data = file.read(where.end - where.begin)
+    try:
+        return _xplane().FromString(data)
+    except DecodeError:
+        raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_why(data)) from None
+
+
+def event_metadata(message: Any) -> dict[int, Any]:
+    """A plane's XEventMetadata by id."""
+    return {entry.key: entry.value for entry in message.event_metadata}
+
+
+def stat_names(message: Any) -> dict[int, str]:
+    """Names of a plane's stats by id, which are also the texts that `ref_value` refers to."""
+    return {entry.key: entry.value.name for entry in message.stat_metadata}
+
+
+def stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
+    """XStat messages as a dict, references resolved; without those whose name or value is unknown."""
+    found: Stats = {}
+    for stat in of:
+        name, which = names.get(stat.metadata_id), stat.WhichOneof("value")
+        value = getattr(stat, which) if which else None
+        if which == "ref_value":
+            value = names.get(value)
+        if name and value is not None:
+            found[name] = value
+    return found
+
+
+def times(line: Any, events: Iterable[Any], path: Path) -> tuple[Int64, Int64]:
+    """Start and duration of a line's events in ns, each end rounded down: what abuts in ps abuts in ns.
+
+    start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.
+    """
+    events = list(events)
+    offset = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
+    duration = np.fromiter((event.duration_ps for event in events), np.int64, len(events))
+    limit = np.int64(1 << 62)
+    absurd = (duration < 0) | (duration > limit) | (offset < -limit) | (offset > limit)
+    if absurd.any() or abs(line.timestamp_ns) > _LATEST_NS:
+        bad = int(np.argmax(absurd))
+        raise InputError(
+            f"impossible time in line {line.name[:60]!r}: timestamp {line.timestamp_ns} ns, event {bad}:"
+            f" offset {offset[bad : bad + 1]} ps, duration {duration[bad : bad + 1]} ps",
+            where=str(path),
+            hint="is the file damaged?",
+        )
+    start = line.timestamp_ns + offset // 1000
+    return start, line.timestamp_ns + (offset + duration) // 1000 - start
+
+
+def _fields(data: Any, at: int, stop: int, path: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Number, position and value's range of each field in [at, stop); a value may end beyond it."""
+    while at < stop:
+        tag, begin = _varint(data, at, stop, path)
+        number, wire = tag >> 3, tag & 7
+        end = begin
+        if wire == 0:
+            _, end = _varint(data, begin, stop, path)
+        elif wire == 2:
+            length, begin = _varint(data, begin, stop, path)
+            end = begin + length
+        elif wire in (1, 5):
+            end = begin + (8 if wire == 1 else 4)
+        if number == 0 or wire in (3, 4, 6, 7):
+            raise _no_protobuf(data, at, path)
+        yield number, at, begin, end
+        at = end
+
+
+def _varint(data: Any, at: int, stop: int, path: Path) -> tuple[int, int]:
+    """An unsigned integer of at most ten bytes, and where it ends."""
+    value = 0
+    for i, byte in enumerate(data[at : min(at + 10, stop)]):
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    raise _no_protobuf(data, at, path)
+
+
+def _name(data: Any, begin: int, end: int, path: Path) -> str:
+    for number, at, first, last in _fields(data, begin, end, path):
+        if last > end:
+            raise _no_protobuf(data, at, path)
+        if number == _NAME:
+            return str(data[first:last], errors="replace")
+    return ""
+
+
+def _no_protobuf(data: Any, at: int, path: Path) -> InputError:
+    return InputError("no protobuf field", where=f"{path}: byte {at:,}", hint=_why(data))
+
+
+def _why(data: Any) -> str:
+    if data[: 1 << 12].count(_MANGLED) > 8:
+        return "its bytes went through a text conversion (U+FFFD): copy it again as binary"
+    return "is the file damaged?"
+
+
+@cache
+def _xplane() -> Any:
+    """The class of XPlane messages, built from `_MESSAGES`."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="xplane", package="cclbench", syntax="proto3")
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        if "?" in fields:
+            described.oneof_decl.add(name="value")
+        for text in fields.split():
+            name, number, kind = re.split("[=:]", text)
+            field = described.field.add(name=name, number=int(number))
+            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+            if kind.endswith("?"):
+                field.oneof_index = 0
+            kind = kind.rstrip("*?")
+            if kind in _MESSAGES:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".cclbench.{kind}"
+            else:
+                field.type = getattr(field, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("cclbench.XPlane"))
