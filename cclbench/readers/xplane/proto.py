@@ -75,7 +75,8 @@ def space(path: Path) -> Space:
         if not file.read(1):
             raise InputError("empty file", where=str(path), hint="was the profile stopped and written?")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            planes, complaints = [], 0
+            planes: list[PlaneRange] = []
+            complaints = 0
             for number, at, begin, end in _fields(data, 0, len(data), path):
                 if end > len(data):
                     reason = f"the file ends {end - len(data):,} bytes before its plane does"
@@ -119,9 +120,9 @@ def stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
     found: Stats = {}
     for stat in of:
         name, which = names.get(stat.metadata_id), stat.WhichOneof("value")
-        value = getattr(stat, which) if which else None
+        value = None if which is None else getattr(stat, which)
         if which == "ref_value":
-            value = names.get(value)
+            value = names.get(stat.ref_value)
         if name and value is not None:
             found[name] = value
     return found
