@@ -101,7 +101,7 @@ class Run:
         return self._stored.table("steps")
 
     def sql(self, query: str) -> pa.Table:
-        """DuckDB over the tables events, collectives, groups, steps and results."""
+        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ..."""
         return self._stored.sql(query)
 
     def __repr__(self) -> str:

@@ -112,7 +112,7 @@ COLLECTIVES: Final = _schema(
     _field(
         "payload_source",
         _WORD,
-        "who states the bytes: kernel, host_op, annotation, execution_trace",
+        "who states the bytes: kernel, host_op, annotation, execution_trace, hlo",
         null=True,
     ),
     _field("step", pa.int32(), "step that holds it", null=True),
@@ -139,6 +139,115 @@ STEPS: Final = _schema(
     _field("end_ns", pa.int64(), "end, exclusive", "ns"),
     _field("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
 )
+
+_SOURCE = (
+    _field("source", _WORD, "reader of the file that says so", null=True),
+    _field("file", _NAME, "that file, within the source", null=True),
+)
+
+COUNTERS: Final = _schema(
+    "counters",
+    *_SOURCE,
+    _field("rank", pa.int32(), "rank whose device is counted, where that is known", null=True),
+    _field("device", pa.int16(), "index of the accelerator", null=True),
+    _field("port", _NAME, "link or port: nvlink 3, mlx5_0/1; null where all are counted together", null=True),
+    _field("counter", _NAME, "what is counted: a name of COUNTER_UNITS, else the producer's own"),
+    _field("unit", _WORD, "base SI unit of the value; null where the producer's is not known", null=True),
+    _field(
+        "start_ns", pa.int64(), "begin of the interval the value is about; null: unknown", "ns", null=True
+    ),
+    _field("end_ns", pa.int64(), "its end; equal to the begin for an instant's value", "ns", null=True),
+    _field("value", pa.float64(), "bytes moved in the interval, or the mean of a share or rate over it"),
+)
+
+COUNTER_UNITS: Final = {
+    "sm_active": "1",
+    "tensor_active": "1",
+    "dram_active": "1",
+    "dram_read_utilization": "1",
+    "dram_write_utilization": "1",
+    "nvlink_tx_utilization": "1",
+    "nvlink_rx_utilization": "1",
+    "pcie_tx_utilization": "1",
+    "pcie_rx_utilization": "1",
+    "gpu_utilization": "1",
+    "memory_utilization": "1",
+    "dram_read_bytes": "B",
+    "dram_write_bytes": "B",
+    "nvlink_tx_bytes": "B",
+    "nvlink_rx_bytes": "B",
+    "pcie_tx_bytes": "B",
+    "pcie_rx_bytes": "B",
+    "nic_tx_bytes": "B",
+    "nic_rx_bytes": "B",
+    "nvlink_tx_rate": "B/s",
+    "nvlink_rx_rate": "B/s",
+    "pcie_tx_rate": "B/s",
+    "pcie_rx_rate": "B/s",
+    "nic_tx_rate": "B/s",
+    "nic_rx_rate": "B/s",
+    "nvlink_tx_total": "B",
+    "nvlink_rx_total": "B",
+    "nic_retransmits": "count",
+    "nic_congestion_marks": "count",
+    "power": "W",
+    "energy": "J",
+}
+"""Counters by the names that analyzers know, with their units.
+
+A cumulative count comes as differences between its samples, or as `_total` from a file with one sample.
+A rate comes as bytes, or as `_rate` where nobody knows for how long it held."""
+
+TIMINGS: Final = _schema(
+    "timings",
+    *_SOURCE,
+    _field("rank", pa.int32(), "rank that measured, null for a sweep's own figure", null=True),
+    _field("kind", _WORD, "kind of collective, as in collectives", null=True),
+    _field("library", _WORD, "who does it, as in collectives", null=True),
+    _field("group_size", pa.int32(), "ranks that take part", null=True),
+    _field("nodes", pa.int32(), "nodes they are on", null=True),
+    _field("group", _NAME, "stable id of the sorted list of ranks", null=True),
+    _field("seq", pa.int64(), "sequence number within the group", null=True),
+    _field("dtype", _WORD, "element type, as the producer names it", null=True),
+    _field("in_place", pa.bool_(), "whether input and output share a buffer", null=True),
+    _field("bytes", pa.int64(), "payload S: the large side of all_gather and reduce_scatter", "B", null=True),
+    _field("start_ns", pa.int64(), "begin since the epoch, where it is told", "ns", null=True),
+    _field("dur_ns", pa.int64(), "time it took; null while it has not completed", "ns", null=True),
+    _field("algbw", pa.float64(), "algorithm bandwidth as the producer states it", "B/s", null=True),
+    _field("busbw", pa.float64(), "bus bandwidth as the producer states it", "B/s", null=True),
+    _field("errors", pa.int64(), "wrong results the producer found", null=True),
+    _field("state", _WORD, "scheduled, started or completed, where the producer tells", null=True),
+)
+
+REQUESTS: Final = _schema(
+    "requests",
+    *_SOURCE,
+    _field("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _field("request", pa.int64(), "ordinal in its benchmark"),
+    _field("success", pa.bool_(), "whether it was answered", null=True),
+    _field("input_tokens", pa.int64(), "tokens of the prompt", null=True),
+    _field("output_tokens", pa.int64(), "tokens of the answer", null=True),
+    _field("ttft_ns", pa.int64(), "request sent to first token", "ns", null=True),
+    _field("e2e_ns", pa.int64(), "request sent to last token", "ns", null=True),
+    _field(
+        "itl_ns", pa.list_(pa.int64()), "gaps between what the client received, in order", "ns", null=True
+    ),
+)
+
+SERVING: Final = _schema(
+    "serving",
+    *_SOURCE,
+    _field("benchmark", pa.int64(), "ordinal of the benchmark in its file"),
+    _field("figure", _NAME, "ttft, tpot, itl, e2e_latency, request_throughput, ..."),
+    _field(
+        "stat", _WORD, "mean, p50, p90, p99, std, ...; null for a figure without a distribution", null=True
+    ),
+    _field("value", pa.float64(), "as the client's file states it, in base SI units"),
+    _field("unit", _WORD, "base SI unit"),
+)
+
+EVIDENCE: Final = {"counters": COUNTERS, "timings": TIMINGS, "requests": REQUESTS, "serving": SERVING}
+"""Tables that files other than traces fill, by name."""
 
 RESULTS: Final = _schema(
     "results",
@@ -206,7 +315,15 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_name: str | None = None
     device_memory_bytes: int | None = None
     device_count: int | None = None
+    peak_flops_per_s: float | None = None
+    """Of one device, as the trace states it."""
+    hbm_bytes_per_s: float | None = None
+    """Peak of one device's memory, as the trace states it."""
+    local_rank: int | None = None
+    """Ordinal among the members of its file: orders ranks where nobody states them."""
     sm_count: int | None = None
+    whole_graphs: int | None = None
+    """CUDA graph launches of which the trace has a row each and no kernels."""
     library_version: str | None = None
     groups: tuple[ProcessGroup, ...] = ()
     works_on: str | None = None

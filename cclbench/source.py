@@ -18,6 +18,7 @@ from cclbench.readers import HEAD_BYTES, READERS, execution_trace, recognise
 from cclbench.readers.json_events import open_bytes
 
 _CARD_SUFFIXES = (".yaml", ".yml")
+_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
 _CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 """What every card has, of either version, and a launcher's or trainer's configuration has not."""
 
@@ -31,7 +32,7 @@ class SourceFile:
     reader: str
     bytes: int
     sha256: str
-    rank_by_card: int | None = None
+    ranks_by_card: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,23 @@ class Source:
     """Files of a folder that no reader recognises."""
     beside: tuple[SourceFile, ...] = ()
     """Execution traces, which tell more of the collectives in `files`."""
+    evidence: tuple[SourceFile, ...] = ()
+    """What is no trace: benchmarks, sweeps, counters, logs."""
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """What people call it: the card's or folder's name, or the file's without its suffixes."""
         path = self.card if self.card is not None and self.card == self.path else self.path.resolve()
-        stem = re.sub(r"(\.pt)?(\.trace)?\.json(\.gz)?$", "", path.name) if path.is_file() else path.name
+        stem = _SUFFIX.sub("", path.name) if path.is_file() else path.name
         stem = stem.removesuffix(".yaml").removesuffix(".yml")
         return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:80] or "run"
 
     def fingerprint(self, *options: object) -> str:
         """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
         digest = hashlib.sha256()
-        for file in (*self.files, *self.beside):
-            digest.update(f"{file.name}\0{file.sha256}\0{file.rank_by_card}\0".encode())
+        for file in (*self.files, *self.beside, *self.evidence):
+            digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
         if self.card is not None:
             digest.update(self.card.read_bytes())
         digest.update(repr(options).encode())
@@ -104,7 +108,7 @@ def _beside(path: Path) -> str | None:
 
 
 def _of_file(path: Path) -> Source:
-    return _source(path, None, _hashed([(path, path.name, _required(path), None)]))
+    return _source(path, None, _hashed([(path, path.name, _required(path), ())]))
 
 
 def _of_card(path: Path) -> Source:
@@ -121,8 +125,7 @@ def _of_card(path: Path) -> Source:
             raise InputError(
                 "the card names this trace, and it is missing", where=str(file), hint=f"card: {path}"
             )
-        rank = trace.ranks[0] if len(trace.ranks) == 1 else None
-        found.append((file, trace.path, _required(file), rank))
+        found.append((file, trace.path, _required(file), trace.ranks))
     files = _hashed(found)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):
         if trace.sha256 is not None and trace.sha256 != present.sha256:
@@ -133,13 +136,13 @@ def _of_card(path: Path) -> Source:
 
 def _of_folder(folder: Path) -> Source:
     cards, ignored = list[str](), list[str]()
-    found: list[tuple[Path, str, str, int | None]] = []
+    found: list[_Found] = []
     for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
             (cards if _CARD_KEY.search(_head(path)) else ignored).append(name)
         elif reader := _recognised(path, lenient=not _looks_like_a_trace(path)):
-            found.append((path, name, reader, None))
+            found.append((path, name, reader, ()))
         else:
             ignored.append(name)
     if len(cards) > 1:
@@ -154,13 +157,33 @@ def _of_folder(folder: Path) -> Source:
 
 
 def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
-    """Traces, and execution traces beside them."""
+    """Traces, execution traces beside them, and other evidence."""
+    derived = _derived(found)
     beside = tuple(file for file in found if file.reader == execution_trace.NAME)
-    files = tuple(file for file in found if file.reader != execution_trace.NAME)
-    if not files:
+    evidence = tuple(
+        file for file in found if file not in beside and READERS.get(file.reader).reads == "evidence"
+    )
+    files = tuple(file for file in found if file not in {*beside, *evidence, *derived})
+    if not files and not evidence:
         hint = "it has no times; run the folder of the profiler's traces beside which it lies"
         raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
-    return Source(path, card, files, ignored, beside)
+    notes = [f"{file.name} was derived from the .xplane.pb beside it and was not read" for file in derived]
+    return Source(path, card, files, ignored, beside, evidence, tuple(notes))
+
+
+def _derived(found: Sequence[SourceFile]) -> list[SourceFile]:
+    """Chrome JSON that XLA's profiler converted from an xplane file in the same folder."""
+    whole = {
+        file.path.with_name(file.path.name.removesuffix(".xplane.pb"))
+        for file in found
+        if file.reader == "xplane"
+    }
+    return [
+        file
+        for file in found
+        if file.reader == "xla_json"
+        and file.path.with_name(re.sub(r"\.trace\.json(\.gz)?$", "", file.path.name)) in whole
+    ]
 
 
 def _within(folder: Path) -> Iterator[Path]:
@@ -179,7 +202,8 @@ def _within(folder: Path) -> Iterator[Path]:
 
 def _looks_like_a_trace(path: Path) -> bool:
     """Whether a file calls itself a trace, so that it must not be passed over where it is damaged."""
-    return any(path.name.endswith(ending) for name in READERS for ending in READERS.get(name).extensions)
+    readers = [reader for reader in map(READERS.get, READERS) if reader.reads == "trace"]
+    return any(path.name.endswith(ending) for reader in readers for ending in reader.extensions)
 
 
 def _required(path: Path) -> str:
@@ -223,16 +247,20 @@ def _head(path: Path) -> bytes:
         raise _unreadable(path, error) from None
 
 
-def _hashed(found: Sequence[tuple[Path, str, str, int | None]]) -> list[SourceFile]:
-    def entry(item: tuple[Path, str, str, int | None]) -> SourceFile:
-        path, name, reader, rank = item
+_Found = tuple[Path, str, str, tuple[int, ...]]
+"""Path, name within the source, reader, ranks by the card."""
+
+
+def _hashed(found: Sequence[_Found]) -> list[SourceFile]:
+    def entry(item: _Found) -> SourceFile:
+        path, name, reader, ranks = item
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 size = os.fstat(file.fileno()).st_size
         except OSError as error:
             raise _unreadable(path, error) from None
-        return SourceFile(path, name, reader, size, digest, rank)
+        return SourceFile(path, name, reader, size, digest, ranks)
 
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(entry, found))

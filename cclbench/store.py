@@ -6,6 +6,8 @@
 <store>/<run>/collectives/rank=<R>.parquet
 <store>/<run>/steps/rank=<R>.parquet
 <store>/<run>/groups.parquet            process groups
+<store>/<run>/{counters,timings,requests,serving}/*.parquet   what files other than traces tell
+<store>/<run>/sources/<reader>/         the same of traces of a second kind
 <store>/<run>/results.parquet           the last full computation
 """
 
@@ -29,7 +31,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, KINDS, RESULTS, STEPS, VERSION, TraceFacts
+from cclbench.schema import (
+    COLLECTIVES,
+    EVENTS,
+    EVIDENCE,
+    GROUPS,
+    KINDS,
+    RESULTS,
+    STEPS,
+    VERSION,
+    TraceFacts,
+)
 
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
@@ -40,8 +52,10 @@ _TABLES = {
     "groups": GROUPS,
     "steps": STEPS,
     "results": RESULTS,
+    **EVIDENCE,
 }
-_WORDS = [field.name for field in EVENTS if pa.types.is_dictionary(field.type)]
+TABLES = tuple(_TABLES)
+"""Names of the tables that `sql` knows."""
 
 
 class Store:
@@ -186,6 +200,17 @@ class StoredRun:
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
         return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
+    def evidence(self, name: str) -> pa.Table:
+        """Rows of `counters`, `timings`, `requests` or `serving`; none where no file tells of it."""
+        paths = sorted((self.path / name).glob("*.parquet"))
+        tables = [read_table(path) for path in paths]
+        return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
+
+    @property
+    def sources(self) -> list[StoredRun]:
+        """The same run by traces of further kinds, each as a run of its own."""
+        return [StoredRun(self.path / "sources" / name) for name in self.manifest["sources"]]
+
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: the process groups that any rank's trace speaks of."""
         return read_table(self.path / "groups.parquet")
@@ -209,9 +234,8 @@ class StoredRun:
     def sql(self, query: str) -> pa.Table:
         """The answer to one SELECT of DuckDB's dialect over the run's tables.
 
-        They are `events`, `collectives`, `groups`, `steps` and `results`.
-
-        `events` has `rank` as a further column.  It can only read, and only the run's own files.
+        They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
+        run's own files.
         """
         import duckdb
 
@@ -224,7 +248,7 @@ class StoredRun:
             return connection.sql(query).to_arrow_table()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
-            hint = "the tables are events, collectives, groups, steps and results"
+            hint = f"the tables are {', '.join(TABLES)}"
             raise UsageError(f"SQL: {first}", where=self.id, hint=hint) from None
         finally:
             connection.close()
@@ -232,7 +256,7 @@ class StoredRun:
     def _open_to(self, connection: Any) -> None:
         """Make the run's tables views of a DuckDB connection, and nothing else of its reach."""
         folder = glob.escape(str(self.path))
-        files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps")}
+        files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps", *EVIDENCE)}
         files["events"] = [
             (f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in self.ranks
         ]
@@ -312,20 +336,19 @@ def write_table(path: Path, table: pa.Table) -> None:
     pq.write_table(table, path)
 
 
-class EventFile:
-    """Rows of one kind on their way to a Parquet file, in row groups of bounded size."""
+class TableFile:
+    """Rows of a schema on their way to a Parquet file, in row groups of bounded size."""
 
-    def __init__(self, folder: Path, kind: str, part: int, note: str = "") -> None:
-        if kind not in KINDS:
-            raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{kind}-{part:03d}{note}.parquet"
-        self._sink = pa.OSFile(str(self.path), "wb")
-        self._writer = pq.ParquetWriter(self._sink, EVENTS, use_dictionary=_WORDS, write_statistics=False)
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self._schema = path, schema
+        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pq.ParquetWriter(self._sink, schema, use_dictionary=words, write_statistics=False)
 
     def write(self, table: pa.Table) -> None:
-        """Append rows of `schema.EVENTS` as one row group."""
-        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        """Append rows as one row group."""
+        self._writer.write_table(table.cast(self._schema), row_group_size=max(len(table), 1))
 
     def close(self) -> None:
         """Finish the file."""
@@ -337,3 +360,12 @@ class EventFile:
         self._writer.is_open = False  # else it tries again to write when it is collected
         with suppress(OSError):
             self._sink.close()
+
+
+class EventFile(TableFile):
+    """A rank's events of one kind."""
+
+    def __init__(self, folder: Path, kind: str, part: int, note: str = "") -> None:
+        if kind not in KINDS:
+            raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
+        super().__init__(folder / f"{kind}-{part:03d}{note}.parquet", EVENTS)

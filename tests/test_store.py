@@ -286,7 +286,7 @@ def test_an_sql_error_is_one_line_that_names_the_tables(run: StoredRun, query: s
         run.sql(query)
     (line,) = str(raised.value).splitlines()
     assert "SQL: " in line
-    assert "events, collectives, groups, steps and results" in line
+    assert "the tables are events, collectives, groups, steps, results, counters" in line
 
 
 # --------------------------------------------------------------------------- a store in bad shape

@@ -3,11 +3,12 @@
 
 `category` says what a kernel or op does, `collective` which collective of which library it is, and
 `base_name` what to call all instances of a kernel.  Each looks at the name alone, so call it once
-for each unique name.
+for each unique name.  `kind_of` and `element_bytes` read what frameworks call collectives and element types.
 """
 
-from cclbench.classify.collectives import CollectiveName, collective
+from cclbench.classify.collectives import CollectiveName, collective, kind_of
+from cclbench.classify.dtypes import element_bytes
 from cclbench.classify.kernels import category
 from cclbench.classify.names import base_name
 
-__all__ = ["CollectiveName", "base_name", "category", "collective"]
+__all__ = ["CollectiveName", "base_name", "category", "collective", "element_bytes", "kind_of"]

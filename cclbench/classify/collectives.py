@@ -87,6 +87,21 @@ LIBRARIES: Final = (
     ),
 )
 
+_CALLED: Final = (
+    ("reduce_scatter", "reducescatter"),
+    ("all_reduce", "allreduce"),
+    ("all_gather", "allgather"),
+    ("all_to_all", "alltoall"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+    ("send_recv", "sendrecv"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+
 KINDS: Final = (
     (None, "notify  clean_low_latency  exchangesplit  rmsnormlamport  prepare  sanitize"),
     ("send_recv", "send_?recv  collective-permute  neighbor_"),
@@ -136,3 +151,9 @@ def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
         library = "rccl"
     kind = next((kind for kind, pattern in _KINDS if pattern.search(named)), None)
     return CollectiveName(kind, library)
+
+
+def kind_of(name: str) -> str | None:
+    """The kind a framework's name for a collective means: `_allgather_base`, `alltoallv`, `all_reduce`."""
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((kind for kind, mark in _CALLED if mark in letters), None)

@@ -22,7 +22,8 @@ def sql(run: str, query: str, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
-    DuckDB's dialect, over the tables events, collectives, groups, steps and results; it can only read.
+    DuckDB's dialect, over the tables events, collectives, groups, steps and results, and counters, timings,
+    requests and serving where files besides traces tell of them; it can only read.
 
     \b
     Examples:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,22 @@ from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 from cclbench.store import read_table, write_table
 
 _PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
+
+
+NOTHING_MATCHED: Final = {
+    "matching": {
+        "rows": 0,
+        "matched": 0,
+        "instances": 0,
+        "complete": 0,
+        "partial": 0,
+        "unmatched": {},
+        "contradicted_instances": 0,
+        "wait_beyond_duration_ns": 0,
+    },
+    "clocks": {"reference_ns": 0, "ranks": []},
+}
+"""The manifest's account of a run without traces."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

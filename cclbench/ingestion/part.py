@@ -10,13 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from cclbench import classify
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
-from cclbench.readers import READERS, Cut, Rows, Told
-from cclbench.schema import TraceFacts
-from cclbench.store import EventFile
+from cclbench.readers import Cut, DeviceStep, Part, Rows, Told, trace_reader
+from cclbench.schema import COUNTERS, TraceFacts
+from cclbench.store import EventFile, TableFile
 
 ROW_GROUP: Final = 1 << 16
 DEVICE_WORK: Final = ("kernel", "copy", "memset")
@@ -26,11 +28,11 @@ PENDING: Final = ".pending"
 
 @dataclass(frozen=True, slots=True)
 class PartTask:
-    """Read `part` (the `index`-th) of a file into `folder`."""
+    """Read `part` (the `index`-th of its member's) of a file into `folder`."""
 
     path: Path
     reader: str
-    part: tuple[int, int] | None
+    part: Part
     index: int
     folder: Path
     allow_truncated: bool
@@ -64,6 +66,9 @@ class PartRead:
     """Time of unclassified kernels by name, and of all kernels under the empty name."""
     op_span: tuple[int, int] | None
     pending: list[Path]
+    counters: Path | None
+    device_steps: list[DeviceStep]
+    notes: list[str]
 
 
 @dataclass(slots=True)
@@ -86,8 +91,12 @@ class _PartWriter:
         self.annotations: list[steps.Annotation] = []
         self.patterns = steps.families(task.step_annotation)
         self.op_span: tuple[int, int] | None = None
+        self.counters: TableFile | None = None
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Rows | pa.Table) -> None:
+        if not isinstance(rows, Rows):
+            self._count(rows)
+            return
         self.rows[rows.kind] += len(rows)
         if rows.side == "device" and rows.kind in DEVICE_WORK:
             self._put(rows, pending=True)
@@ -104,6 +113,12 @@ class _PartWriter:
             elif rows.kind == "annotation" and rows.side == "host":
                 self._annotate(rows)
             self._put(rows, pending=False)
+
+    def _count(self, samples: pa.Table) -> None:
+        if self.counters is None:
+            path = self.task.folder / f"counters-{self.task.index:03d}{PENDING}.parquet"
+            self.counters = TableFile(path, COUNTERS)
+        self.counters.write(samples)
 
     def _put(self, rows: Rows, *, pending: bool) -> None:
         if not len(rows):
@@ -138,8 +153,11 @@ class _PartWriter:
             self.kernel_ns[names[code]] += int(total[code])
 
     def _launch(self, rows: Rows) -> None:
-        known = np.array([c is not None for c in rows.correlation or ()], np.bool_)
-        correlation = np.array([c for c in rows.correlation or () if c is not None], np.int64)
+        if rows.correlation is None:
+            return
+        told = pa.array(rows.correlation, pa.int64())
+        known = told.is_valid().to_numpy(zero_copy_only=False)
+        correlation = told.drop_null().to_numpy()
         of_kernel = np.array(["Launch" in name for name in rows.names], np.bool_)[rows.codes]
         self.launches.append((correlation, rows.start_ns[known], rows.track[known], of_kernel[known]))
 
@@ -162,18 +180,22 @@ class _PartWriter:
         """Let go of all files after a failure."""
         for kind in self.kinds.values():
             kind.file.abandon()
+        if self.counters is not None:
+            self.counters.abandon()
 
     def close(self) -> list[Path]:
         """Write what is left; returns the files still to be filled in."""
         for kind in self.kinds.values():
             self._flush(kind)
             kind.file.close()
+        if self.counters is not None:
+            self.counters.close()
         return [kind.file.path for (_, note), kind in self.kinds.items() if note == PENDING]
 
 
 def read_part(task: PartTask) -> PartRead:
     """Stream one part of a file to Parquet."""
-    trace = READERS.get(task.reader).read(task.path, part=task.part, allow_truncated=task.allow_truncated)
+    trace = trace_reader(task.reader).read(task.path, part=task.part, allow_truncated=task.allow_truncated)
     writer = _PartWriter(task)
     try:
         for rows in trace.batches:
@@ -200,16 +222,20 @@ def read_part(task: PartTask) -> PartRead:
         kernel_ns=dict(writer.kernel_ns),
         op_span=writer.op_span,
         pending=pending,
+        counters=writer.counters.path if writer.counters else None,
+        device_steps=trace.device_steps,
+        notes=trace.notes,
     )
 
 
 def _communicates_itself(name: str) -> bool:
     """Whether a host row is a transfer, not the call that asks for one."""
-    return name.startswith("gloo:")
+    told = classify.collective(name)
+    return name.startswith("gloo:") or (told is not None and told.library in ("xla", "mpi"))
 
 
 def _subset(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
-    kept = np.flatnonzero(mask).tolist()
+    kept, chosen = np.flatnonzero(mask).tolist(), pa.array(mask)
     changes: dict[str, Any] = {
         name: getattr(rows, name)[mask] for name in ("codes", "start_ns", "dur_ns", "track")
     }
@@ -217,4 +243,6 @@ def _subset(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
         value = getattr(rows, column.name)
         if isinstance(value, list):
             changes[column.name] = [value[i] for i in kept]
+        elif isinstance(value, pa.Array):
+            changes[column.name] = value.filter(chosen)
     return replace(rows, **changes)

@@ -20,9 +20,9 @@ from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.readers import Told, execution_trace
-from cclbench.schema import EVENTS, KINDS, TraceFacts, group_id
+from cclbench.schema import COUNTERS, EVENTS, KINDS, TraceFacts, group_id
 from cclbench.source import SourceFile
-from cclbench.store import EventFile, write_table
+from cclbench.store import EventFile, TableFile, write_table
 
 _RANK_SOURCES = ("distributedInfo", "metadata", "record_param_comms")
 """Who may say a trace's rank, the most trustworthy first."""
@@ -41,6 +41,8 @@ class RankTask:
     step_annotation: str | None
     beside: SourceFile | None = None
     """Its execution trace."""
+    file: SourceFile | None = None
+    """The file its parts are of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,20 +92,18 @@ def finish_rank(task: RankTask) -> RankDone:
     if cut is not None and not cut.rows_whole:
         horizon = _horizon(parts, pending, launches) if on_device else None
         blind = horizon is None
-    found, left_out = steps.marks(
+    annotated, left_out = steps.marks(
         [a for p in parts for a in p.annotations], steps.families(task.step_annotation)
     )
-    if on_device:
-        step = np.where(pending.launch >= 0, found.holding(_or_none(launches.start_ns, pending.launch)), -1)
-    else:
-        step = found.holding(pending.starts)
+    found, step, source = _steps(parts, pending, launches, annotated, on_device)
     windows: list[Window] = []
     if facts.works_on is not None and not blind:
-        windows, more = _windows(facts, found, step, pending, parts, horizon)
+        windows, more = _windows(facts, (annotated, found, source), step, pending, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
     _fill_in(files, task.rank, found, step, pending.is_call)
+    _keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
         if listed.ranks:
@@ -122,7 +122,7 @@ def finish_rank(task: RankTask) -> RankDone:
             cut=cut,
             horizon_ns=horizon,
             blind=blind,
-            notes=notes,
+            notes=[*notes, *dict.fromkeys(note for p in parts for note in p.notes)],
         ),
         parts,
     )
@@ -144,6 +144,8 @@ def merge_facts(told: list[TraceFacts]) -> TraceFacts:
 
 def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_device: bool) -> str | None:
     """`device`, `host`, or None where host rows speak of an accelerator whose own rows are missing."""
+    if facts.whole_graphs:
+        return None
     if on_device:
         return "device"
     if len(launches.correlation) or facts.device_count or not rows["op"]:
@@ -220,6 +222,54 @@ def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
     return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
 
 
+def _steps(
+    parts: list[PartRead], pending: _Pending, launches: Launches, annotated: steps.Marks, on_device: bool
+) -> tuple[steps.Marks, Int64, str]:
+    """The steps, the index of each pending row's among them (−1 for none), and how they were found.
+
+    A device event is in the step that launched it; where nothing says so, in the step that the device's
+    own rows mark; a CPU's transfer in the annotated step that holds it.
+    """
+    if on_device:
+        launched = _or_none(launches.start_ns, pending.launch)
+        step = np.where(pending.launch >= 0, annotated.holding(launched), -1)
+        if (step >= 0).any():
+            return annotated, step, "device"
+    marked = steps.of_device([s for p in parts for s in p.device_steps])
+    if len(marked.numbers):
+        return marked, marked.holding(pending.starts), "module"
+    if on_device:
+        return annotated, step, "device"
+    return annotated, annotated.holding(pending.starts), "annotation"
+
+
+def _keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile | None) -> None:
+    """What the rank's trace samples of the hardware, under its final name, with the rank filled in."""
+    files = [p.counters for p in parts if p.counters is not None]
+    if not files:
+        return
+    final = TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)
+    known = {"rank": rank, "source": file and file.reader, "file": file and file.name}
+    try:
+        for path in files:
+            with pq.ParquetFile(path) as samples:
+                for batch in samples.iter_batches(ROW_GROUP):
+                    table = pa.Table.from_batches([batch])
+                    for name, value in known.items():
+                        field = COUNTERS.field(name)
+                        column = pa.repeat(pa.scalar(value), len(table))
+                        if pa.types.is_dictionary(field.type):
+                            column = column.dictionary_encode()
+                        at = COUNTERS.get_field_index(name)
+                        table = table.set_column(at, field, column.cast(field.type))
+                    final.write(table)
+            path.unlink()
+        final.close()
+    except BaseException:
+        final.abandon()
+        raise
+
+
 def _horizon(parts: list[PartRead], pending: _Pending, launches: Launches) -> int | None:
     """Until when a cut file is known to hold all device rows; None where that is unknown.
 
@@ -236,17 +286,24 @@ def _horizon(parts: list[PartRead], pending: _Pending, launches: Launches) -> in
 
 def _windows(
     facts: TraceFacts,
-    found: steps.Marks,
+    marks: tuple[steps.Marks, steps.Marks, str],
     step: Int64,
     pending: _Pending,
     parts: list[PartRead],
     horizon: int | None,
 ) -> tuple[list[Window], Counter[str]]:
-    """All windows the rank offers, as (step, begin, end, source), and the steps left out."""
-    annotated, left_out = steps.annotation_windows(found, horizon)
-    windows: list[Window] = [(*w, "annotation") for w in annotated]
+    """All windows the rank offers, as (step, begin, end, source), and the steps left out.
+
+    `marks` are the annotated steps, those that `step` indexes, and the source of the latter.
+    """
+    annotated, found, source = marks
+    by_annotation, left_out = steps.annotation_windows(annotated, horizon)
+    windows: list[Window] = [(*w, "annotation") for w in by_annotation]
+    if source == "module":
+        by_module, left_out = steps.annotation_windows(found, horizon)
+        windows += [(*w, "module") for w in by_module]
     if facts.works_on == "device":
-        if (step >= 0).any():
+        if source == "device" and (step >= 0).any():
             by_launch, left_out = steps.device_windows(found, step, pending.starts, pending.ends, horizon)
             windows += [(*w, "device") for w in by_launch]
         begin, end = int(pending.starts.min()), int(pending.ends.max())

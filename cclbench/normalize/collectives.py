@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cclbench.classify import CollectiveName
+from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
@@ -23,27 +23,6 @@ NOTHING = Payload(source="")
 RANK_SHIFT = 32
 """A collective's key before ranks are matched: rank << 32 | ordinal within the rank."""
 
-_KINDS = (
-    ("reduce_scatter", "reducescatter"),
-    ("all_reduce", "allreduce"),
-    ("all_gather", "allgather"),
-    ("all_to_all", "alltoall"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send_recv", "sendrecv"),
-    ("send", "send"),
-    ("recv", "recv"),
-)
-_SIZES = (
-    (1, r"float8.*|float4_e2m1fn_x2|u?int8|byte|char|bool|unsigned char|signed char|quint8|qint8"),
-    (2, r"half|bfloat16|float16|u?int16|short|unsigned short"),
-    (4, r"float|float32|u?int32|int|unsigned int|complexhalf|complex32|complex<half>"),
-    (8, r"double|float64|u?int64|long|long int|unsigned long|complexfloat|complex64|complex<float>"),
-    (16, r"complexdouble|complex128|complex<double>"),
-)
 _DIMENSIONS = (
     ("tp", r"(?:^|[_\W])tp(?:$|[_\W])|tensor"),
     ("pp", r"(?:^|[_\W])pp(?:$|[_\W])|pipeline"),
@@ -73,20 +52,6 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self.row)
-
-
-def kind_of(name: str) -> str | None:
-    """The kind a framework's name for a collective means: `_allgather_base`, `alltoallv`, `all_reduce`."""
-    letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((kind for kind, mark in _KINDS if mark in letters), None)
-
-
-def element_bytes(dtype: str | None) -> int | None:
-    """Size of an element of that type, by any of the names frameworks give it; None where unknown."""
-    if dtype is None:
-        return None
-    name = dtype.lower().removeprefix("c10::").removeprefix("torch.")
-    return next((size for size, pattern in _SIZES if re.fullmatch(pattern, name)), None)
 
 
 def dimension_of(description: str | None) -> str | None:

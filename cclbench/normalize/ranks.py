@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cclbench.errors import InputError
 from cclbench.schema import TraceFacts
@@ -17,46 +18,81 @@ _PART_OF_A_NAME = (
 """Says a rank where nothing better does: `worker3`, `TP-3` (which may count within a group only)."""
 
 
-def rank_of(name: str, facts: TraceFacts, by_card: int | None) -> tuple[int | None, str | None]:
-    """The rank and who says so; None where nobody does; `InputError` where two disagree.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rank in the making: `file` is the path within the source, `name` its member's name there."""
 
-    `name` is the file's path within its source.
-    """
+    file: str
+    name: str
+    facts: TraceFacts
+    by_card: int | None = None
+    alone: bool = True
+    """Whether the file holds no other: then the file's name may say the rank."""
+
+
+def rank_of(member: Member) -> tuple[int | None, str | None]:
+    """The rank and who says so; None where nobody does; `InputError` where two disagree."""
+    facts, name = member.facts, member.file
     told: dict[str, int] = {}
     if facts.rank is not None and facts.rank_source is not None:
         told[facts.rank_source] = facts.rank
-    found = [int(m) for m in _RANK.findall(name)]
+    found = [int(m) for m in _RANK.findall(name)] if member.alone else []
     if found:
         told["file name"] = found[-1]
-    if by_card is not None:
-        told["card"] = by_card
+    if member.by_card is not None:
+        told["card"] = member.by_card
     if len(set(told.values())) > 1:
         said = " but ".join(f"rank {rank} by its {source}" for source, rank in told.items())
         raise InputError(f"is {said}", where=name, hint="rename the file or mend the card")
     for source, rank in told.items():
         return rank, source
-    for pattern in _PART_OF_A_NAME:
+    for pattern in _PART_OF_A_NAME if member.alone else ():
         if found := [int(m) for m in pattern.findall(name)]:
             return found[-1], "file name"
     return None, None
 
 
-def distinct(ranks: Mapping[str, tuple[int | None, str | None]]) -> dict[str, tuple[int, str]]:
-    """Each file's rank; a lone file without one is rank 0.  `InputError` where two files claim one rank."""
-    if len(ranks) == 1:
-        ((name, (rank, source)),) = ranks.items()
-        return {name: (0, "nothing: taken as rank 0") if rank is None else (rank, source or "")}
-    unknown = [name for name, (rank, _) in ranks.items() if rank is None]
+def distinct(members: Sequence[Member]) -> list[tuple[int, str]]:
+    """Each member's rank and who says so; `InputError` where two claim one rank, or one has none.
+
+    Where nobody states a rank, the devices or processes of one file are ranks in their own order, those of
+    several files in the order of the files' names; a lone file without any order is rank 0.
+    """
+    ranks = [rank_of(member) for member in members]
+    if not any(rank is not None for rank, _ in ranks) and all(
+        member.facts.local_rank is not None for member in members
+    ):
+        return _in_order(members)
+    if len(members) == 1:
+        rank, source = ranks[0]
+        return [(0, "nothing: taken as rank 0") if rank is None else (rank, source or "")]
+    unknown = [member.file for member, (rank, _) in zip(members, ranks, strict=True) if rank is None]
     if unknown:
+        what = "files" if _one_each(members) else "ranks"
         raise InputError(
-            f"{len(unknown)} of {len(ranks)} files do not say their rank",
+            f"{len(unknown)} of {len(members)} {what} do not say their rank",
             where=unknown[0],
             hint="name them rank<N>..., or list their ranks in a card",
         )
-    owner: dict[int, str] = {}
-    for name, (rank, _) in ranks.items():
-        if (other := owner.setdefault(rank or 0, name)) != name:
+    owner: dict[int, Member] = {}
+    for member, (rank, _) in zip(members, ranks, strict=True):
+        if (other := owner.setdefault(rank or 0, member)) is not member:
+            also = other.file if other.file != member.file else f"{other.name!r} of the same file"
             raise InputError(
-                f"claims rank {rank}, and so does {other}", where=name, hint="give one capture of each rank"
+                f"claims rank {rank}, and so does {also}",
+                where=member.file,
+                hint="give one capture of each rank",
             )
-    return {name: (rank or 0, source or "") for name, (rank, source) in ranks.items()}
+    return [(rank or 0, source or "") for rank, source in ranks]
+
+
+def _one_each(members: Sequence[Member]) -> bool:
+    return len({member.file for member in members}) == len(members)
+
+
+def _in_order(members: Sequence[Member]) -> list[tuple[int, str]]:
+    several = len({member.file for member in members}) > 1
+    source = "order of files and of their devices" if several else "order of devices"
+    ordered = sorted(range(len(members)), key=lambda i: (members[i].file, members[i].facts.local_rank or 0))
+    place = {i: rank for rank, i in enumerate(ordered)}
+    return [(place[i], source) for i in range(len(members))]

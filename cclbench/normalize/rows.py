@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench import classify
 from cclbench.readers import Names, Rows
@@ -28,10 +30,14 @@ class Categories:
         self._codes: list[int] = []
         self.unclassified: list[bool] = []
 
-    def of(self, names: Names) -> Codes:
-        """Codes into `schema.CATEGORIES`, shape (names,)."""
-        for name in list(names)[len(self._codes) :]:
-            category = classify.category(name) if self._kind in _CLASSIFIED else None
+    def of(self, names: Names, told: Mapping[int, str] | None = None) -> Codes:
+        """Codes into `schema.CATEGORIES`, shape (names,); `told` are those the producer states."""
+        for code, name in enumerate(names):
+            if code < len(self._codes):
+                continue
+            category = (told or {}).get(code)
+            if category is None and self._kind in _CLASSIFIED:
+                category = classify.category(name)
             default = _COPY if self._kind in ("copy", "memset") else _OTHER
             self._codes.append(default if category is None else CATEGORIES.index(category))
             self.unclassified.append(category is None)
@@ -46,7 +52,7 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
     columns: dict[str, pa.Array] = {
         "side": _constant(SIDES, first.side, length),
         "kind": _constant(KINDS, first.kind, length),
-        "category": _words(CATEGORIES, categories.of(first.names)[codes]),
+        "category": _words(CATEGORIES, categories.of(first.names, batches[-1].name_categories)[codes]),
         "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(first.names), pa.string())),
         "track": pa.array(np.concatenate([rows.track for rows in batches])),
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
@@ -63,19 +69,19 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
 
 def _optional(batches: Sequence[Rows], name: str) -> pa.Array:
     kind = EVENTS.field(name).type
-    parts = [
-        pa.nulls(len(rows), kind) if getattr(rows, name) is None else pa.array(getattr(rows, name), kind)
-        for rows in batches
-    ]
-    return pa.concat_arrays(parts)
+    return pa.concat_arrays([_column(getattr(rows, name), len(rows), kind) for rows in batches])
+
+
+def _column(values: Any, length: int, kind: pa.DataType) -> pa.Array:
+    if values is None:
+        return pa.nulls(length, kind)
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
 def _directions(batches: Sequence[Rows]) -> pa.Array:
-    if all(rows.copy_direction is None for rows in batches):
-        return pa.nulls(sum(map(len, batches)), EVENTS.field("copy_direction").type)
-    code = {direction: i for i, direction in enumerate(COPY_DIRECTIONS)}
-    codes = [None if d is None else code[d] for rows in batches for d in rows.copy_direction or ()]
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(COPY_DIRECTIONS))
+    words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
+    codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(pa.int8())
+    return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
 
 
 def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cclbench.errors import UsageError
 from cclbench.intervals import Int64
+from cclbench.readers import DeviceStep
 from cclbench.schema import STEPS
 
 FAMILIES = (
@@ -55,6 +56,32 @@ class Marks:
 
 
 NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def of_device(told: Sequence[DeviceStep]) -> Marks:
+    """Steps that the device's own rows mark: numbered ones, else the runs of the module that takes longest.
+
+    A step reaches to the begin of the next one, the last to its own end: what the device does in between
+    belongs to it.
+    """
+    numbered = [s for s in told if s.number is not None]
+    if numbered:
+        chosen = numbered
+    else:
+        taken: Counter[str] = Counter()
+        for run in told:
+            taken[run.name] += run.end_ns - run.start_ns
+        dominant = max(sorted(taken), key=taken.__getitem__, default=None)
+        chosen = [run for run in told if run.name == dominant]
+    chosen = sorted((s for s in chosen if s.end_ns > s.start_ns), key=lambda s: s.start_ns)
+    if not chosen:
+        return NO_MARKS
+    starts = np.array([s.start_ns for s in chosen], np.int64)
+    numbers = [s.number for s in chosen]
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(len(chosen)))
+    ends = np.append(starts[1:], max(s.end_ns for s in chosen))
+    return Marks(np.array(numbers, np.int64), starts, ends)
 
 
 def families(pattern: str | None) -> tuple[re.Pattern[str], ...]:

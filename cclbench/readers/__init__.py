@@ -3,6 +3,10 @@
 
 What a row does (category), which step holds it and which process group a collective belongs to are
 decided later, in `cclbench.normalize`, the same way for every format.
+
+`Reader`s read traces, whose rows are ranks' events.  `EvidenceReader`s read what lies beside traces or
+stands alone: a client's benchmark of a server, sweeps of collectives, hardware counters, logs.
+Captures carry environments, user and host names and command lines: no reader hands those on.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
@@ -25,7 +30,7 @@ from cclbench.schema import TraceFacts
 HEAD_BYTES = 1 << 16
 """How much of a file's (decompressed) beginning a reader may look at to recognise it."""
 
-Column = list[int | None]
+Column: TypeAlias = list[int | None] | pa.Array
 """A column of integers with gaps, one entry a row."""
 
 
@@ -52,10 +57,12 @@ class Rows:
     device: Column | None = None
     correlation: Column | None = None
     bytes: Column | None = None
-    copy_direction: list[str | None] | None = None
-    flops: list[float | None] | None = None
+    copy_direction: list[str | None] | pa.Array | None = None
+    flops: list[float | None] | pa.Array | None = None
     hbm_bytes: Column | None = None
     blocks: Column | None = None
+    name_categories: Mapping[int, str] | None = None
+    """`schema.CATEGORIES` by code of a name, where the producer knows better than the taxonomy of names."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -129,6 +136,34 @@ class Told:
             getattr(self, name).extend(getattr(other, name))
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A share of a file that is read on its own: one member's rows, all of them or a range.
+
+    A file may hold several ranks (the processes of a capture, the devices of a profile): `member` names
+    one of them within the file and is empty where there is but one.  The range, [begin, end), is in the
+    reader's own unit; both are None where the part is all of the member's.
+    """
+
+    member: str = ""
+    begin: int | None = None
+    end: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all that the file has of the member."""
+        return self.begin is None
+
+
+class DeviceStep(msgspec.Struct, frozen=True):
+    """A step as the device's own rows mark it: an XLA `Steps` row, or a run of the module `name`."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    number: int | None = None
+    """Of a `Steps` row; None on runs of modules, of which normalization chooses the dominant one."""
+
+
 class Cut(msgspec.Struct, frozen=True):
     """Where a damaged file ends for us: everything before `byte` was used, nothing after."""
 
@@ -141,45 +176,97 @@ class Cut(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Trace:
-    """One file being read: iterate `batches` to the end, then the rest is complete."""
+    """A part of a file being read: iterate `batches` to the end, then the rest is complete.
 
-    batches: Iterator[Rows]
+    A batch is rows, or a table of `schema.COUNTERS` with what the file samples of the hardware.
+    """
+
+    batches: Iterator[Rows | pa.Table]
     facts: TraceFacts = field(default_factory=TraceFacts)
     told: Told = field(default_factory=Told)
     dropped: dict[str, int] = field(default_factory=dict)
     cut: Cut | None = None
     device_rows_in_order: bool = True
     """Whether the device's rows came in order of their start: then nothing is missing before the last."""
+    device_steps: list[DeviceStep] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What people should know of the capture: events the profiler dropped, bytes an export left out."""
 
 
-class Reader(Protocol):
-    """A format."""
+class Format(Protocol):
+    """What `cclbench list readers` shows, and how a file is recognised."""
 
     name: str
     description: str
+    """The formats it reads."""
     extensions: tuple[str, ...]
+    versions: str
+    """Of the producer or its schema: those that were seen."""
+    tested: str
+    """On which evidence: `real: ...` or `documentation: ...`, or both."""
 
     def sniff(self, head: bytes) -> float:
-        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
-        ...
+        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format.
 
-    def read(self, path: Path, *, part: tuple[int, int] | None, allow_truncated: bool) -> Trace:
-        """Open; `InputError` with file and byte where the file is damaged.
-
-        `part` is a range of bytes, one of `parts(path)`: its batches are those of the events that begin
-        in it, and only the whole file's facts are complete.
+        `InputError` where the format is recognised and cannot be read, with what to do instead.
         """
         ...
 
-    def parts(self, path: Path) -> list[tuple[int, int]]:
-        """Byte ranges that can be read side by side; one or none where the format has no such thing."""
+
+class Reader(Format, Protocol):
+    """A format of traces."""
+
+    reads: Literal["trace"]
+
+    def parts(self, path: Path) -> list[Part]:
+        """What can be read side by side: at least one part for each member, a member's parts in order."""
+        ...
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
+        """Open; `InputError` with file and place where the file is damaged.
+
+        Batches are those of the part's events.  A member's facts are complete in its parts together.
+        """
         ...
 
 
-READERS: Registry[Reader] = Registry("reader", home="cclbench.readers", group="cclbench.readers")
+class Evidence(msgspec.Struct, kw_only=True):
+    """What a file that is no trace tells: rows of `schema`'s tables, and facts about the system."""
+
+    requests: pa.Table | None = None
+    serving: pa.Table | None = None
+    timings: pa.Table | None = None
+    counters: pa.Table | None = None
+    facts: dict[str, str | int | float | list[str]] = {}
+    """Provenance by name: library_version, transport, channels, ...; never host, user or command line."""
+    left_out: dict[str, int] = {}
+    """Entries of the file that became no row, by reason."""
+    notes: list[str] = []
 
 
-def recognise(path: Path, head: bytes) -> Reader | None:
+class EvidenceReader(Format, Protocol):
+    """A format of evidence other than traces."""
+
+    reads: Literal["evidence"]
+
+    def read(self, path: Path) -> Evidence:
+        """All of the file; `InputError` with file and line where it is damaged."""
+        ...
+
+
+READERS: Registry[Reader | EvidenceReader] = Registry(
+    "reader", home="cclbench.readers", group="cclbench.readers"
+)
+
+
+def trace_reader(name: str) -> Reader:
+    """The reader of traces of that name."""
+    reader = READERS.get(name)
+    assert reader.reads == "trace"  # noqa: S101 - sources sort their files by it
+    return reader
+
+
+def recognise(path: Path, head: bytes) -> Reader | EvidenceReader | None:
     """The reader most confident about the file, None where none is; a tie names both."""
     votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in READERS}
     best = max(votes.values(), default=0.0)

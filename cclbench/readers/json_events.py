@@ -20,9 +20,10 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.readers import Cut
+from cclbench.readers import Cut, Part
 
 E = TypeVar("E")
+_WHOLE: Final = Part()
 
 CHUNK: Final = 4 << 20
 LONGEST_EVENT: Final = 64 << 20
@@ -85,7 +86,7 @@ def first_event(path: Path, at: int) -> int | None:
 class JsonEvents(Generic[E]):
     """Iterates (chunk, events): the chunk's bytes as a JSON array, and that array decoded.
 
-    With `part`, a range of bytes of an uncompressed file, only the events in it; both ends of the range
+    With a range of bytes of an uncompressed file as `part`, only the events in it; both ends of the range
     are `first_event`s or the file's own.
     """
 
@@ -94,7 +95,7 @@ class JsonEvents(Generic[E]):
         path: Path,
         decoder: msgspec.json.Decoder[list[E]],
         *,
-        part: tuple[int, int] | None = None,
+        part: Part = _WHOLE,
         allow_truncated: bool = False,
     ) -> None:
         self.path, self.decoder, self.allow_truncated = path, decoder, allow_truncated
@@ -106,7 +107,8 @@ class JsonEvents(Generic[E]):
             self._size = path.stat().st_size
         except OSError as error:
             raise _unreadable(path, error) from None
-        self._begin, self._end = part or (0, self._size)
+        self._begin = part.begin or 0
+        self._end = self._size if part.end is None else part.end
         self._last = self._end >= self._size
         self._read = 0
         self._offset = 0

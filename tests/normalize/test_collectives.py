@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cclbench.classify import CollectiveName
+from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.normalize import collectives
-from cclbench.normalize.collectives import Calls, dimension_of, element_bytes, kind_of
+from cclbench.normalize.collectives import Calls, dimension_of
 from cclbench.readers import Payload, Told
 from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts
 

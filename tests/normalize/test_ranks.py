@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.normalize.ranks import distinct, rank_of
+from cclbench.normalize.ranks import Member, distinct, rank_of
 from cclbench.schema import TraceFacts
 
 SILENT = TraceFacts()
@@ -35,18 +35,18 @@ SILENT = TraceFacts()
     ],
 )
 def test_rank_in_a_file_name(name, rank):
-    assert rank_of(name, SILENT, None) == (rank, None if rank is None else "file name")
+    assert rank_of(Member(name, "", SILENT)) == (rank, None if rank is None else "file name")
 
 
 def test_the_trace_speaks_first():
-    assert rank_of("rank3.json", TraceFacts(rank=3, rank_source="distributedInfo"), 3) == (
+    assert rank_of(Member("rank3.json", "", TraceFacts(rank=3, rank_source="distributedInfo"), 3)) == (
         3,
         "distributedInfo",
     )
 
 
 def test_the_card_speaks_where_nobody_does():
-    assert rank_of("trace.json", SILENT, 6) == (6, "card")
+    assert rank_of(Member("trace.json", "", SILENT, 6)) == (6, "card")
 
 
 @pytest.mark.parametrize(
@@ -64,26 +64,60 @@ def test_the_card_speaks_where_nobody_does():
 )
 def test_contradiction_names_both(name, facts, card, both):
     with pytest.raises(InputError) as caught:
-        rank_of(name, facts, card)
+        rank_of(Member(name, "", facts, card))
     assert all(part in str(caught.value) for part in [name, *both])
 
 
 def test_weak_parts_of_a_name_contradict_nobody():
     facts = TraceFacts(rank=9, rank_source="distributedInfo")
-    assert rank_of("worker1-TP-0.json", facts, None) == (9, "distributedInfo")
+    assert rank_of(Member("worker1-TP-0.json", "", facts)) == (9, "distributedInfo")
 
 
 def test_lone_file_without_a_rank_is_rank_0_and_says_so():
-    assert distinct({"t.json": (None, None)}) == {"t.json": (0, "nothing: taken as rank 0")}
-    assert distinct({"t.json": (5, "card")}) == {"t.json": (5, "card")}
+    assert distinct([Member("t.json", "", SILENT)]) == [(0, "nothing: taken as rank 0")]
+    assert distinct([Member("t.json", "", SILENT, 5)]) == [(5, "card")]
 
 
 def test_several_files_need_their_ranks():
     with pytest.raises(InputError, match="1 of 2 files do not say their rank") as caught:
-        distinct({"a.json": (0, "file name"), "b.json": (None, None)})
+        distinct([Member("rank0.json", "", SILENT), Member("b.json", "", SILENT)])
     assert caught.value.where == "b.json"
 
 
 def test_two_files_of_one_rank():
-    with pytest.raises(InputError, match=r"claims rank 1, and so does a\.json"):
-        distinct({"a.json": (1, "file name"), "b.json": (1, "card")})
+    with pytest.raises(InputError, match=r"claims rank 1, and so does rank1\.json"):
+        distinct([Member("rank1.json", "", SILENT), Member("b.json", "", SILENT, 1)])
+
+
+def test_devices_of_one_file_are_ranks_in_their_order():
+    """A file's name may say the rank of a lone process, not of one among several."""
+    members = [
+        Member("rank7.pb", name, TraceFacts(local_rank=local), alone=False)
+        for name, local in (("TPU:2", 2), ("TPU:0", 0), ("TPU:1", 1))
+    ]
+    assert distinct(members) == [(2, "order of devices"), (0, "order of devices"), (1, "order of devices")]
+
+
+def test_devices_of_several_hosts_follow_the_order_of_files():
+    members = [
+        Member(file, name, TraceFacts(local_rank=local), alone=False)
+        for file, name, local in (("b.pb", "TPU:0", 0), ("a.pb", "TPU:1", 1), ("a.pb", "TPU:0", 0))
+    ]
+    source = "order of files and of their devices"
+    assert distinct(members) == [(2, source), (1, source), (0, source)]
+
+
+def test_a_stated_rank_goes_before_any_order():
+    members = [
+        Member("t.sqlite", "11", TraceFacts(rank=5, rank_source="NCCL", local_rank=0), alone=False),
+        Member("t.sqlite", "12", TraceFacts(rank=4, rank_source="NCCL", local_rank=1), alone=False),
+    ]
+    assert distinct(members) == [(5, "NCCL"), (4, "NCCL")]
+
+
+def test_two_members_of_one_file_cannot_be_one_rank():
+    members = [
+        Member("t.sqlite", name, TraceFacts(rank=5, rank_source="NCCL"), alone=False) for name in ("11", "12")
+    ]
+    with pytest.raises(InputError, match="claims rank 5, and so does '11' of the same file"):
+        distinct(members)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.readers import READERS, Rows, Trace
+from cclbench.readers import Part, Rows, Trace, trace_reader
 
 Event = dict[str, Any]
 
@@ -42,7 +42,7 @@ def _plain(rows: Rows) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"kind": rows.kind, "side": rows.side, "name": names[rows.codes[i]]}
         for field in fields(rows):
             column = getattr(rows, field.name)
-            if field.name not in ("kind", "side", "names", "codes"):
+            if field.name not in ("kind", "side", "names", "codes", "name_categories"):
                 value = None if column is None else column[i]
                 row[field.name] = int(value) if field.name in ("start_ns", "dur_ns", "track") else value
         plain.append(row)
@@ -53,8 +53,8 @@ def _plain(rows: Rows) -> list[dict[str, Any]]:
 def read() -> Callable[..., Read]:
     """Reads a file, or one of its parts, with the Kineto reader."""
 
-    def read(path: Path, *, part: tuple[int, int] | None = None, allow_truncated: bool = False) -> Read:
-        trace = READERS.get("kineto").read(path, part=part, allow_truncated=allow_truncated)
+    def read(path: Path, *, part: Part | None = None, allow_truncated: bool = False) -> Read:
+        trace = trace_reader("kineto").read(path, part=part or Part(), allow_truncated=allow_truncated)
         rows = [row for batch in trace.batches for row in _plain(batch)]
         return Read(trace, rows)
 

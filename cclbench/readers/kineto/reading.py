@@ -19,7 +19,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
-from cclbench.readers import Names, Rows, Trace
+from cclbench.readers import Names, Part, Rows, Trace
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
@@ -64,7 +64,7 @@ Groups = dict[tuple[str, str], list[Any]]
 class KinetoFile:
     """One file, or one part of it, on its way into `trace`."""
 
-    def __init__(self, path: Path, trace: Trace, part: tuple[int, int] | None, allow_truncated: bool) -> None:
+    def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
         self.path, self.trace = path, trace
         self.stream = JsonEvents(path, DECODER, part=part, allow_truncated=allow_truncated)
         self.names: dict[str, Names] = defaultdict(Names)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence other than traces: its tables into the run's folder, its facts into the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cclbench import engine
+from cclbench.engine import Progress
+from cclbench.ingestion.traces import kept
+from cclbench.readers import READERS
+from cclbench.schema import EVIDENCE
+from cclbench.source import SourceFile
+from cclbench.store import write_table
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    file: SourceFile
+    index: int
+    folder: Path
+
+
+def ingest_evidence(
+    files: Sequence[SourceFile], folder: Path, *, jobs: int, progress: Progress | None
+) -> list[dict[str, Any]]:
+    """Write the tables of all files under `folder`; returns what the manifest says of each file."""
+    tasks = [_Task(file, index, folder) for index, file in enumerate(files)]
+    return engine.each(_one, tasks, jobs=jobs, progress=progress, what="reading evidence")
+
+
+def _one(task: _Task) -> dict[str, Any]:
+    file = task.file
+    reader = READERS.get(file.reader)
+    assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
+    told = reader.read(file.path)
+    rows = {}
+    for name in EVIDENCE:
+        table: pa.Table | None = getattr(told, name)
+        if table is not None and len(table):
+            rows[name] = len(table)
+            path = task.folder / name / f"evidence-{task.index:03d}.parquet"
+            write_table(path, of_file(table, name, file.reader, file.name))
+    return {
+        **kept(file),
+        "rows": rows,
+        "facts": told.facts,
+        "left_out": dict(sorted(told.left_out.items())),
+        "notes": told.notes,
+    }
+
+
+def of_file(table: pa.Table, name: str, reader: str, file: str) -> pa.Table:
+    """The table with who says so filled in: `source` is the reader, `file` the path within the source."""
+    schema = EVIDENCE[name]
+    for column, value in (("source", reader), ("file", file)):
+        at = schema.get_field_index(column)
+        words = pa.array([value] * len(table), pa.string()).dictionary_encode()
+        table = table.set_column(at, schema.field(column), words.cast(schema.field(column).type))
+    return table.cast(schema)

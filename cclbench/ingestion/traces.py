@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of one kind into a run's folder: read in parts, put together per rank, matched across ranks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cclbench import engine
+from cclbench.card import load as load_card
+from cclbench.engine import Progress
+from cclbench.errors import InputError
+from cclbench.ingestion.across import NOTHING_MATCHED, match_ranks, write_groups
+from cclbench.ingestion.part import PartRead, PartTask, read_part
+from cclbench.ingestion.rank import RankTask, finish_rank, kinds_in_order, merge_facts
+from cclbench.normalize import execution_traces
+from cclbench.normalize.ranks import Member, distinct
+from cclbench.readers import Part, execution_trace, trace_reader
+from cclbench.source import Source, SourceFile
+
+_Key = tuple[int, str]
+"""A rank in the making: the ordinal of its file, and its member's name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What shapes a run besides its source."""
+
+    allow_truncated: bool = False
+    step_annotation: str | None = None
+
+
+def ingest_traces(
+    found: Source, folder: Path, options: Options, *, jobs: int, progress: Progress | None
+) -> dict[str, Any]:
+    """Bring the source's traces, all of one kind, into `folder`; returns their part of the manifest."""
+    if not found.files:
+        return {"ranks": [], **NOTHING_MATCHED, "notes": []}
+    read = _read(found, folder, options, jobs, progress)
+    tasks = _rank_tasks(found, folder, read, options)
+    what = "putting ranks together"
+    done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
+    entries = [rank.entry for rank in done]
+    for entry, (task, file) in zip(entries, tasks, strict=True):
+        entry["files"] = [kept(file)]
+        entry["beside"] = [] if task.beside is None else [kept(task.beside)]
+    _check_one_job(entries)
+    write_groups(folder, done)
+    across = match_ranks(
+        folder, [entry["rank"] for entry in entries], _hosts(found, entries), _degrees(found)
+    )
+    return {"ranks": entries, **across, "notes": _notes(found, entries)}
+
+
+def _read(
+    found: Source, folder: Path, options: Options, jobs: int, progress: Progress | None
+) -> dict[_Key, list[PartRead]]:
+    """All files' parts, read side by side; where a range does not read, all is read again in order."""
+    parts = [trace_reader(file.reader).parts(file.path) for file in found.files]
+    if options.allow_truncated:
+        # What a damaged file still gives ends at its first defect: it must be read in order.
+        parts = [_whole(listed) for listed in parts]
+    tasks = _part_tasks(found, folder, options, parts)
+    what = "reading traces"
+    try:
+        read = engine.each(read_part, list(tasks.values()), jobs=jobs, progress=progress, what=what)
+    except InputError:
+        if all(part.whole for listed in parts for part in listed):
+            raise
+        # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
+        shutil.rmtree(folder / "events", ignore_errors=True)
+        tasks = _part_tasks(found, folder, options, [_whole(listed) for listed in parts])
+        what = "reading traces again"
+        read = engine.each(read_part, list(tasks.values()), jobs=jobs, progress=progress, what=what)
+    by_member: dict[_Key, list[PartRead]] = {}
+    for (file, member, _), part in zip(tasks, read, strict=True):
+        by_member.setdefault((file, member), []).append(part)
+    return by_member
+
+
+def _whole(parts: Sequence[Part]) -> list[Part]:
+    return [Part(member) for member in dict.fromkeys(part.member for part in parts)]
+
+
+def _part_tasks(
+    found: Source, folder: Path, options: Options, parts: Sequence[Sequence[Part]]
+) -> dict[tuple[int, str, int], PartTask]:
+    """A task a part, by file, member and ordinal among the member's parts."""
+    tasks: dict[tuple[int, str, int], PartTask] = {}
+    for index, (file, listed) in enumerate(zip(found.files, parts, strict=True)):
+        members = [part.member for part in _whole(listed)]
+        for part in listed:
+            ordinal = sum(1 for file_, member, _ in tasks if (file_, member) == (index, part.member))
+            tasks[index, part.member, ordinal] = PartTask(
+                path=file.path,
+                reader=file.reader,
+                part=part,
+                index=ordinal,
+                folder=_unnamed(folder, index, members.index(part.member)),
+                allow_truncated=options.allow_truncated,
+                step_annotation=options.step_annotation,
+            )
+    return tasks
+
+
+def _unnamed(folder: Path, file: int, member: int) -> Path:
+    """Where a member's rows lie until its rank is known."""
+    return folder / "events" / f"file-{file}-{member}"
+
+
+def _rank_tasks(
+    found: Source, folder: Path, read: dict[_Key, list[PartRead]], options: Options
+) -> list[tuple[RankTask, SourceFile]]:
+    """A task a rank, in rank order, once every member's rank is known and its folder has that name."""
+    members: list[Member] = []
+    places: list[Path] = []
+    for index, file in enumerate(found.files):
+        names = [name for at, name in read if at == index]
+        by_card = file.ranks_by_card if len(file.ranks_by_card) == len(names) else [None] * len(names)
+        for ordinal, (name, rank) in enumerate(zip(names, by_card, strict=True)):
+            facts = merge_facts([part.facts for part in read[index, name]])
+            members.append(Member(file.name, name, facts, rank, alone=len(names) == 1))
+            places.append(_unnamed(folder, index, ordinal))
+    ranks = distinct(members)
+    beside = _beside(found, members, [rank for rank, _ in ranks])
+    tasks = []
+    for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
+        file, parts = found.files[index], read[index, name]
+        if not any(part.rows for part in parts):
+            cut = next((part.cut for part in parts if part.cut), None)
+            what = (
+                f"nothing whole stands before byte {cut.byte:,}, where it is cut" if cut else "holds no rows"
+            )
+            raise InputError(what, where=str(file.path), hint="capture the trace again")
+        into = folder / "events" / f"rank={rank}"
+        place.rename(into)
+        moved = [
+            replace(
+                part,
+                pending=kinds_in_order([into / path.name for path in part.pending]),
+                counters=part.counters and into / part.counters.name,
+            )
+            for part in parts
+        ]
+        task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file)
+        tasks.append((task, file))
+    return sorted(tasks, key=lambda pair: pair[0].rank)
+
+
+def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> dict[int, SourceFile]:
+    """The execution trace of each rank that has one."""
+    processes = {file.path: execution_trace.process_of(file.path) for file in found.beside}
+    ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
+    files = {file.path: file for file in found.beside}
+    return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
+
+
+_OF_A_JOB = {
+    "world_size": "a world of {} ranks",
+    "backend": "backend {}",
+    "library_version": "communication library {}",
+}
+"""What all ranks of a job have in common, and how it is said."""
+
+
+def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
+    """All ranks must agree on what a job's ranks share, and lie within its world."""
+    for fact, words in _OF_A_JOB.items():
+        told = {value: entry for entry in entries if (value := entry["facts"].get(fact)) is not None}
+        if len(told) > 1:
+            said = " and ".join(
+                f"{words.format(value)} in {told[value]['files'][0]['name']}" for value in sorted(told)
+            )
+            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+        for entry in entries if fact == "world_size" else ():
+            if told and entry["rank"] >= next(iter(told)):
+                name = entry["files"][0]["name"]
+                raise InputError(f"is rank {entry['rank']} of a world of {next(iter(told))}", where=name)
+
+
+def kept(file: SourceFile) -> dict[str, Any]:
+    """What the manifest keeps of a source file."""
+    return {"name": file.name, "bytes": file.bytes, "sha256": file.sha256, "reader": file.reader}
+
+
+def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+    """Number of each rank's host: by the card's devices in a node; else one host where it has a device
+    for every rank of the world, or a file for each where files hold several ranks; else unknown."""
+    files = [entry["files"][0]["name"] for entry in entries]
+    shared = len(set(files)) < len(files)
+    per_node = None if found.card is None else load_card(found.card).hardware.per_node
+    hosts = {}
+    for entry in entries:
+        devices, world = entry["facts"].get("device_count"), entry["facts"].get("world_size")
+        if per_node:
+            hosts[entry["rank"]] = entry["rank"] // per_node
+        elif devices and world and devices >= world:
+            hosts[entry["rank"]] = 0
+        elif shared:
+            hosts[entry["rank"]] = sorted(set(files)).index(entry["files"][0]["name"])
+    return hosts
+
+
+def _degrees(found: Source) -> dict[str, int]:
+    """The card's parallel degrees, by name."""
+    return {} if found.card is None else dict(msgspec.structs.asdict(load_card(found.card).parallelism))
+
+
+def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
+    notes = []
+    used = {file["name"] for entry in entries for file in entry["beside"]}
+    if alone := [file.name for file in found.beside if file.name not in used]:
+        shown = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
+        notes.append(f"{len(alone)} execution traces are of no rank's process and were not used: {shown}")
+    known = [entry["span_ns"] for entry in entries if entry["span_ns"]]
+    if known and max(begin for begin, _ in known) > min(end for _, end in known):
+        notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
+    world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
+    if world and len(entries) < world:
+        notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")
+    return notes
