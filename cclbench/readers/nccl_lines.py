@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What single lines of NCCL's and RCCL's debug output tell of library, network and channels.
+
+Host names, addresses, process ids, device and library paths stand in the same lines: only what a rule
+here names leaves them.  Lines are those of NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_MOST_VALUES: Final = 64
+"""Different values kept of one fact; a log with more contradicts itself beyond use."""
+
+_RULES: Final = tuple(
+    (mark, fact, re.compile(pattern, re.ASCII))
+    for mark, fact, pattern in (
+        ("CCL version", "library_version", r"\b[NR]CCL version ?:? ?(\d[\w.+:-]{0,60})"),
+        ("HIP version", "hip_version", r"HIP version +: ?(\d[\w.+-]{0,40})"),
+        ("ROCm version", "rocm_version", r"ROCm version ?: ?(\d[\w.+-]{0,40})"),
+        ("cudaDriverVersion", "cuda_driver_version", r"cudaDriverVersion (\d{4,6})\b"),
+        ("Using network", "network", r"Using network ([A-Za-z][\w /-]{0,40})"),
+        ("aws-ofi-nccl", "network_plugin", r"(?:Initializing|Using) (aws-ofi-nccl [\w.-]{1,30})"),
+        ("Loaded net plugin", "network_plugin", r"Loaded net plugin ([A-Za-z][\w ]{0,40}\(v\d+\))"),
+        ("rovider is", "network_provider", r"Selected [Pp]rovider is ([\w;-]{1,30})"),
+        ("Libfabric version", "libfabric_version", r"Using Libfabric version (\d[\w.]{0,20})"),
+        ("(found", "network_interfaces", r"\(found (\d{1,3}) nics\)"),
+        ("TUNER/Plugin: Using", "tuner_plugin", r"TUNER/Plugin: Using (?:tuner plugin )?(\w{1,40})"),
+        ("NVLS", "nvls", r"NVLS multicast support is ((?:not )?available)"),
+        ("coll channels", "coll_channels", r"\b(\d{1,4}) coll channels"),
+        ("collnet channels", "collnet_channels", r"\b(\d{1,4}) collnet channels"),
+        ("nvls channels", "nvls_channels", r"\b(\d{1,4}) nvls channels"),
+        ("p2p channels,", "p2p_channels", r"\b(\d{1,4}) p2p channels,"),
+        ("Channel ", "rings", r"Channel \d{2,4}/(\d{2,4}) ?:"),
+        ("nRanks", "ranks", r"\bnRanks (\d{1,7})\b"),
+        ("nranks", "ranks", r"\bnranks (\d{1,7})\b"),
+        ("nNodes", "nodes", r"\bnNodes (\d{1,7})\b"),
+    )
+)
+_NUMBERS: Final = {
+    "cuda_driver_version",
+    "network_interfaces",
+    "coll_channels",
+    "collnet_channels",
+    "nvls_channels",
+    "p2p_channels",
+    "rings",
+    "ranks",
+    "nodes",
+}
+_TRANSPORT = re.compile(r" via ((?:P2P|SHM|NET|NVLS|COLLNET)(?:/[\w ().-]{1,40}){0,5})", re.ASCII)
+_ORDINAL = re.compile(r"\d+(?:\(\d+\))?", re.ASCII)
+_PORTS = re.compile(r"\[\d+\][\w.-]+:\d+/(\w+)", re.ASCII)
+_OVERRIDE = re.compile(r"\b(NCCL_\w+) set by environment to ([\w,:;^+-]{1,40}?)\.?\s*$", re.ASCII)
+# Settings that steer performance; those that name interfaces, hosts or files stay out.
+_OVERRIDES: Final = frozenset(
+    f"NCCL_{name}"
+    for name in (
+        *("ALGO", "PROTO", "MIN_NCHANNELS", "MAX_NCHANNELS", "MIN_CTAS", "MAX_CTAS", "BUFFSIZE", "NTHREADS"),
+        *("LL_THRESHOLD", "LL128_BUFFSIZE", "P2P_NET_CHUNKSIZE", "P2P_PCI_CHUNKSIZE", "P2P_NVL_CHUNKSIZE"),
+        *("MIN_P2P_NCHANNELS", "MAX_P2P_NCHANNELS", "NCHANNELS_PER_PEER", "NCHANNELS_PER_NET_PEER"),
+        *("NET", "NET_GDR_LEVEL", "NET_GDR_READ", "NET_SHARED_BUFFERS", "P2P_LEVEL", "P2P_DISABLE"),
+        *("P2P_DIRECT_DISABLE", "SHM_DISABLE", "NVLS_ENABLE", "NVLS_NCHANNELS", "NVB_DISABLE", "PXN_DISABLE"),
+        *("CROSS_NIC", "COLLNET_ENABLE", "CUMEM_ENABLE", "MNNVL_ENABLE", "GRAPH_REGISTER", "LOCAL_REGISTER"),
+        *("IB_DISABLE", "IB_QPS_PER_CONNECTION", "IB_SPLIT_DATA_ON_QPS", "IB_TC", "IB_SL", "IB_TIMEOUT"),
+        *("IB_RETRY_CNT", "IB_ADAPTIVE_ROUTING", "IB_PCI_RELAXED_ORDERING", "IB_MERGE_NICS", "IB_GID_INDEX"),
+        *("NSOCKS_PERTHREAD", "SOCKET_NTHREADS", "DMABUF_ENABLE", "RUNTIME_CONNECT", "LAUNCH_MODE"),
+    )
+)
+_LIBRARY = re.compile(r"\b([NR])CCL version|\+hip", re.ASCII)
+
+
+class LineFacts:
+    """Facts of lines seen so far."""
+
+    def __init__(self) -> None:
+        self.warnings = 0
+        self._found: dict[str, dict[str, None]] = {}
+        self._remote: set[bool] = set()
+
+    def see(self, line: str) -> None:
+        """Take what a line tells."""
+        if "CCL WARN" in line:
+            self.warnings += 1
+        for mark, fact, pattern in _RULES:
+            if mark in line and (told := pattern.search(line)):
+                self._add(fact, [told[1].strip()])
+        if " via " in line and (told := _TRANSPORT.search(line)):
+            self._transport(told[1])
+        if "NET/IB" in line and (ports := _PORTS.findall(line)):
+            self._add("network_interfaces", [str(len(ports))])
+            self._add("network_link", sorted(set(ports)))
+        if "set by environment" in line and (told := _OVERRIDE.search(line)) and told[1] in _OVERRIDES:
+            self._add(told[1], [told[2]])
+        if "CCL version" in line and (told := _LIBRARY.search(line)):
+            self._add("library", ["rccl" if told[1] == "R" or "+hip" in line else "nccl"])
+
+    def facts(self) -> dict[str, str | int | float | list[str]]:
+        """By name; a list where lines differ: communicators of several sizes, ranks that disagree."""
+        facts: dict[str, str | int | float | list[str]] = {}
+        for name, values in self._found.items():
+            if len(values) > 1 or name == "transports":
+                facts[name] = sorted(values, key=lambda v: (len(v), v) if name in _NUMBERS else (0, v))
+            else:
+                (only,) = values
+                facts[name] = int(only) if name in _NUMBERS else only
+        if self._remote:
+            facts["gpudirect_rdma"] = (
+                "some channels" if len(self._remote) > 1 else "yes" if True in self._remote else "no"
+            )
+        return facts
+
+    def _transport(self, path: str) -> None:
+        parts = [part for part in path.split("/") if not _ORDINAL.fullmatch(part)]
+        self._add("transports", ["/".join(parts)])
+        if parts[0] == "NET":
+            self._remote.add("GDRDMA" in parts)
+
+    def _add(self, fact: str, values: Iterable[str]) -> None:
+        known = self._found.setdefault(fact, {})
+        for value in values:
+            if len(known) < _MOST_VALUES:
+                known[value.lstrip("0") or "0" if fact in _NUMBERS else value] = None

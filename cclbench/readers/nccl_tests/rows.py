@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of sweeps, whatever layout they come in, and what is said of rows that are not what they seem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from cclbench.classify import element_bytes
+from cclbench.readers import Evidence
+from cclbench.readers.timing_rows import (
+    MOST_BYTES,
+    Timings,
+    believable,
+    bytes_per_s,
+    contradiction,
+    damaged,
+    nanoseconds,
+)
+
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What the rows of one table have in common; None where it is not stated."""
+
+    kind: str | None = None
+    library: str | None = None
+    ranks: int | None = None
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a row says of one placement: time in µs, bandwidths in GB/s, wrong results."""
+
+    time: Decimal | None
+    algbw: Decimal | None
+    busbw: Decimal | None
+    errors: int | None = None
+
+
+class SweepRows:
+    """Gathers rows, facts and what to say of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts: dict[str, str | int | float | list[str]] = {}
+        self.notes: list[str] = []
+        self._timings = Timings(path)
+        self._left_out: dict[str, int] = {}
+        self._contradicting: dict[str, list[int]] = {}
+        self._unnamed = 0
+        self._gpus: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._timings)
+
+    def leave_out(self, why: str) -> None:
+        """Count a row, or its half, that is not kept."""
+        self._left_out[why] = self._left_out.get(why, 0) + 1
+
+    def gpu(self, name: str) -> None:
+        """A device of the sweep, by its model."""
+        if len(self._gpus) < 64:
+            self._gpus[name] = None
+
+    def add(
+        self, sweep: Sweep, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
+    ) -> None:
+        """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
+        time = figures.time
+        if time is None or time == 0:
+            return self.leave_out("without a time")
+        ns = nanoseconds(time, per_unit=_NS_PER_US)
+        known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
+        if ns is None or not known or not 0 <= size <= MOST_BYTES:
+            raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
+        wrong = contradiction(
+            sweep.kind, sweep.ranks, size, time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
+        )
+        if wrong is not None:
+            self._contradicting.setdefault(wrong, []).append(line)
+        self._unnamed += sweep.kind is None
+        self._timings.add(
+            kind=sweep.kind,
+            library=sweep.library,
+            group_size=sweep.ranks,
+            nodes=sweep.nodes,
+            dtype=dtype if element_bytes(dtype) is not None else None,
+            in_place=in_place,
+            bytes=size,
+            dur_ns=ns,
+            algbw=bytes_per_s(figures.algbw),
+            busbw=bytes_per_s(figures.busbw),
+            errors=figures.errors,
+        )
+        return None
+
+    def evidence(self) -> Evidence:
+        """All of it."""
+        notes = list(self.notes)
+        for figure, where in self._contradicting.items():
+            first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
+            notes.append(
+                f"{figure} does not follow from size and time in {len(where):,} of {len(self):,} rows:"
+                f" lines {first}"
+            )
+        if not len(self):
+            notes.append("holds no results: the benchmark did not get that far")
+        if self._unnamed:
+            notes.append(
+                f"which collective {self._unnamed:,} rows are of is not stated: write"
+                ' "# Collective test starting: all_reduce_perf", or what it was, before their table'
+            )
+        gpus = list(self._gpus)
+        if gpus:
+            self.facts["device_name"] = gpus[0] if len(gpus) == 1 else gpus
+        return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
+
+
+def library_version(code: int) -> str:
+    """NCCL's version code as a version: 22907 is 2.29.7, and 2708 of before 2.9 is 2.7.8."""
+    unit = 10_000 if code >= 10_000 else 1000
+    return f"{code // unit}.{code % unit // 100}.{code % 100}"

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the readers of collectives' timings share: bounded text, exact times, rows of `schema.TIMINGS`.
+
+A producer's bandwidths are kept as it states them, in 1 GB = 1e9 bytes, and compared with its times:
+algbw = S / t and busbw = f · algbw with nccl-tests' factor f (doc/PERFORMANCE.md), within the precision
+of the figures printed.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from cclbench.errors import InputError
+from cclbench.readers.json_events import LARGEST_RATIO, open_bytes
+from cclbench.schema import TIMINGS
+
+LONGEST_LINE: Final = 1 << 16
+MOST_BYTES: Final = 1 << 60
+"""The largest payload believed: an exabyte."""
+_MOST_NS: Final = 10**17
+"""The longest time believed: three years."""
+_LEAST_LIMIT: Final = 64 << 20
+_BLOCK: Final = 1 << 15
+_MOST_WORDS: Final = 100
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?", re.ASCII)
+_PARTS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+_WHOLE: Final = ("broadcast", "reduce", "send", "recv", "send_recv")
+_EXACT: Final = Decimal("1e-6")
+"""Relative rounding of the producers' own floating point, and of ours."""
+
+
+class Timings:
+    """Rows of `schema.TIMINGS`, gathered one by one; what a row does not name is null."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: list[dict[str, Any]] = []
+        self._blocks: list[pa.RecordBatch] = []
+        self._words: dict[str, set[str]] = {f.name: set() for f in TIMINGS if pa.types.is_dictionary(f.type)}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self._rows)
+
+    def add(self, **row: Any) -> None:
+        """Append a row by the names of its columns; `source` and `file` are ingestion's."""
+        self._rows.append(row)
+        if len(self._rows) == _BLOCK:
+            self._flush()
+
+    def table(self) -> pa.Table:
+        """All rows so far, in order."""
+        self._flush()
+        return pa.Table.from_batches(self._blocks, TIMINGS).unify_dictionaries()
+
+    def _flush(self) -> None:
+        columns = {f.name: [row.get(f.name) for row in self._rows] for f in TIMINGS}
+        for name, seen in self._words.items():
+            seen.update(word for word in columns[name] if word is not None)
+            if len(seen) > _MOST_WORDS and name != "group":
+                raise damaged(self._path, f"has more than {_MOST_WORDS} values of {name}")
+        self._rows.clear()
+        arrays = [pa.array(columns[f.name], f.type) for f in TIMINGS]
+        self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
+
+
+def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
+    """The one clear line about a damaged file."""
+    where = str(path) if line is None else f"{path}: line {line:,}"
+    return InputError(what, where=where, hint=hint or "write it again, or remove it to do without")
+
+
+def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) -> str:
+    """What a decoder found wrong, in one line."""
+    return str(error).replace("`", "'")
+
+
+def limit_of(path: Path, most: int) -> int:
+    """Decompressed bytes read of a file: `most`, or less of one that compresses beyond belief."""
+    try:
+        return min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), most)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+
+
+def whole(path: Path, most: int) -> bytes:
+    """All (decompressed) bytes of a file of at most `most` bytes."""
+    limit = limit_of(path, most)
+    try:
+        with open_bytes(path) as file:
+            text = file.read(limit + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable(path, error) from None
+    if len(text) > limit:
+        raise damaged(path, f"is larger than {limit >> 20:,} MiB")
+    return text
+
+
+def beginning(path: Path, size: int) -> bytes:
+    """The first `size` (decompressed) bytes of a file."""
+    try:
+        with open_bytes(path) as file:
+            return file.read(size)
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a text, without their ends; of one longer than `LONGEST_LINE` its beginning."""
+    left, number, inside = limit_of(path, most), 0, False
+    try:
+        with open_bytes(path) as file:
+            while piece := file.readline(LONGEST_LINE):
+                left -= len(piece)
+                if left < 0:
+                    raise damaged(path, f"is larger than {limit_of(path, most) >> 20:,} MiB")
+                if not inside:
+                    number += 1
+                    yield number, piece.decode(errors="replace").rstrip()
+                inside = not piece.endswith(b"\n")
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: EOFError | zlib.error | OSError) -> InputError:
+    if isinstance(error, OSError) and error.strerror:
+        return InputError(f"cannot be read: {error.strerror}", where=str(path))
+    return damaged(path, f"gzip stream is damaged ({error})")
+
+
+def number(text: str) -> Decimal | None:
+    """The number that a text is, exactly as printed; None where it is none."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
+    """A time in whole ns, half to even; None where it is negative, not finite or absurd.
+
+    `per_unit` is the ns in one of its units: 1,000 where it is in µs.
+    """
+    if not value.is_finite() or value < 0 or not -12 <= value.adjusted() <= 18:
+        return None
+    scaled = value * per_unit
+    return int(scaled.to_integral_value()) if scaled <= _MOST_NS else None
+
+
+def believable(gigabytes: Decimal) -> bool:
+    """Whether a bandwidth in GB/s is one: not negative, and less than a zettabyte per second."""
+    return gigabytes.is_finite() and gigabytes >= 0 and gigabytes.adjusted() < 12
+
+
+def bytes_per_s(gigabytes: Decimal | None) -> float | None:
+    """A bandwidth of the producers' 1 GB = 1e9 bytes per second in bytes per second."""
+    return None if gigabytes is None else float(gigabytes * 10**9)
+
+
+def contradiction(
+    kind: str | None,
+    ranks: int | None,
+    size: int,
+    time: Decimal,
+    algbw: Decimal | None,
+    busbw: Decimal | None,
+    *,
+    per_unit: int,
+) -> str | None:
+    """Which of a row's bandwidths does not follow from its size and time, if one does not.
+
+    Bandwidths in GB/s.  A printed figure is right within half of its last digit.
+    """
+    seconds = time * per_unit / 10**9
+    if not seconds:
+        return None
+    rate, uncertain = size / seconds / 10**9, _half(time) / time + _EXACT
+    parts = _PARTS.get(kind or "")
+    factor = Decimal(1) if kind in _WHOLE else None
+    if parts is not None and ranks is not None:
+        factor = parts * Decimal(ranks - 1) / ranks
+    if algbw is not None and abs(algbw - rate) > _half(algbw) + rate * uncertain:
+        return "algbw"
+    if busbw is None or factor is None:
+        return None
+    return "busbw" if abs(busbw - factor * rate) > _half(busbw) + factor * rate * uncertain else None
+
+
+def _half(value: Decimal) -> Decimal:
+    exponent = value.as_tuple().exponent
+    return Decimal(5).scaleb(exponent - 1) if isinstance(exponent, int) else Decimal(0)
