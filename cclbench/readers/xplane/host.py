@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile of XLA on CPU devices: no device planes, ops on the threads of `/host:CPU`.
+
+Each device ordinal is a rank, and a device as an accelerator is one: its ops are issued to it by a call
+of the program, run asynchronously and may overlap, so they are the device's kernels, linked with that
+call by the run's id.  An op's time is from its issue to its completion; on fewer cores than devices that
+holds waiting for a core.  A collective is one op; its rendezvous are rows of kind sync inside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.readers import DeviceStep, Names, Part, Payload, Rows, Trace
+from cclbench.readers.xplane.hlo_proto import CONTAINERS, Instruction
+from cclbench.readers.xplane.host_events import HostProfile, HostRow, Op, decode, devices
+from cclbench.readers.xplane.proto import PlaneRange
+from cclbench.schema import TraceFacts
+
+_MEMBER: Final = "cpu:"
+_CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
+
+
+def members(path: Path, planes: Sequence[PlaneRange]) -> list[Part]:
+    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
+    found = devices(decode(path, planes).ops)
+    if not found:
+        raise InputError(
+            "no device plane, and no op of a CPU device in the host's",
+            where=str(path),
+            hint="trace steps that run under jax.jit",
+        )
+    return [Part(f"{_MEMBER}{device}") for device in found]
+
+
+def read(path: Path, planes: Sequence[PlaneRange], part: Part) -> Trace:
+    """All that a device did; the lowest ordinal has the process's own rows as well."""
+    profile = decode(path, planes)
+    everywhere = devices(profile.ops)
+    device = int(part.member.removeprefix(_MEMBER))
+    mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
+    whole = [op for op in mine if op.complete]
+    kernels = [op for op in whole if not _contains(profile, op)]
+    first = device == everywhere[0]
+    batches = [
+        _ops("kernel", kernels, profile),
+        _ops("annotation", [op for op in whole if _contains(profile, op)], profile),
+        _rows("sync", [row for row, of in profile.meetings if of == device], device),
+        _launches(profile.launches, {op.run for op in mine}),
+        _rows("annotation", [*profile.steps, *_of_process(profile, "annotation", first)]),
+        _rows("other", _of_process(profile, "other", first)),
+    ]
+    trace = Trace(
+        batches=iter([rows for rows in batches if len(rows)]),
+        facts=_facts(profile, everywhere, device),
+        device_steps=_runs(whole),
+        dropped=dict(profile.dropped) if first else {},
+    )
+    if missing := len(mine) - len(whole):
+        trace.dropped["op whose end is not in the capture"] = missing
+    _tell(trace, kernels, profile, everywhere)
+    return trace
+
+
+def _contains(profile: HostProfile, op: Op) -> bool:
+    """Whether the op is a loop or call around ops that have rows of their own."""
+    known = _known(profile, op)
+    opcode = known.opcode if known else op.name.partition(".")[0]
+    return opcode in CONTAINERS
+
+
+def _known(profile: HostProfile, op: Op) -> Instruction | None:
+    return profile.hlo[op.program].get(op.name) if op.program in profile.hlo else None
+
+
+def _ops(kind: str, ops: Sequence[Op], profile: HostProfile) -> Rows:
+    names = Names()
+    codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
+    told: dict[int, set[str | None]] = defaultdict(set)
+    for code, op in zip(codes.tolist(), ops, strict=True):
+        known = _known(profile, op)
+        told[code].add("communication" if op.meeting else known.category if known else None)
+    start = np.array([op.start_ns for op in ops], np.int64)
+    return Rows(
+        kind=kind,
+        side="device",
+        names=names,
+        codes=codes,
+        start_ns=start,
+        dur_ns=np.array([op.end_ns for op in ops], np.int64) - start,
+        track=np.array([op.track for op in ops], np.int64),
+        device=[op.device for op in ops],
+        correlation=[op.run for op in ops],
+        # Programs may use one name for different things; then the name alone has to tell.
+        name_categories={
+            code: category
+            for code, categories in told.items()
+            if len(categories) == 1 and (category := next(iter(categories))) is not None
+        },
+    )
+
+
+def _rows(kind: str, rows: Sequence[HostRow], device: int | None = None) -> Rows:
+    names = Names()
+    start = np.array([row.start_ns for row in rows], np.int64)
+    return Rows(
+        kind=kind,
+        side="host" if device is None else "device",
+        names=names,
+        codes=np.fromiter((names[row.name] for row in rows), np.int32, len(rows)),
+        start_ns=start,
+        dur_ns=np.array([row.end_ns for row in rows], np.int64) - start,
+        track=np.array([row.track for row in rows], np.int64),
+        device=None if device is None else [device] * len(rows),
+        correlation=[row.run for row in rows] if kind == "launch" else None,
+    )
+
+
+def _launches(calls: Iterable[HostRow], runs: set[int]) -> Rows:
+    """The outermost call that started each run."""
+    outermost: dict[int, HostRow] = {}
+    for call in sorted(calls, key=lambda row: (row.start_ns, -row.end_ns)):
+        if call.run is not None and call.run in runs:
+            outermost.setdefault(call.run, call)
+    return _rows("launch", list(outermost.values()))
+
+
+def _of_process(profile: HostProfile, kind: str, first: bool) -> list[HostRow]:
+    return [row for of, row in profile.others if first and of == kind]
+
+
+def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
+    """Each run of a module on the device, from its first op's issue to its last one's completion."""
+    spans: dict[tuple[int, str], tuple[int, int]] = {}
+    for op in ops:
+        start, end = spans.get((op.run, op.module), (op.start_ns, op.end_ns))
+        spans[op.run, op.module] = min(start, op.start_ns), max(end, op.end_ns)
+    return [DeviceStep(module, *span) for (_, module), span in spans.items()]
+
+
+def _facts(profile: HostProfile, everywhere: Sequence[int], device: int) -> TraceFacts:
+    process, version = profile.told.get("process_id"), profile.told.get("jax_version")
+    return TraceFacts(
+        producer="JAX profiler" if version else "XLA profiler",
+        producer_version=str(version) if version else None,
+        process_id=process if isinstance(process, int) else None,
+        world_size=profile.world_size,
+        device_count=len(everywhere),
+        local_rank=everywhere.index(device),
+    )
+
+
+def _tell(trace: Trace, kernels: Sequence[Op], profile: HostProfile, everywhere: Sequence[int]) -> None:
+    """Who takes part in each collective, with how many bytes, and its number within the group."""
+    numbers = _numbers(profile, everywhere)
+    unknown: Counter[str] = Counter()
+    for row, op in enumerate(kernels):
+        known = _known(profile, op)
+        if op.meeting is None and not (known and known.collective):
+            continue
+        called = known.opcode if known and known.collective else op.meeting.collective if op.meeting else ""
+        group = op.meeting.devices if op.meeting else None
+        payload = Payload(
+            source="kernel",
+            collective=_CALLED.get(called, called),
+            in_bytes=known.in_bytes if known else None,
+            out_bytes=known.out_bytes if known else None,
+            dtype=known.dtype if known else None,
+            group_size=len(group) if group else None,
+            ranks=_ranks(group, everywhere),
+        )
+        unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
+        trace.told.add(payload, row=row, seq=numbers.get(id(op)))
+    for module, count in (+unknown).items():
+        trace.notes.append(
+            f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not tell them"
+        )
+
+
+def _ranks(group: Sequence[int] | None, everywhere: Sequence[int]) -> tuple[int, ...] | None:
+    """Ranks of the group's devices within the file; None where one ran no ops there."""
+    if group is None or not set(group) <= set(everywhere):
+        return None
+    return tuple(everywhere.index(device) for device in group)
+
+
+def _numbers(profile: HostProfile, everywhere: Sequence[int]) -> dict[int, int]:
+    """The sequence number of each collective op within its group, by the op's identity.
+
+    Partners run the same op of the same run for the same time over; collectives are numbered by their
+    first arrival.  Channel ids tell nothing: JAX gives all of a shard_map the same.
+    """
+    turns: Counter[tuple[object, ...]] = Counter()
+    last: Counter[tuple[int, ...]] = Counter()
+    number: dict[tuple[object, ...], int] = {}
+    found = {}
+    for op in sorted((op for op in profile.ops if op.meeting), key=lambda op: op.start_ns):
+        group = op.meeting.devices if op.meeting else ()
+        if not set(group) <= set(everywhere):
+            continue
+        which = op.run, op.program, op.name
+        turn = turns[(*which, op.device)]
+        turns[(*which, op.device)] += 1
+        if (*which, group, turn) not in number:
+            number[*which, group, turn] = last[group]
+            last[group] += 1
+        found[id(op)] = number[*which, group, turn]
+    return found
