@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,18 @@ import pyarrow as pa
 from cclbench import engine
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import METRICS, Metric, Value, resolve
-from cclbench.analyzers.rows import Row, rank_rows, run_rows, select, window_policy
+from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
+from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.sources import side_by_side
 from cclbench.analyzers.view import POLICIES, RankView
 from cclbench.card import Card, TraceFile
 from cclbench.card import TraceFacts as CardFacts
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
-from cclbench.errors import UsageError, near
+from cclbench.errors import InputError, UsageError, near
 from cclbench.ingestion import Options
 from cclbench.ingestion import ingest as ingest_source
-from cclbench.schema import EVENTS, KINDS, RESULTS
+from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
 from cclbench.source import find
 from cclbench.store import Store, StoredRun
 
@@ -99,6 +102,11 @@ class Run:
     def steps(self) -> pa.Table:
         """Rows of `schema.STEPS` of all ranks."""
         return self._stored.table("steps")
+
+    def evidence(self, table: str) -> pa.Table:
+        """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
+        (name,) = _known("table of evidence", [table], list(EVIDENCE))
+        return self._stored.evidence(name)
 
     def sql(self, query: str) -> pa.Table:
         """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ..."""
@@ -231,12 +239,32 @@ def _compute(
     for rank in ranks or ():
         stored.rank(rank)
     unique = list({metric.name: metric for metric, _ in chosen}.values())
-    wanted = stored.ranks if ranks is None else sorted(set(ranks))
-    tasks = [_MetricTask(stored.path, rank, tuple(m.name for m in unique), window, steps) for rank in wanted]
+    of_ranks = [metric for metric in unique if metric.per_rank is not None]
+    runs = [stored, *stored.sources]
+    wanted = [
+        (run, rank)
+        for run in runs
+        for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
+    ]
+    names = tuple(m.name for m in of_ranks)
+    tasks = [_MetricTask(run.path, rank, names, window, steps) for run, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
-    values = {rank: answered for rank, (answered, _) in zip(wanted, computed, strict=True)}
-    policies = {rank: policy for rank, (_, policy) in zip(wanted, computed, strict=True)}
-    rows = run_rows(unique, values, policies)
+    answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
+
+    def rows_of(run: StoredRun, metrics: Sequence[Metric]) -> list[Row]:
+        own = {rank: answer for (path, rank), answer in answers.items() if path == run.path}
+        return run_rows(
+            metrics,
+            {rank: values for rank, (values, _) in own.items()},
+            {rank: policy for rank, (_, policy) in own.items()},
+            run_values(_run_view(run, window, steps), metrics),
+            asked=window,
+            source=run.reader,
+        )
+
+    others = {run.reader or "": rows_of(run, of_ranks) for run in stored.sources}
+    rows = side_by_side(rows_of(stored, unique), others)
+    policies = [policy for _, policy in answers.values()]
     if ranks is None and steps is None and len(unique) == len(list(METRICS)):
         stored.save_results(rows)
     asked = [
@@ -244,7 +272,7 @@ def _compute(
         for metric, alias in chosen
         for row in (select(rows, alias) if alias else [row for row in rows if row["metric"] == metric.name])
     ]
-    return Run(stored, asked, max(policies.values(), key=POLICIES.index))
+    return Run(stored, asked, max(policies, key=POLICIES.index, default=window))
 
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
@@ -254,9 +282,22 @@ def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     return rank_rows(view, [METRICS.get(name) for name in task.metrics]), window_policy(view, task.window)
 
 
+def _run_view(stored: StoredRun, window: str, steps: Steps | None) -> RunView:
+    card = _card(stored.path)
+
+    def view(rank: int) -> RankView:
+        return RankView(stored.rank(rank), rank=rank, window=window, steps=steps, card=card)
+
+    return RunView(stored, ranks=stored.ranks, view=cache(view), card=card)
+
+
 def _card(run: Path) -> Card | None:
     path = run / "card.yaml"
     return load_card(path) if path.is_file() else None
+
+
+_FRAMEWORKS = {"PyTorch Profiler": "pytorch"}
+"""Framework by the profiler that only it has."""
 
 
 def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> CardFacts:
@@ -266,10 +307,15 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
     found = find(source)
     ingested = ingest(source, store=store, jobs=jobs)
     entries = ingested.manifest["ranks"]
+    if not entries:
+        raise InputError("holds no trace to learn a card from", where=str(source))
     facts = entries[0]["facts"]
     device = facts.get("device_name")
     known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
-    ranks = {entry["files"][0]["name"]: entry["rank"] for entry in entries}
+    ranks: dict[str, list[int]] = {}
+    for run in (ingested._stored, *ingested._stored.sources):
+        for entry in run.manifest["ranks"]:
+            ranks.setdefault(entry["files"][0]["name"], []).append(entry["rank"])
     groups = [
         (description, tuple(group["ranks"]))
         for group in ingested.groups().to_pylist()
@@ -280,14 +326,14 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
     )
     return CardFacts(
         traces=tuple(
-            TraceFile(str(file.path), file.reader, (ranks[file.name],), file.sha256, file.bytes)
+            TraceFile(str(file.path), file.reader, tuple(ranks[file.name]), file.sha256, file.bytes)
             for file in found.files
         ),
         world_size=facts.get("world_size"),
         accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,
         accelerator_name=device,
         per_node=facts.get("device_count") or None,
-        framework="pytorch" if facts.get("producer") == "PyTorch Profiler" else None,
+        framework=_FRAMEWORKS.get(facts.get("producer")),
         framework_version=facts.get("producer_version"),
         communication_library=library,
         communication_version=facts.get("library_version"),

@@ -271,6 +271,7 @@ RESULTS: Final = _schema(
     _field("stat", pa.string(), "p50, p95, max, cv, ...; null for the metric's own value", null=True),
     _field("window", pa.string(), "window policy: steps, annotations or trace"),
     _field("version", pa.int32(), "version of the metric's definition"),
+    _field("source", pa.string(), "reader of the files that say so; null without any", null=True),
 )
 
 

@@ -183,6 +183,11 @@ class StoredRun:
         """Ranks that have a trace, ascending."""
         return [entry["rank"] for entry in self.manifest["ranks"]]
 
+    @property
+    def reader(self) -> str | None:
+        """The reader of its traces; None where it has none."""
+        return next((entry["files"][0]["reader"] for entry in self.manifest["ranks"]), None)
+
     def rank(self, rank: int) -> RankFiles:
         """One rank's tables."""
         entry = next((e for e in self.manifest["ranks"] if e["rank"] == rank), None)

@@ -94,7 +94,7 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
 @metric(
     "memory.hbm_utilization",
     definition="Device-memory traffic that the trace states for events beginning in the window, over what"
-    " the accelerator's memory could move in it.",
+    " the accelerator's memory could move in it: its peak as the trace states it, else the catalog's.",
     formula="Σ hbm_bytes / (W · peak)",
     unit="1",
     better="higher",
@@ -153,6 +153,9 @@ def bound_share(rank: RankView) -> Iterator[Value]:
 
 
 def _hbm_bytes_per_s(rank: RankView) -> float:
+    """Peak of the device's memory as the trace states it, else the catalog's."""
+    if rank.facts.hbm_bytes_per_s is not None:
+        return rank.facts.hbm_bytes_per_s
     device = accelerator(rank)
     if device.hbm_bytes_per_s is None:
         raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")

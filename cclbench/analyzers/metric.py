@@ -13,6 +13,7 @@ from cclbench.errors import UsageError, near
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
+    from cclbench.analyzers.run_view import RunView
     from cclbench.analyzers.view import RankView
 
 Key = tuple[int | None, str | None, str | None, str | None, str | None]
@@ -34,6 +35,8 @@ class Value:
     `reason` qualifies the number (what it leaves out, what it rests on).
     `left_out` counts what the number leaves out, by why; ranks' counts add up.
     `unit` is set where it is not the metric's own (a coefficient of variation).
+    `source` is the reader whose file says so, where that is not the run's traces.
+    `rank` is whose number it is, where a metric of the run tells of ranks.
     `detail` is what a rank hands to its metric's `combine` besides the number; no row shows it.
     """
 
@@ -49,6 +52,8 @@ class Value:
     reason: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     unit: str | None = None
+    source: str | None = None
+    rank: int | None = None
     detail: object = field(default=None, compare=False, repr=False)
 
     @property
@@ -78,6 +83,7 @@ def total_left_out(values: Iterable[Value]) -> dict[str, int]:
 
 
 PerRank = Callable[["RankView"], "Value | Iterable[Value]"]
+PerRun = Callable[["RunView"], "Value | Iterable[Value]"]
 Combine = Callable[[Mapping[int, Sequence[Value]]], "Iterable[Value]"]
 
 
@@ -94,12 +100,14 @@ class Metric:
     not_applicable: str
     aliases: tuple[str, ...]
     version: int
-    per_rank: PerRank
+    per_rank: PerRank | None
     combine: Combine
     combined: str
     """How ranks are combined, in words."""
     rank_rows: bool
     """Whether the metric has a meaning for one rank alone."""
+    per_run: PerRun | None = None
+    """Of a metric of the run; it has no per-rank function then."""
 
     @property
     def topic(self) -> str:
@@ -186,6 +194,49 @@ def metric(
                 combine=combine,
                 combined=(combine.__doc__ or "").strip().splitlines()[0],
                 rank_rows=rank_rows,
+            ),
+            origin=function.__module__,
+        )
+        return function
+
+    return register
+
+
+def run_metric(
+    name: str,
+    *,
+    definition: str,
+    formula: str,
+    unit: str,
+    better: Literal["higher", "lower"] | None,
+    inputs: Iterable[str],
+    not_applicable: str,
+    version: int = 1,
+) -> Callable[[PerRun], PerRun]:
+    """Register the decorated function as metric `name` of the run, from evidence other than traces.
+
+    The function takes a `RunView` and returns one `Value` or several, whatever their status; it raises
+    `NotApplicable` or `Failed` with a reason instead of inventing a number.
+    """
+
+    def register(function: PerRun) -> PerRun:
+        METRICS.add(
+            name,
+            Metric(
+                name=name,
+                definition=definition,
+                formula=formula,
+                unit=unit,
+                better=better,
+                inputs=tuple(inputs),
+                not_applicable=not_applicable,
+                aliases=names_of(name),
+                version=version,
+                per_rank=None,
+                combine=mean_over_ranks,
+                combined="It is the run's own: ranks are not combined.",
+                rank_rows=False,
+                per_run=function,
             ),
             origin=function.__module__,
         )

@@ -4,21 +4,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import Failed, Metric, NotApplicable, Value
+from cclbench.analyzers.run_view import RunView
 from cclbench.analyzers.view import POLICIES, RankView
 from cclbench.schema import group_id
 
 Row = dict[str, Any]
+NO_TRACE: Final = Value(value=None, status="not_applicable", reason="the run has no trace")
 
 
 def rank_rows(view: RankView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
     """Every metric of one rank, by name; a metric without an answer is one value that says why."""
-    return {metric.name: _answer(view, metric) for metric in metrics}
+    return {m.name: _answer(partial(m.per_rank, view), m) for m in metrics if m.per_rank is not None}
+
+
+def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
+    """Every metric of the run itself, by name; one without an answer is one value that says why."""
+    return {m.name: _answer(partial(m.per_run, view), m) for m in metrics if m.per_run is not None}
 
 
 def window_policy(view: RankView, asked: str) -> str:
@@ -29,15 +37,15 @@ def window_policy(view: RankView, asked: str) -> str:
         return asked
 
 
-def _answer(view: RankView, metric: Metric) -> list[Value]:
+def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
-        given = metric.per_rank(view)
+        given = compute()
         values = [given] if isinstance(given, Value) else list(given)
     except NotApplicable as why:
         return [Value(value=None, status="not_applicable", reason=str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
-    if any(v.value is None or not math.isfinite(v.value) for v in values):
+    if any(v.status == "ok" and (v.value is None or not math.isfinite(v.value)) for v in values):
         return [Value(value=None, status="failed", reason="the result is not a finite number")]
     return values or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
 
@@ -46,21 +54,30 @@ def run_rows(
     metrics: Sequence[Metric],
     ranks: Mapping[int, Mapping[str, Sequence[Value]]],
     policies: Mapping[int, str],
+    of_run: Mapping[str, Sequence[Value]],
+    *,
+    asked: str,
+    source: str | None,
 ) -> list[Row]:
     """The result rows: of each metric the run's own, its breakdowns, then the ranks' in the same order.
 
-    `ranks` has each rank's `rank_rows`, `policies` each rank's window policy.  The same input gives the
-    same rows in the same order.
+    `ranks` has each rank's `rank_rows`, `policies` each rank's window policy, `of_run` the `run_values`;
+    `asked` is the window policy asked for, `source` the reader of the run's traces.  The same input gives
+    the same rows in the same order.
     """
     rows: list[Row] = []
     for metric in metrics:
+        if metric.per_run is not None:
+            rows += [_row(metric, v, v.rank, asked, v.source) for v in _ordered(of_run[metric.name])]
+            continue
         own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
         answered = [rank for rank, values in own.items() if values[0].status == "ok"]
-        window = max((policies[rank] for rank in answered or own), key=POLICIES.index)
-        rows += [_row(metric, value, None, window) for value in _ordered(_combined(metric, own))]
+        window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
+        combined = _combined(metric, own) if own else [NO_TRACE]
+        rows += [_row(metric, value, None, window, source) for value in _ordered(combined)]
         if metric.rank_rows:
             rows += [
-                _row(metric, value, rank, policies[rank])
+                _row(metric, value, rank, policies[rank], source)
                 for rank, values in own.items()
                 for value in _ordered(values)
             ]
@@ -100,15 +117,16 @@ def _why(silent: Mapping[int, Sequence[Value]], of: int) -> str:
 def _ordered(values: Sequence[Value]) -> Iterator[Value]:
     """The value that spans everything first, then statistics, groups, collectives, categories, steps."""
 
-    def place(value: Value) -> tuple[bool, int, str, str, str, str]:
+    def place(value: Value) -> tuple[int, bool, int, str, str, str, str]:
         narrowed = (value.stat, value.collective, value.group, value.category)
         stat, collective, group, category = (word or "" for word in narrowed)
-        return value.step is not None, value.step or 0, stat, collective, group, category
+        of_rank = -1 if value.rank is None else value.rank
+        return of_rank, value.step is not None, value.step or 0, stat, collective, group, category
 
     yield from sorted(values, key=place)
 
 
-def _row(metric: Metric, value: Value, rank: int | None, window: str) -> Row:
+def _row(metric: Metric, value: Value, rank: int | None, window: str, source: str | None) -> Row:
     """One flat row with the columns of `schema.RESULTS`, in their order."""
     ok = value.status == "ok"
     return {
@@ -127,6 +145,7 @@ def _row(metric: Metric, value: Value, rank: int | None, window: str) -> Row:
         "stat": value.stat,
         "window": window,
         "version": metric.version,
+        "source": value.source or source,
     }
 
 

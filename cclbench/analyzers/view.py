@@ -146,6 +146,11 @@ class RankView:
     @property
     def no_work(self) -> str:
         """Why a rank without windows has none."""
+        if self.facts.whole_graphs:
+            return (
+                f"{self.facts.whole_graphs} CUDA graph launches were traced whole: their kernels are unknown"
+                " (nsys: --cuda-graph-trace=node)"
+            )
         if self.facts.works_on is None:
             return "the trace holds host rows only, none of the accelerator's"
         return "the trace holds no work"
@@ -183,8 +188,8 @@ class RankView:
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
 
-        K is what its transfers (gloo's rows) take.  C is the union of its operators' time on all but the
-        communication threads, less the communication calls and transfers on the same thread: a call that
+        K is what its transfers take: gloo's, XLA's and MPI's rows.  C is the union of its operators' time on
+        all but gloo's threads, less the communication calls and transfers on the same thread: a call that
         starts or awaits a transfer does not compute.  Autograd's nodes are wrappers around operators and
         hooks, and no work of their own: a hook may wait.
         """
@@ -200,8 +205,9 @@ class RankView:
             calls = is_category(batch, "communication")
             names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
             works = ~calls & ~np.array([bool(_WRAPPER.match(n)) for n in names], np.bool_)[name]
+            of_gloo = np.array([n.startswith("gloo:") for n in names], np.bool_)[name]
             by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
-            for_communication.update(np.unique(tracks[own & ~by_caller]).tolist())
+            for_communication.update(np.unique(tracks[own & of_gloo & ~by_caller]).tolist())
             transfers.append(intervals.union(starts[own], ends[own]))
             for track in np.unique(tracks):
                 here = tracks == track

@@ -16,6 +16,7 @@ from cclbench.report.partition import Row
 from cclbench.units import humanise
 
 Manifest = Mapping[str, Any]
+_FACTS_SHOWN: Final = 4
 
 _SOURCES: Final = {
     "device": "as the device ran them",
@@ -54,6 +55,9 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
             (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
         ),
         "truncated": [rank["truncated"] for rank in ranks if rank["truncated"]],
+        "evidence": [
+            {key: file[key] for key in ("name", "reader", "rows", "facts")} for file in manifest["evidence"]
+        ],
         "notes": _notes(manifest),
     }
 
@@ -77,10 +81,13 @@ def _lines(manifest: Manifest, found: Mapping[str, Any], verbose: bool) -> Itera
         "card",
         f"{card['id']}  {card['path']}" if card else "none: what needs one says which field it lacks",
     )
-    yield "ranks", _ranks(found)
-    yield "steps", _steps(ranks, found)
-    yield "device", "; ".join(found["accelerators"]) or _kind_of_device(ranks)
-    yield "traces", "; ".join(found["producers"]) or "the producer is not named"
+    if ranks:
+        yield "ranks", _ranks(found)
+        yield "steps", _steps(ranks, found)
+        yield "device", "; ".join(found["accelerators"]) or _kind_of_device(ranks)
+        yield "traces", "; ".join(found["producers"]) or "the producer is not named"
+    else:
+        yield "traces", "none: the figures are from other evidence"
     if found["libraries"]:
         yield "library", "; ".join(found["libraries"])
     if found["matching"]["rows"]:
@@ -92,6 +99,8 @@ def _lines(manifest: Manifest, found: Mapping[str, Any], verbose: bool) -> Itera
     if verbose:
         for rank in ranks:
             yield f"rank {rank['rank']}", _counts(rank)
+    for file in found["evidence"]:
+        yield file["reader"], _told(file, verbose)
     for cut in found["truncated"]:
         yield (
             "cut",
@@ -186,6 +195,19 @@ def _counts(rank: Mapping[str, Any]) -> str:
     return f"{files}: {rows}" + (f"; dropped: {dropped}" if dropped else "")
 
 
+def _told(file: Mapping[str, Any], verbose: bool) -> str:
+    """What a file other than a trace holds, with `verbose` all that it tells of the system."""
+    rows = ", ".join(f"{count:,} rows of {table}" for table, count in file["rows"].items())
+    facts = [
+        f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in file["facts"].items()
+    ]
+    more = len(facts) - _FACTS_SHOWN
+    if more > 0 and not verbose:
+        facts[_FACTS_SHOWN:] = [f"{more} more with -v"]
+    return f"{PurePath(file['name']).name}: " + "; ".join([*([rows] if rows else []), *facts] or ["no rows"])
+
+
 def _producer(facts: Mapping[str, Any]) -> str | None:
     words = [facts.get(key) for key in ("producer", "producer_version")]
     return " ".join(word for word in words if word) or None
@@ -212,6 +234,11 @@ def _notes(manifest: Manifest) -> list[str]:
     everywhere = len(manifest["ranks"])
     return [
         *manifest["notes"],
+        *(
+            f"{PurePath(file['name']).name}: {note}"
+            for file in manifest["evidence"]
+            for note in file["notes"]
+        ),
         *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
     ]
 

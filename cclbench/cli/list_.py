@@ -89,13 +89,16 @@ def _readers(_: Path) -> Rows:
     rows = [
         {
             "name": reader.name,
+            "reads": reader.reads,
+            "formats": reader.description,
             "extensions": list(reader.extensions),
-            "description": reader.description,
+            "versions": reader.versions,
+            "tested": reader.tested,
             "origin": READERS.origin(name),
         }
         for name, reader in ((name, READERS.get(name)) for name in READERS)
     ]
-    return rows + _broken(READERS.broken, "description")
+    return rows + _broken(READERS.broken, "formats")
 
 
 def _broken(plugins: dict[str, str], column: str) -> Rows:
@@ -150,7 +153,7 @@ def _cards(_: Path) -> Rows:
 
 _LISTS: Final = {
     "metrics": (("name", "unit", "better", "definition"), _metrics),
-    "readers": (("name", "extensions", "description", "origin"), _readers),
+    "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (
         ("id", "peak_flops_per_s", "hbm_bytes", "hbm_bytes_per_s", "sm_count", "scale_up_bytes_per_s"),
         _hardware,

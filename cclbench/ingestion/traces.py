@@ -40,6 +40,7 @@ def ingest_traces(
 ) -> dict[str, Any]:
     """Bring the source's traces, all of one kind, into `folder`; returns their part of the manifest."""
     if not found.files:
+        write_groups(folder, [])
         return {"ranks": [], **NOTHING_MATCHED, "notes": []}
     read = _read(found, folder, options, jobs, progress)
     tasks = _rank_tasks(found, folder, read, options)

@@ -175,4 +175,12 @@ def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     """The result rows of the metric over those ranks."""
     chosen = [METRICS.get(metric)]
     ranks = {view.rank: rank_rows(view, chosen) for view in views}
-    return run_rows(chosen, ranks, {view.rank: window_policy(view, "steps") for view in views})
+    chosen = [metric for metric in chosen if metric.per_rank is not None]
+    return run_rows(
+        chosen,
+        ranks,
+        {view.rank: window_policy(view, "steps") for view in views},
+        {},
+        asked="steps",
+        source="kineto",
+    )

@@ -11,9 +11,20 @@ import pytest
 from hand_made import a_rank, collective, comm, compute, event, rows_of, window
 
 from cclbench.analyzers.metric import METRICS, Failed, Metric, NotApplicable, Value, mean_over_ranks, resolve
-from cclbench.analyzers.rows import rank_rows, run_rows, select, window_policy
+from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
+from cclbench.analyzers.run_view import RunView
 from cclbench.errors import UsageError
-from cclbench.schema import RESULTS
+from cclbench.schema import EVIDENCE, RESULTS
+
+
+class NoEvidence:
+    """A run of traces alone."""
+
+    def evidence(self, name: str) -> pa.Table:
+        return EVIDENCE[name].empty_table()
+
+
+NO_EVIDENCE = NoEvidence()
 
 
 def a_metric(per_rank: object) -> Metric:
@@ -37,7 +48,12 @@ def a_metric(per_rank: object) -> Metric:
 def a_row(values: dict[int, list[Value]]) -> list[dict]:
     metric = a_metric(None)
     return run_rows(
-        [metric], {r: {metric.name: v} for r, v in values.items()}, dict.fromkeys(values, "steps")
+        [metric],
+        {r: {metric.name: v} for r, v in values.items()},
+        dict.fromkeys(values, "steps"),
+        {},
+        asked="steps",
+        source="kineto",
     )
 
 
@@ -141,8 +157,10 @@ def test_values_cross_process_boundaries() -> None:
     view = a_rank([compute(0, 5), comm(3, 9)], [window(0, 10, 1)])
     values = rank_rows(view, chosen)
     sent = pickle.loads(pickle.dumps(values))  # noqa: S301  (our own bytes)
-    here = run_rows(chosen, {0: values}, {0: "steps"})
-    assert run_rows(chosen, {0: sent}, {0: "steps"}) == here
+    of_run = run_values(RunView(NO_EVIDENCE), chosen)
+    here = run_rows(chosen, {0: values}, {0: "steps"}, of_run, asked="steps", source="kineto")
+    there = run_rows(chosen, {0: sent}, {0: "steps"}, of_run, asked="steps", source="kineto")
+    assert there == here
 
 
 def test_a_glob_an_alias_and_a_misspelling() -> None:

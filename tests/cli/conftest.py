@@ -35,6 +35,7 @@ def result_row(metric: str, value: float | None, unit: str = "s", **other: Any) 
         "stat": None,
         "window": "steps",
         "version": 1,
+        "source": "kineto",
     }
     return row | other
 
@@ -117,6 +118,8 @@ def manifest() -> dict[str, Any]:
                 for rank, offset, drift in ((0, 0.0, 0.0), (1, -250_000.0, 20.25))
             ],
         },
+        "sources": [],
+        "evidence": [],
         "notes": [],
     }
 

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of one run by traces of several kinds: side by side, never mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cclbench.analyzers.rows import Row
+from cclbench.units import humanise
+
+_NARROW = ("step", "group", "collective", "category", "stat")
+
+
+def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """The preferred traces' rows, and beside each metric's plain ones those by the `others`, by reader.
+
+    Where both have a number, the other's is a row with its reader as `stat`, and the preferred row's reason
+    tells it.  A metric that the preferred traces cannot give has the rows of the first that can.
+    """
+    merged: list[Row] = []
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        own = [row for row in rows if row["metric"] == metric]
+        own, rest = _first_that_answers(own, metric, others)
+        for reader, theirs in rest.items():
+            own = _beside(own, reader, [r for r in theirs if r["metric"] == metric and _plain(r)])
+        merged += own
+    return merged
+
+
+def _first_that_answers(
+    own: list[Row], metric: str, others: Mapping[str, Sequence[Row]]
+) -> tuple[list[Row], dict[str, Sequence[Row]]]:
+    """The rows of the first source that has a number, and the sources after it."""
+    if own[0]["status"] == "ok":
+        return own, dict(others)
+    for reader, theirs in others.items():
+        found = [dict(row) for row in theirs if row["metric"] == metric]
+        if found and found[0]["status"] == "ok":
+            why = f"by {reader}: {own[0]['source']} cannot tell ({own[0]['reason']})"
+            found[0]["reason"] = _joined(found[0]["reason"], why)
+            return found, {name: rows for name, rows in others.items() if name != reader}
+    return own, {}
+
+
+def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
+    by_rank = {row["rank"]: row for row in theirs if row["status"] == "ok"}
+    told: list[Row] = []
+    for row in own:
+        other = by_rank.get(row["rank"]) if _plain(row) and row["status"] == "ok" else None
+        if other is None:
+            told.append(row)
+            continue
+        figure = humanise(other["value"], other["unit"])
+        says = f"{row['source']} is preferred; {reader} says {figure}"
+        told += [row | {"reason": _joined(row["reason"], says)}, {**other, "stat": reader}]
+    return told
+
+
+def _plain(row: Row) -> bool:
+    return all(row[key] is None for key in _NARROW)
+
+
+def _joined(reason: str | None, more: str) -> str:
+    return f"{reason}; {more}" if reason else more
