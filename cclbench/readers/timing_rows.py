@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +45,9 @@ class Timings:
         self._path = path
         self._rows: list[dict[str, Any]] = []
         self._blocks: list[pa.RecordBatch] = []
-        self._words: dict[str, set[str]] = {f.name: set() for f in TIMINGS if pa.types.is_dictionary(f.type)}
+        self._words: dict[str, set[str | None]] = {
+            name: set() for name in ("kind", "library", "dtype", "state")
+        }
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks)) + len(self._rows)
@@ -61,14 +64,20 @@ class Timings:
         return pa.Table.from_batches(self._blocks, TIMINGS).unify_dictionaries()
 
     def _flush(self) -> None:
-        columns = {f.name: [row.get(f.name) for row in self._rows] for f in TIMINGS}
-        for name, seen in self._words.items():
-            seen.update(word for word in columns[name] if word is not None)
-            if len(seen) > _MOST_WORDS and name != "group":
-                raise damaged(self._path, f"has more than {_MOST_WORDS} values of {name}")
-        self._rows.clear()
-        arrays = [pa.array(columns[f.name], f.type) for f in TIMINGS]
+        rows, arrays = self._rows, []
+        named = set[str]().union(*rows)
+        for column in TIMINGS:
+            if column.name not in named:
+                arrays.append(pa.nulls(len(rows), column.type))
+                continue
+            values = [row.get(column.name) for row in rows]
+            if (seen := self._words.get(column.name)) is not None:
+                seen.update(values)
+                if len(seen) > _MOST_WORDS:
+                    raise damaged(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
+            arrays.append(pa.array(values, column.type))
         self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
+        rows.clear()
 
 
 def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
@@ -161,6 +170,15 @@ def bytes_per_s(gigabytes: Decimal | None) -> float | None:
     return None if gigabytes is None else float(gigabytes * 10**9)
 
 
+@cache
+def bus_factor(kind: str | None, ranks: int | None) -> float | None:
+    """Bus traffic per payload byte in a group, as nccl-tests defines it; None where it does not."""
+    if kind in _WHOLE:
+        return 1.0
+    parts = _PARTS.get(kind or "")
+    return None if parts is None or ranks is None else parts * (ranks - 1) / ranks
+
+
 def contradiction(
     kind: str | None,
     ranks: int | None,
@@ -179,15 +197,13 @@ def contradiction(
     if not seconds:
         return None
     rate, uncertain = size / seconds / 10**9, _half(time) / time + _EXACT
-    parts = _PARTS.get(kind or "")
-    factor = Decimal(1) if kind in _WHOLE else None
-    if parts is not None and ranks is not None:
-        factor = parts * Decimal(ranks - 1) / ranks
+    factor = bus_factor(kind, ranks)
     if algbw is not None and abs(algbw - rate) > _half(algbw) + rate * uncertain:
         return "algbw"
     if busbw is None or factor is None:
         return None
-    return "busbw" if abs(busbw - factor * rate) > _half(busbw) + factor * rate * uncertain else None
+    bus = Decimal(factor) * rate
+    return "busbw" if abs(busbw - bus) > _half(busbw) + bus * uncertain else None
 
 
 def _half(value: Decimal) -> Decimal:
