@@ -67,7 +67,8 @@ _MOVES: Final = re.compile(
 _TELLING: Final = (
     ("gemm", frozenset({"dot"})),
     ("convolution", frozenset({"convolution"})),
-    (None, frozenset({"custom-call", "gather", "scatter"})),
+    (None, frozenset({"custom-call"})),
+    ("embedding", frozenset({"gather", "scatter"})),
     ("reduction", frozenset({"reduce", "reduce-window", "sort", "select-and-scatter"})),
 )
 """What a fusion does, by the first of these that is in it; None leaves it to its name."""
