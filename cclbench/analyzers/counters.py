@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes by hardware counters: what the ports of NICs and NVLink moved, whoever asked them to.
+
+Counters know no collective and no process: they count all that a port moved while somebody looked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import intervals
+from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.run_view import RunView
+from cclbench.intervals import Int64, Mask
+from cclbench.units import humanise
+
+_NS_PER_S: Final = 10**9
+_MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])")
+_FORMULA: Final = "Σ bytes sent over all ports and all intervals between samples"
+_DEFINITION: Final = (
+    "Bytes that {ports} counted as sent, over all the time that counters were sampled, of which the run's"
+    " steps may be a part; received bytes beside them by category. Other traffic of the same ports counts as"
+    " well. Counts of a `before` and an `after` file named alike are subtracted; files are added up, so each"
+    " host's counters belong in the run once. `per_step` is the bytes of those intervals that lie wholly"
+    " within the ranks' windows, per step: nothing is prorated. Where several tools counted, one is"
+    " preferred ({order}) and the others' figures stand beside it."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """Bytes that one tool counted one way; arrays of shape (intervals,)."""
+
+    value: npt.NDArray[np.float64]
+    start: Int64
+    end: Int64
+    timed: Mask
+    """Whether start and end are known."""
+    rank: Int64
+    """−1 where it is not known."""
+    ports: int
+    provenance: Literal["measured", "derived"] = "measured"
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """Σ bytes."""
+        return float(self.value.sum())
+
+    @property
+    def words(self) -> str:
+        """What the sum is made of."""
+        when = "at times nobody states"
+        if self.timed.all():
+            covered = intervals.union(self.start, self.end).length
+            when = f"that cover {humanise(covered / _NS_PER_S, 's')}"
+        held = " by rates, each held since the sample before," if self.provenance == "derived" else ""
+        return f"{len(self.value)} intervals{held} of {self.ports} ports, {when}"
+
+
+@run_metric(
+    "comm.nic_bytes",
+    definition=_DEFINITION.format(ports="NIC ports", order="nsys, then snapshots of /sys/class/infiniband"),
+    formula=_FORMULA,
+    unit="B",
+    better=None,
+    inputs=("counters",),
+    not_applicable="the run holds no NIC counters",
+)
+def nic_bytes(run: RunView) -> Iterator[Value]:
+    """Σ nic_tx_bytes."""
+    hint = "add snapshots of /sys/class/infiniband from before and after, or an nsys trace with --nic-metrics"
+    return _counted(run, "nic", "NIC", ("nsys", "fabric_counters"), hint)
+
+
+@run_metric(
+    "comm.nvlink_bytes",
+    definition=_DEFINITION.format(
+        ports="GPUs' NVLinks", order="nsys, then DCGM, then nvidia-smi, whose counts are payload"
+    ),
+    formula=_FORMULA,
+    unit="B",
+    better=None,
+    inputs=("counters",),
+    not_applicable="the run holds no NVLink counters",
+)
+def nvlink_bytes(run: RunView) -> Iterator[Value]:
+    """Σ nvlink_tx_bytes."""
+    hint = "add `nvidia-smi nvlink -gt d` from before and after, or `dcgmi dmon -e 1011,1012 | ts %.s`"
+    return _counted(run, "nvlink", "NVLink", ("nsys", "dcgm", "nvidia_smi"), hint)
+
+
+def _counted(run: RunView, port: str, noun: str, order: Sequence[str], hint: str) -> Iterator[Value]:
+    table = run.table("counters")
+    for i, name in enumerate(table.column_names):
+        if pa.types.is_dictionary(table.schema.field(name).type):
+            table = table.set_column(i, name, table[name].cast(pa.string()))
+    sources = sorted(pc.unique(table["source"]).to_pylist(), key=lambda s: (_place(order, s), s))
+    told = {
+        source: ways
+        for source in sources
+        if "tx" in (ways := _ways(table.filter(pc.equal(table["source"], source)), port))
+    }
+    if not told:
+        raise NotApplicable(_why_none(table, port, noun, hint))
+    preferred = next((s for s, ways in told.items() if ways["tx"].provenance == "measured"), next(iter(told)))
+    sent = told[preferred]["tx"]
+    others = {source: ways["tx"] for source, ways in told.items() if source != preferred}
+    says = [f"{source} says {humanise(moved.total, 'B')}" for source, moved in others.items()]
+    reason = "; ".join([f"by {preferred}: {sent.words}", *says])
+    yield _value(sent, preferred, reason=reason)
+    for source, moved in others.items():
+        yield _value(moved, source, stat=source, reason=f"{moved.words}; {preferred} is preferred")
+    for way, moved in told[preferred].items():
+        yield _value(moved, preferred, category=way)
+    yield from _by_rank(sent, preferred)
+    yield _per_step(run, sent, preferred)
+
+
+def _place(order: Sequence[str], source: str) -> int:
+    return order.index(source) if source in order else len(order)
+
+
+def _value(
+    moved: Moved,
+    source: str,
+    *,
+    category: str | None = None,
+    stat: str | None = None,
+    reason: str | None = None,
+) -> Value:
+    return Value(
+        value=moved.total,
+        category=category,
+        stat=stat,
+        provenance=moved.provenance,
+        reason=reason,
+        left_out=moved.left_out,
+        source=source,
+    )
+
+
+def _by_rank(moved: Moved, source: str) -> Iterator[Value]:
+    for rank in np.unique(moved.rank[moved.rank >= 0]).tolist():
+        total = float(moved.value[moved.rank == rank].sum())
+        yield Value(value=total, rank=rank, provenance=moved.provenance, source=source)
+
+
+def _per_step(run: RunView, moved: Moved, source: str) -> Value:
+    try:
+        lo, hi, steps = _steps(run)
+        inside = moved.timed & (moved.start >= lo) & (moved.end <= hi) & (moved.end > moved.start)
+        if not inside.any():
+            when = "no interval of the counters lies wholly within the steps"
+            raise NotApplicable(when if moved.timed.any() else "nobody states the counters' times")
+    except NotApplicable as why:
+        return Value(value=None, status="not_applicable", stat="per_step", reason=str(why), source=source)
+    covered = intervals.union(moved.start[inside], moved.end[inside]).length
+    return Value(
+        value=float(moved.value[inside].sum()) / steps,
+        stat="per_step",
+        provenance="derived",
+        reason=f"at least: whole intervals cover {humanise(covered / (hi - lo), '1')} of {steps} steps",
+        source=source,
+    )
+
+
+def _steps(run: RunView) -> tuple[int, int, int]:
+    """From the first rank's first step to the last rank's last, in ns, and how many steps a rank has."""
+    found = []
+    for rank in run.ranks:
+        try:
+            windows = run.rank(rank).windows
+        except NotApplicable:
+            continue
+        if windows.policy != "trace" and len(windows):
+            found.append((int(windows.starts.min()), int(windows.ends.max()), len(windows)))
+    if not found:
+        raise NotApplicable("the run has no trace with steps")
+    starts, ends, steps = zip(*found, strict=True)
+    return min(starts), max(ends), max(steps)
+
+
+def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
+    """Bytes sent and received, where one tool tells them: counted, else by totals, else by rates."""
+    told = {}
+    for way in ("tx", "rx"):
+        for suffix, made in (("bytes", _differences), ("total", _pairs), ("rate", _held)):
+            rows = own.filter(pc.equal(own["counter"], f"{port}_{way}_{suffix}"))
+            if len(rows) and (moved := made(rows)) is not None:
+                told[way] = moved
+                break
+    return told
+
+
+def _differences(rows: pa.Table) -> Moved:
+    single = rows["port"].is_valid()
+    if pc.any(single).as_py() and not pc.all(single).as_py():
+        # The same bytes, by link and of all links together.
+        left_out = {"intervals of all ports together": len(rows) - pc.sum(single).as_py()}
+        return _moved(rows.filter(single), left_out=left_out)
+    return _moved(rows)
+
+
+def _moved(rows: pa.Table, left_out: dict[str, int] | None = None) -> Moved:
+    timed = pc.and_(rows["start_ns"].is_valid(), rows["end_ns"].is_valid()).to_numpy()
+    return Moved(
+        value=rows["value"].to_numpy(),
+        start=rows["start_ns"].fill_null(0).to_numpy(),
+        end=rows["end_ns"].fill_null(0).to_numpy(),
+        timed=timed,
+        rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
+        ports=len(np.unique(_places(rows))),
+        left_out=left_out or {},
+    )
+
+
+def _pairs(rows: pa.Table) -> Moved | None:
+    """Totals of two files named alike but for `before` and `after`, subtracted port by port."""
+    found: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
+    for row in rows.to_pylist():
+        stem, moment = _moment(row["file"] or "")
+        found.setdefault((stem, row["device"], row["port"]), {}).setdefault(moment, []).append(row)
+    pairs, alone, reset = [], 0, 0
+    for moments in found.values():
+        match moments.get(0), moments.get(1):
+            case [before], [after] if after["value"] >= before["value"]:
+                value = after["value"] - before["value"]
+                pairs.append({**after, "value": value, "start_ns": before["end_ns"]})
+            case [_], [_]:
+                reset += 1
+            case _:
+                alone += sum(map(len, moments.values()))
+    left_out = {"totals without one `before` and one `after`": alone, "totals that went back: reset": reset}
+    return _moved(pa.Table.from_pylist(pairs, schema=rows.schema), left_out=left_out) if pairs else None
+
+
+def _moment(file: str) -> tuple[str, int]:
+    """The file's name without its word for a moment, and which it is: 0 before, 1 after, −1 unclear."""
+    path = PurePosixPath(file)
+    said = list(_MOMENT.finditer(path.name.lower()))
+    if len(said) != 1:
+        return file, -1
+    name = path.name[: said[0].start()] + path.name[said[0].end() :]
+    return str(path.with_name(name or "_")), 0 if said[0][1] else 1
+
+
+def _held(rows: pa.Table) -> Moved | None:
+    """Rates at known instants, each held since the one before: an estimate."""
+    rows = rows.filter(rows["end_ns"].is_valid())
+    place, end = _places(rows), rows["end_ns"].to_numpy()
+    order = np.lexsort((end, place))
+    follows = place[order][1:] == place[order][:-1]
+    earlier, later = order[:-1][follows], order[1:][follows]
+    if not len(later):
+        return None
+    held = rows["value"].to_numpy()[later] * ((end[later] - end[earlier]) / _NS_PER_S)
+    samples = rows.take(later)
+    start = pa.chunked_array([end[earlier]], pa.int64())
+    samples = samples.set_column(rows.schema.get_field_index("value"), "value", pa.chunked_array([held]))
+    samples = samples.set_column(rows.schema.get_field_index("start_ns"), "start_ns", start)
+    return replace(_moved(samples), provenance="derived")
+
+
+def _places(rows: pa.Table) -> Int64:
+    """A number for each link or port of each GPU of each file, shape (rows,)."""
+    keys = [rows[name].cast(pa.string()) for name in ("file", "rank", "device", "port")]
+    joined = pc.binary_join_element_wise(*keys, "\n", null_handling="replace", null_replacement="")
+    return np.asarray(pc.rank(joined, tiebreaker="dense").to_numpy(), dtype=np.int64)
+
+
+def _why_none(table: pa.Table, port: str, noun: str, hint: str) -> str:
+    names = {name for name in pc.unique(table["counter"]).to_pylist() if name and name.startswith(f"{port}_")}
+    kinds = {
+        "_total": "totals of one moment only",
+        "_rate": "rates without their times",
+        "_utilization": "shares of the links' peak, which are no bytes",
+    }
+    said = [words for suffix, words in kinds.items() if any(name.endswith(suffix) for name in names)]
+    what = (
+        f"the run's {noun} counters are {' and '.join(said)}" if said else f"the run holds no {noun} counters"
+    )
+    return f"{what}: {hint}"
