@@ -10,19 +10,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cclbench import classify
 from cclbench.ingestion.entry import Account, entry
-from cclbench.ingestion.part import DEVICE_WORK, ROW_GROUP, Launches, PartRead
-from cclbench.intervals import Int64, Mask
+from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
+from cclbench.ingestion.pending import Pending, fill_in, keep_counters, or_none, scan
+from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.readers import Told, execution_trace
-from cclbench.schema import COUNTERS, EVENTS, KINDS, TraceFacts, group_id
+from cclbench.schema import TraceFacts, group_id
 from cclbench.source import SourceFile
-from cclbench.store import EventFile, TableFile, write_table
+from cclbench.store import write_table
 
 _RANK_SOURCES = ("distributedInfo", "metadata", "record_param_comms")
 """Who may say a trace's rank, the most trustworthy first."""
@@ -43,23 +42,6 @@ class RankTask:
     """Its execution trace."""
     file: SourceFile | None = None
     """The file its parts are of."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pending:
-    """The rows to fill in, in order: times of all, shape (rows,); the rest of the calls, shape (calls,)."""
-
-    starts: Int64
-    ends: Int64
-    launch: npt.NDArray[np.int32]
-    """Index into the rank's launches, −1 for none, shape (rows,)."""
-    is_call: Mask
-    """Which rows are communication, shape (rows,)."""
-    call_row: Int64
-    """Ordinal among the rank's kernels."""
-    call_track: Int64
-    call_name: Int64
-    names: list[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +68,7 @@ def finish_rank(task: RankTask) -> RankDone:
     if task.beside is not None:
         facts, notes = execution_traces.place(told, execution_trace.read(task.beside.path), facts)
     files = [path for p in parts for path in p.pending]
-    pending = _scan(files, launches, on_device)
+    pending = scan(files, launches, on_device)
     cut = next((p.cut for p in parts if p.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:
@@ -102,8 +84,8 @@ def finish_rank(task: RankTask) -> RankDone:
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
-    _fill_in(files, task.rank, found, step, pending.is_call)
-    _keep_counters(parts, task.folder, task.rank, task.file)
+    fill_in(files, task.rank, found, step, pending.is_call)
+    keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
         if listed.ranks:
@@ -171,59 +153,8 @@ def _launches(parts: list[PartRead]) -> Launches:
     return Launches(*(column[order] for column in columns))
 
 
-def _scan(files: list[Path], launches: Launches, on_device: bool) -> _Pending:
-    """Times, launches and communication rows of all pending files, in order."""
-    columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]
-    starts, ends, launch, is_call = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32, np.bool_))
-    row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
-    names: dict[str, int] = {}
-    kernels = 0
-    for path in files:
-        kind = path.name.partition("-")[0]
-        calls_here = kind == ("kernel" if on_device else "op")
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=columns):
-                starts.append(batch["start_ns"].to_numpy())
-                ends.append(starts[-1] + batch["dur_ns"].to_numpy())
-                launch.append(_find(batch["correlation"], launches))
-                communicates = batch["category"].indices.to_numpy() == _code(
-                    batch["category"], "communication"
-                )
-                is_call.append(communicates & calls_here)
-                codes = [names.setdefault(n, len(names)) for n in batch["name"].dictionary.to_pylist()]
-                name.append(np.array(codes, np.int64)[batch["name"].indices.to_numpy()[is_call[-1]]])
-                track.append(batch["track"].to_numpy()[is_call[-1]])
-                row.append(kernels + np.flatnonzero(is_call[-1]))
-                kernels += len(batch) if kind == "kernel" else 0
-    return _Pending(
-        starts=np.concatenate(starts),
-        ends=np.concatenate(ends),
-        launch=np.concatenate(launch),
-        is_call=np.concatenate(is_call),
-        call_row=np.concatenate(row) if on_device else np.full(sum(map(len, row)), -1),
-        call_track=np.concatenate(track),
-        call_name=np.concatenate(name),
-        names=list(names),
-    )
-
-
-def _code(column: pa.DictionaryArray, word: str) -> int:
-    words = column.dictionary.to_pylist()
-    return words.index(word) if word in words else -1
-
-
-def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
-    """Index of each row's launch, −1 for none."""
-    known = correlation.is_valid().to_numpy(zero_copy_only=False)
-    wanted = correlation.fill_null(0).to_numpy(zero_copy_only=False)
-    if not len(launches.correlation):
-        return np.full(len(wanted), -1, np.int32)
-    at = np.minimum(np.searchsorted(launches.correlation, wanted), len(launches.correlation) - 1)
-    return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
-
-
 def _steps(
-    parts: list[PartRead], pending: _Pending, launches: Launches, annotated: steps.Marks, on_device: bool
+    parts: list[PartRead], pending: Pending, launches: Launches, annotated: steps.Marks, on_device: bool
 ) -> tuple[steps.Marks, Int64, str]:
     """The steps, the index of each pending row's among them (−1 for none), and how they were found.
 
@@ -231,7 +162,7 @@ def _steps(
     own rows mark; a CPU's transfer in the annotated step that holds it.
     """
     if on_device:
-        launched = _or_none(launches.start_ns, pending.launch)
+        launched = or_none(launches.start_ns, pending.launch)
         step = np.where(pending.launch >= 0, annotated.holding(launched), -1)
         if (step >= 0).any():
             return annotated, step, "device"
@@ -243,34 +174,7 @@ def _steps(
     return annotated, annotated.holding(pending.starts), "annotation"
 
 
-def _keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile | None) -> None:
-    """What the rank's trace samples of the hardware, under its final name, with the rank filled in."""
-    files = [p.counters for p in parts if p.counters is not None]
-    if not files:
-        return
-    final = TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)
-    known = {"rank": rank, "source": file and file.reader, "file": file and file.name}
-    try:
-        for path in files:
-            with pq.ParquetFile(path) as samples:
-                for batch in samples.iter_batches(ROW_GROUP):
-                    table = pa.Table.from_batches([batch])
-                    for name, value in known.items():
-                        field = COUNTERS.field(name)
-                        column = pa.repeat(pa.scalar(value), len(table))
-                        if pa.types.is_dictionary(field.type):
-                            column = column.dictionary_encode()
-                        at = COUNTERS.get_field_index(name)
-                        table = table.set_column(at, field, column.cast(field.type))
-                    final.write(table)
-            path.unlink()
-        final.close()
-    except BaseException:
-        final.abandon()
-        raise
-
-
-def _horizon(parts: list[PartRead], pending: _Pending, launches: Launches) -> int | None:
+def _horizon(parts: list[PartRead], pending: Pending, launches: Launches) -> int | None:
     """Until when a cut file is known to hold all device rows; None where that is unknown.
 
     Device rows in order of their start miss nothing before the last one; otherwise nothing is missing
@@ -288,7 +192,7 @@ def _windows(
     facts: TraceFacts,
     marks: tuple[steps.Marks, steps.Marks, str],
     step: Int64,
-    pending: _Pending,
+    pending: Pending,
     parts: list[PartRead],
     horizon: int | None,
 ) -> tuple[list[Window], Counter[str]]:
@@ -320,7 +224,7 @@ def _collectives(
     task: RankTask,
     told: Told,
     facts: TraceFacts,
-    pending: _Pending,
+    pending: Pending,
     launches: Launches,
     found: steps.Marks,
     step: Int64,
@@ -333,9 +237,9 @@ def _collectives(
         start_ns=pending.starts[at],
         end_ns=pending.ends[at],
         track=pending.call_track,
-        step=_or_none(found.numbers, step[at]),
-        launch_track=_or_none(launches.track, pending.launch[at]),
-        launch_ns=_or_none(launches.start_ns, pending.launch[at]),
+        step=or_none(found.numbers, step[at]),
+        launch_track=or_none(launches.track, pending.launch[at]),
+        launch_ns=or_none(launches.start_ns, pending.launch[at]),
         name=pending.call_name,
         names=[classify.collective(name, facts.vendor) or unknown for name in pending.names],
     )
@@ -347,44 +251,3 @@ def _collectives(
     rows, groups = collectives.table(task.rank, calls, told, owner, facts)
     write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
     return rows, groups, ungrouped
-
-
-def _or_none(values: Int64, at: npt.NDArray[np.integer[Any]]) -> Int64:
-    """`values[at]`, −1 where `at` is −1."""
-    return np.where(at >= 0, values[at], -1) if len(values) else np.full(len(at), -1, np.int64)
-
-
-def _fill_in(files: list[Path], rank: int, found: steps.Marks, step: Int64, is_call: Mask) -> None:
-    """Rewrite the pending files with step and collective, under their final names."""
-    done = 0
-    key = (rank << collectives.RANK_SHIFT) - 1
-    for path in files:
-        kind = path.name.partition("-")[0]
-        final = EventFile(
-            path.parent, kind, int(path.name[len(kind) + 1 :][:3]), "-transfer" if kind == "op" else ""
-        )
-        try:
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    rows = file.read_row_group(group)
-                    here = slice(done, done + len(rows))
-                    keys = key + np.cumsum(is_call[here])
-                    number = _or_none(found.numbers, step[here]).astype(np.int32)
-                    filled = {
-                        "step": pa.array(number, mask=step[here] < 0),
-                        "collective": pa.array(keys, mask=~is_call[here]),
-                    }
-                    for name, values in filled.items():
-                        rows = rows.set_column(EVENTS.get_field_index(name), EVENTS.field(name), values)
-                    final.write(rows.cast(EVENTS))
-                    done, key = done + len(rows), key + int(is_call[here].sum())
-            final.close()
-        except BaseException:
-            final.abandon()
-            raise
-        path.unlink()
-
-
-def kinds_in_order(paths: list[Path]) -> list[Path]:
-    """Pending files in the order of `schema.KINDS`, then of their parts: the order rows are numbered in."""
-    return sorted(paths, key=lambda path: (KINDS.index(path.name.partition("-")[0]), path.name))

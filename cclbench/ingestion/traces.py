@@ -17,7 +17,8 @@ from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.ingestion.across import NOTHING_MATCHED, match_ranks, write_groups
 from cclbench.ingestion.part import PartRead, PartTask, read_part
-from cclbench.ingestion.rank import RankTask, finish_rank, kinds_in_order, merge_facts
+from cclbench.ingestion.pending import kinds_in_order
+from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct
 from cclbench.readers import Part, execution_trace, trace_reader

@@ -17,6 +17,9 @@ from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
 
+_ROWS_OWN = ("kernel", "hlo")
+"""Sources of payloads that a row states itself."""
+
 NOTHING = Payload(source="")
 """What is known of a call nothing is told of."""
 
@@ -36,8 +39,9 @@ _DIMENSIONS = (
 class Calls:
     """The communication rows of a rank, in the order written; arrays of shape (calls,).
 
-    `row` is the ordinal among the rank's kernels (−1 on a CPU), `launch_*` where and when it was
-    launched (−1 where unknown), `name` a code into `names`, `step` the step's number (−1 for none).
+    `row` is the ordinal among the rank's kernels (−1 for a call that the host does itself), `launch_*`
+    where and when it was launched (−1 where unknown), `name` a code into `names`, `step` the step's
+    number (−1 for none).
     """
 
     row: Int64
@@ -62,7 +66,7 @@ def dimension_of(description: str | None) -> str | None:
 
 
 def on_device(calls: Calls, told: Told) -> Int64:
-    """For each call of an accelerator the entry of `told` that is about it, −1 for none.
+    """For each call of an accelerator's rank the entry of `told` that is about it, −1 for none.
 
     The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
     whose thread and within whose time the kernel was launched; of several, the one that began last.
@@ -70,6 +74,8 @@ def on_device(calls: Calls, told: Told) -> Int64:
     row, track, code = (np.array(column, np.int64) for column in (told.row, told.track, told.code))
     start, end = np.array(told.start_ns, np.int64), np.array(told.end_ns, np.int64)
     owner = _first_with(row, calls.row)
+    by_host = calls.row < 0
+    owner[by_host] = _at_place(calls, told)[by_host]
     sources = np.array([payload.source for payload in told.payloads] or [""])[code]
     for source in ("host_op", "execution_trace", "annotation"):
         of_source = (sources == source) & (row < 0)
@@ -115,6 +121,15 @@ def _first_with(rows: Int64, wanted: Int64) -> Int64:
     return np.where(found, index, -1)
 
 
+def _at_place(calls: Calls, told: Told) -> Int64:
+    """For each call the entry that its own row states: of that very thread, begin and end; −1 for none."""
+    itself = np.isin([payload.source for payload in told.payloads], _ROWS_OWN)
+    entries = np.flatnonzero(itself[np.array(told.code, np.int64)]) if len(told) else np.empty(0, np.int64)
+    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): i for i in entries.tolist()}
+    rows = zip(calls.track.tolist(), calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
+    return np.array([places.get(row, -1) for row in rows], np.int64)
+
+
 def on_host(calls: Calls, told: Told, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
     """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
     left without a process group by reason.
@@ -123,7 +138,7 @@ def on_host(calls: Calls, told: Told, facts: TraceFacts) -> tuple[Int64, dict[st
     receives run inside their annotation, on its thread.  A group whose rows contradict its calls is
     left ungrouped as a whole.  Rows without a call have what they tell of themselves.
     """
-    owner = np.full(len(calls), -1, np.int64)
+    owner = _at_place(calls, told)
     refused: dict[str, int] = defaultdict(int)
     payloads = list(told.payloads)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
