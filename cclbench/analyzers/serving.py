@@ -1,24 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving: what a client sees, which no kernel trace knows."""
+"""Serving: what a client measures of a server, which no kernel trace knows.
+
+Where its file lists the requests, figures are of the requests that were answered; else they are those
+that the file itself states.  Percentiles interpolate linearly between order statistics, as numpy does.
+"""
 
 from __future__ import annotations
 
-from cclbench.analyzers.metric import unanswered
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
 
-for _name, _definition, _formula in (
-    ("ttft", "Time from a request's arrival to its first token.", "first token − request sent"),
-    (
-        "tpot",
-        "Mean time between a request's output tokens after the first.",
-        "(last token − first token) / (output tokens − 1)",
-    ),
-):
-    unanswered(
-        f"serving.{_name}",
-        definition=_definition,
-        formula=_formula,
-        unit="s",
-        better="lower",
-        needs="the client's benchmark file",
-        reason="a kernel trace sees no requests and no tokens; it takes the client's benchmark file",
-    )
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.analyzers.benchmarks import (
+    Benchmark,
+    Samples,
+    Seconds,
+    benchmarks,
+    e2e_of,
+    itl_of,
+    tpot_of,
+    ttft_of,
+)
+from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.run_view import RunView
+from cclbench.units import humanise
+
+NO_CLIENT: Final = "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"
+NO_OBJECTIVES: Final = "the client was given no service-level objectives (vllm bench serve --goodput)"
+_LISTS: Final = "the requests' lists (vLLM: --save-detailed, SGLang: --output-details)"
+_STATED: Final = "as the client's file states it"
+_PERCENTILES: Final = (50, 90, 99)
+_AGREE: Final = 0.01
+"""Relative difference up to which the requests and the file's own figure are taken to say the same."""
+
+
+def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
+    """The values of the one benchmark; of several, each one's under its own label."""
+    found = benchmarks(run)
+    if not found:
+        raise NotApplicable(NO_CLIENT)
+    if len(found) == 1:
+        return [replace(value, source="serving") for value in values(found[0])]
+    several = [_none(f"{len(found)} benchmarks: see their rows")]
+    several += [replace(value, category=one.label) for one in found for value in values(one)]
+    return [replace(value, source="serving") for value in several]
+
+
+def _none(reason: str, stat: str | None = None) -> Value:
+    return Value(value=None, status="not_applicable", reason=reason, stat=stat)
+
+
+def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
+    """Mean and percentiles of the requests' times, else what the file states."""
+    found = samples(one.answered)
+    if len(found.values):
+        left_out = {**one.left_out, **found.left_out}
+        for stat, value in _statistics(found.values):
+            reason = _differs(value, one.stated.get((figure, stat or "mean")), "s")
+            yield Value(value=value, stat=stat, provenance=found.provenance, reason=reason, left_out=left_out)
+        return
+    stated = {stat: value for (name, stat), value in one.stated.items() if name == figure}
+    wanted = ("mean", *(f"p{percent}" for percent in _PERCENTILES))
+    for stat in dict.fromkeys((*wanted, *stated)):
+        shown = None if stat == "mean" else stat
+        if stat in stated:
+            yield Value(value=stated[stat], stat=shown, reason=_STATED)
+        elif len(one.requests):
+            yield _none("no answered request in the file's lists has one", shown)
+        else:
+            yield _none(f"the file holds summaries only: {stat} needs {_LISTS}", shown)
+
+
+def _statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
+    yield None, float(values.mean())
+    for percent, value in zip(_PERCENTILES, np.percentile(values, _PERCENTILES).tolist(), strict=True):
+        yield f"p{percent}", value
+
+
+def _differs(value: float, stated: float | None, unit: str) -> str | None:
+    if stated is None or abs(value - stated) <= _AGREE * abs(stated):
+        return None
+    return f"of the requests listed; the file's own summary says {humanise(stated, unit)}"
+
+
+def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None]) -> Value:
+    """Amount of the answered requests / duration; else what the file states."""
+    stated, duration = one.stated.get((figure, None)), one.stated.get(("duration", None))
+    told = len(one.requests) and not one.requests["success"].null_count
+    total = amount(one.answered) if told else None
+    if total is not None and duration:
+        rate = total / duration
+        return Value(value=rate, provenance="derived", reason=_differs(rate, stated, "1/s"))
+    if stated is None:
+        return _none(f"the file states none, and it needs the duration and {_LISTS}")
+    return Value(value=stated, reason=_STATED)
+
+
+def _tokens(answered: pa.Table) -> int | None:
+    tokens = answered["output_tokens"]
+    return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
+
+
+@run_metric(
+    "serving.ttft",
+    definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
+    formula="first token − request sent; percentiles interpolate linearly between requests",
+    unit="s",
+    better="lower",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def ttft(run: RunView) -> Iterable[Value]:
+    """Mean and percentiles of the time to first token."""
+    return _each(run, lambda one: _latency(one, "ttft", ttft_of))
+
+
+@run_metric(
+    "serving.tpot",
+    definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
+    " requests of more than one output token.",
+    formula="(last token − first token) / (output tokens − 1)",
+    unit="s",
+    better="lower",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def tpot(run: RunView) -> Iterable[Value]:
+    """Mean and percentiles of the time per output token."""
+    return _each(run, lambda one: _latency(one, "tpot", tpot_of))
+
+
+@run_metric(
+    "serving.itl",
+    definition="Time between what the client receives one after another of a request, whatever number of"
+    " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests.",
+    formula="arrival − previous arrival, of the same request",
+    unit="s",
+    better="lower",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def itl(run: RunView) -> Iterable[Value]:
+    """Mean and percentiles of the inter-token latency."""
+    return _each(run, lambda one: _latency(one, "itl", itl_of))
+
+
+@run_metric(
+    "serving.e2e_latency",
+    definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests.",
+    formula="last token − request sent, as listed; else time to first token + Σ inter-token latencies",
+    unit="s",
+    better="lower",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def e2e_latency(run: RunView) -> Iterable[Value]:
+    """Mean and percentiles of the end-to-end latency."""
+    return _each(run, lambda one: _latency(one, "e2e_latency", e2e_of))
+
+
+@run_metric(
+    "serving.request_throughput",
+    definition="Requests answered per second of the benchmark.",
+    formula="answered requests / duration",
+    unit="1/s",
+    better="higher",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def request_throughput(run: RunView) -> Iterable[Value]:
+    """Answered requests a second."""
+    return _each(run, lambda one: iter([_rate(one, "request_throughput", len)]))
+
+
+@run_metric(
+    "serving.output_throughput",
+    definition="Output tokens of answered requests per second of the benchmark.",
+    formula="Σ output tokens / duration",
+    unit="1/s",
+    better="higher",
+    inputs=("requests", "serving"),
+    not_applicable=NO_CLIENT,
+)
+def output_throughput(run: RunView) -> Iterable[Value]:
+    """Output tokens a second."""
+    return _each(run, lambda one: iter([_rate(one, "output_throughput", _tokens)]))
+
+
+@run_metric(
+    "serving.goodput",
+    definition="Requests answered within the service-level objectives the client was given, per second.",
+    formula="good requests / duration, as the client's file states it",
+    unit="1/s",
+    better="higher",
+    inputs=("serving",),
+    not_applicable=NO_OBJECTIVES,
+)
+def goodput(run: RunView) -> Iterable[Value]:
+    """Requests a second that met their objectives."""
+    return _each(run, _goodput)
+
+
+def _goodput(one: Benchmark) -> Iterator[Value]:
+    stated = one.stated.get(("goodput", None))
+    if stated is None:
+        yield _none(NO_OBJECTIVES)
+    else:
+        yield Value(value=stated, reason=_STATED)

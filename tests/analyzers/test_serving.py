@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving's metrics on hand-made requests and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.run_view import RunView
+from cclbench.readers.serving import Serving
+from cclbench.schema import EVIDENCE, REQUESTS, SERVING
+
+MS = 10**6
+METRIC_NAMES = ["ttft", "tpot", "itl", "e2e_latency", "request_throughput", "output_throughput", "goodput"]
+REQUEST_ROWS: list[dict[str, Any]] = [
+    {"success": True, "output_tokens": 3, "ttft_ns": 100 * MS, "itl_ns": [10 * MS, 30 * MS]},
+    {"success": True, "output_tokens": 1, "ttft_ns": 200 * MS, "itl_ns": []},
+    {"success": False, "output_tokens": 0, "ttft_ns": 5 * MS, "itl_ns": [7 * MS]},
+    {"success": True, "output_tokens": 5, "ttft_ns": 300 * MS, "itl_ns": [20 * MS] * 3 + [40 * MS]},
+    {"success": True, "output_tokens": 4, "ttft_ns": 400 * MS, "itl_ns": []},
+]
+DURATION = ("duration", None, 2.0)
+
+Stated = tuple[str, str | None, float]
+
+
+class Tables:
+    """Evidence in memory."""
+
+    def __init__(self, **tables: pa.Table) -> None:
+        self.tables = tables
+
+    def evidence(self, name: str) -> pa.Table:
+        return self.tables.get(name, EVIDENCE[name].empty_table())
+
+
+def _requests(rows: Sequence[dict[str, Any]], file: str = "a.json", benchmark: int = 0) -> pa.Table:
+    own = {"source": "serving", "file": file, "benchmark": benchmark}
+    numbered = [dict.fromkeys(REQUESTS.names) | own | {"request": n} | row for n, row in enumerate(rows)]
+    return pa.Table.from_pylist(numbered, schema=REQUESTS)
+
+
+def _serving(*stated: Stated, file: str = "a.json", benchmark: int = 0) -> pa.Table:
+    own = {"source": "serving", "file": file, "benchmark": benchmark, "unit": "s"}
+    rows = [own | {"figure": figure, "stat": stat, "value": value} for figure, stat, value in stated]
+    return pa.Table.from_pylist(rows, schema=SERVING)
+
+
+def _values(metric: str, *tables: pa.Table) -> list[Value]:
+    kinds: dict[str, list[pa.Table]] = {}
+    for table in tables:
+        kinds.setdefault("requests" if table.schema == REQUESTS else "serving", []).append(table)
+    together = {name: pa.concat_tables(of).unify_dictionaries() for name, of in kinds.items()}
+    metrics = [METRICS.get(f"serving.{metric}")]
+    return run_values(RunView(Tables(**together)), metrics)[f"serving.{metric}"]
+
+
+def _numbers(values: Sequence[Value]) -> dict[str | None, float | None]:
+    assert all(value.status == "ok" and value.source == "serving" for value in values)
+    return {value.stat: value.value for value in values}
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "p50", "p90", "p99"),
+    [
+        ("ttft", 0.250, 0.250, 0.370, 0.397),  # of 100, 200, 300, 400 ms
+        ("itl", 0.140 / 6, 0.020, 0.035, 0.0395),  # of 10, 20, 20, 20, 30, 40 ms
+        ("e2e_latency", 0.285, 0.300, 0.400, 0.400),  # of 140, 200, 400, 400 ms
+        ("tpot", 0.0225, 0.0225, 0.0245, 0.02495),  # of 40 ms / 2 and 100 ms / 4
+    ],
+)
+def test_latencies_of_the_requests_answered(
+    metric: str, mean: float, p50: float, p90: float, p99: float
+) -> None:
+    found = _numbers(_values(metric, _requests(REQUEST_ROWS)))
+    assert found == pytest.approx({None: mean, "p50": p50, "p90": p90, "p99": p99}, rel=1e-12)
+
+
+def test_what_latencies_leave_out_and_rest_on() -> None:
+    (ttft, *_), (tpot, *_) = (_values(metric, _requests(REQUEST_ROWS)) for metric in ("ttft", "tpot"))
+    assert (ttft.provenance, tpot.provenance) == ("measured", "derived")
+    assert ttft.words == "left out: 1 requests that failed"
+    assert tpot.left_out == {
+        "requests that failed": 1,
+        "requests of unknown outcome": 0,
+        "requests of one output token or of unknown length": 1,
+        "requests answered in one piece": 1,
+        "requests without a latency": 0,
+        "requests whose last token comes before the first": 0,
+    }
+
+
+def test_latencies_as_listed_are_measured_and_preferred_to_sums() -> None:
+    rows = [row | {"e2e_ns": 500 * MS} for row in REQUEST_ROWS]
+    (mean, *_) = _values("e2e_latency", _requests(rows))
+    assert (mean.value, mean.provenance) == (0.5, "measured")
+    (derived, *_) = _values("e2e_latency", _requests(REQUEST_ROWS))
+    assert derived.provenance == "derived"
+    # (500 − 100) / 2 and (500 − 300) / 4 ms
+    assert _numbers(_values("tpot", _requests(rows)))[None] == pytest.approx(0.125)
+
+
+def test_a_last_token_before_the_first_is_left_out() -> None:
+    rows = [REQUEST_ROWS[0], REQUEST_ROWS[3] | {"e2e_ns": 1}]
+    (mean, *_) = _values("tpot", _requests(rows))
+    assert mean.value == 0.02
+    assert mean.left_out["requests whose last token comes before the first"] == 1
+
+
+def test_throughputs_of_the_requests() -> None:
+    tables = (_requests(REQUEST_ROWS), _serving(DURATION))
+    assert _numbers(_values("request_throughput", *tables)) == {None: 2.0}  # 4 / 2 s
+    assert _numbers(_values("output_throughput", *tables)) == {None: 6.5}  # 13 / 2 s
+
+
+@pytest.mark.parametrize(("stated", "mentioned"), [(0.2524, False), (0.24, True)])
+def test_the_files_summary_is_mentioned_where_it_differs(stated: float, mentioned: bool) -> None:
+    (mean, *_) = _values("ttft", _requests(REQUEST_ROWS), _serving(("ttft", "mean", stated)))
+    assert mean.value == 0.25
+    expected = "of the requests listed; the file's own summary says 240 ms" if mentioned else None
+    assert mean.reason == expected
+
+
+def test_summaries_give_what_they_hold() -> None:
+    stated = _serving(
+        ("ttft", "mean", 0.1), ("ttft", "p99", 0.4), ("ttft", "std", 0.05), ("itl", "mean", 9.0)
+    )
+    found = {value.stat: value for value in _values("ttft", stated)}
+    assert {stat: value.value for stat, value in found.items()} == {
+        None: 0.1,
+        "p50": None,
+        "p90": None,
+        "p99": 0.4,
+        "std": 0.05,
+    }
+    assert found["p90"].status == "not_applicable"
+    assert found["p90"].reason == (
+        "the file holds summaries only: p90 needs the requests' lists"
+        " (vLLM: --save-detailed, SGLang: --output-details)"
+    )
+    assert (found[None].provenance, found[None].reason) == ("measured", "as the client's file states it")
+
+
+def test_throughput_and_goodput_as_stated() -> None:
+    stated = _serving(("request_throughput", None, 3.0), ("goodput", None, 0.0), DURATION)
+    assert _numbers(_values("request_throughput", stated)) == {None: 3.0}
+    assert _numbers(_values("goodput", stated)) == {None: 0.0}
+    (none,) = _values("output_throughput", stated)
+    assert "the file states none" in (none.reason or "")
+    (none,) = _values("goodput", _serving(DURATION))
+    assert "service-level objectives" in (none.reason or "")
+
+
+def test_requests_of_unknown_outcome_are_not_taken_for_answered() -> None:
+    rows = [row | {"success": None} for row in REQUEST_ROWS]
+    tables = (_requests(rows), _serving(DURATION, ("ttft", "mean", 0.1), ("request_throughput", None, 1.5)))
+    mean, p50, *_ = _values("ttft", *tables)
+    assert mean.value == 0.1
+    assert p50.reason == "no answered request in the file's lists has one"
+    assert _numbers(_values("request_throughput", *tables)) == {None: 1.5}
+
+
+def test_unknown_lengths_give_no_token_rate() -> None:
+    rows = [row | {"output_tokens": None} for row in REQUEST_ROWS]
+    (value,) = _values("output_throughput", _requests(rows), _serving(DURATION))
+    assert value.status == "not_applicable"
+    assert _values("tpot", _requests(rows))[0].status == "not_applicable"
+
+
+def test_nothing_answered_gives_no_latency_and_no_throughput_but_zero() -> None:
+    tables = (_requests([REQUEST_ROWS[2]]), _serving(DURATION))
+    assert _numbers(_values("request_throughput", *tables)) == {None: 0.0}
+    assert _numbers(_values("output_throughput", *tables)) == {None: 0.0}
+    assert {value.status for value in _values("ttft", *tables)} == {"not_applicable"}
+
+
+def test_several_benchmarks_have_rows_of_their_own() -> None:
+    found = _values(
+        "ttft",
+        _requests(REQUEST_ROWS),
+        _serving(DURATION),
+        _serving(("ttft", "mean", 0.5), file="b.jsonl"),
+        _serving(("ttft", "mean", 0.75), file="b.jsonl", benchmark=1),
+    )
+    assert (found[0].status, found[0].reason) == ("not_applicable", "3 benchmarks: see their rows")
+    assert (found[0].category, found[0].stat) == (None, None)
+    means = {value.category: value.value for value in found[1:] if value.stat is None}
+    assert means == {"a.json": 0.25, "b.jsonl#1": 0.5, "b.jsonl#2": 0.75}
+
+
+@pytest.mark.parametrize("metric", METRIC_NAMES)
+def test_a_run_without_a_client_says_so(metric: str) -> None:
+    (only,) = _values(metric)
+    assert only.status == "not_applicable"
+    assert (
+        only.reason == "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"
+    )
+
+
+def test_from_file_to_figure(tmp_path: Path) -> None:
+    lists = {
+        "input_lens": [8, 8],
+        "output_lens": [2, 3],
+        "ttfts": [0.1, 0.3],
+        "itls": [[0.02], [0.01, 0.02]],
+        "errors": ["", ""],
+    }
+    path = tmp_path / "a.json"
+    path.write_text(
+        json.dumps({"tokenizer_id": "t", "num_prompts": 2, "duration": 0.5, "completed": 2} | lists)
+    )
+    evidence = Serving().read(path)
+    tables = (evidence.requests, evidence.serving)
+    assert _numbers(_values("ttft", *tables))[None] == pytest.approx(0.2)
+    assert _numbers(_values("tpot", *tables))[None] == pytest.approx(0.0175)
+    assert _numbers(_values("request_throughput", *tables)) == {None: 4.0}
+    assert _numbers(_values("output_throughput", *tables)) == {None: 10.0}
