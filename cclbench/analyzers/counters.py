@@ -64,7 +64,11 @@ class Moved:
             covered = intervals.union(self.start, self.end).length
             when = f"that cover {humanise(covered / _NS_PER_S, 's')}"
         held = " by rates, each held since the sample before," if self.provenance == "derived" else ""
-        return f"{len(self.value)} intervals{held} of {self.ports} ports, {when}"
+        several, ports = (
+            f"{n:,} {noun}{'s' * (n != 1)}"
+            for n, noun in ((len(self.value), "interval"), (self.ports, "port"))
+        )
+        return f"{several}{held} of {ports}, {when}"
 
 
 @run_metric(

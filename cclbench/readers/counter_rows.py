@@ -34,7 +34,7 @@ CLOCK_BACK: Final = "values over a clock that went back"
 NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?")
+_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
 _INT64: Final = 1 << 63
 _MOST_DEVICES: Final = 1 << 15
@@ -161,8 +161,8 @@ class CounterRows:
                 self.left_out["counts sampled once: their difference needs a second sample"] += 1
         if once:
             self.notes.append(
-                "counts sampled once: two samples make a difference; keep both in one file, or in two"
-                " named alike but for before and after"
+                "counts sampled once: two samples make a difference, in one file or in two that are named"
+                " alike but for before and after"
             )
         rows = len(self._columns["value"])
         if not rows and not self.left_out:

@@ -133,7 +133,7 @@ def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
             rows.left_out[OTHER] += len(cells)
             continue
         device = rows.device(row[3])
-        end = None if row[1] is None else int(Decimal(row[1]) * _NS)
+        end = None if row[1] is None else _moment(rows, int(Decimal(row[1]) * _NS))
         start = end
         if end is not None:
             start = before.get(device, end)

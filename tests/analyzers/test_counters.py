@@ -101,7 +101,7 @@ def test_per_step_says_why_there_is_none(rows: Rows, ranks: list[RankView], says
 def test_unknown_times_are_said() -> None:
     values = told("comm.nic_bytes", [counted("nic_tx_bytes", 5), counted("nic_tx_bytes", 6, 1, 2)])
     assert only(values).value == 11
-    assert only(values).reason == "by fabric_counters: 2 intervals of 1 ports, at times nobody states"
+    assert only(values).reason == "by fabric_counters: 2 intervals of 1 port, at times nobody states"
 
 
 def test_the_trace_is_preferred_and_the_other_stands_beside_it() -> None:

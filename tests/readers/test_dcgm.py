@@ -195,6 +195,7 @@ BROKEN = {
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
     "a GPU of no index": (PROMETHEUS.replace('gpu="3"', 'gpu="99999"'), "no index of a GPU"),
     "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
+    "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
     "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a head of 5"),
     "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
     "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
