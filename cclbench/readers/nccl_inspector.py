@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -39,6 +39,9 @@ _PRINTED: Final = 1e-6
 _PER_RANK: Final = ("all_gather", "reduce_scatter")
 _AS_STATED: Final = ("all_reduce", "broadcast", "reduce", "send", "recv", "send_recv")
 """Kinds whose message is S; what the plugin calls the message of others is not known."""
+
+_TRANSFERS: Final = ("send", "recv", "send_recv")
+_MOST_COUNTERS: Final = 1 << 16
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 Micros = Annotated[int, msgspec.Meta(ge=0, lt=10**14)]
@@ -121,7 +124,7 @@ class NcclInspector:
     name = "nccl_inspector"
     description = "NCCL Inspector JSON lines: every collective's size, time and bandwidth"
     extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
-    versions = "output format v4.0 to v4.3 (NCCL 2.28 to 2.30, RCCL 2.28)"
+    versions = "output format v4.0 to v4.3 (NCCL 2.28 to 2.30)"
     tested = "documentation: the plugin's README and source"
     reads: Literal["evidence"] = "evidence"
 
@@ -160,7 +163,7 @@ def _decoded(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
             continue
         try:
             line = decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = "if the job was killed while it was written, remove the line"
             raise damaged(path, reason_of(error), line=at, hint=hint) from None
         if line.dump_stats is not None:
@@ -178,7 +181,7 @@ def _record(line: _Line) -> _Record | None:
     return None
 
 
-_kind = cache(kind_of)  # few names, many lines
+_kind = lru_cache(1 << 12)(kind_of)  # few names, many lines
 
 
 def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
@@ -196,7 +199,7 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
     )
     seen.other_clock += record.clock not in (None, "kernel_gpu")
     key = (header.id, record.kind)
-    if key in seen.numbers or len(seen.numbers) < 1 << 16:
+    if kind not in _TRANSFERS and (key in seen.numbers or len(seen.numbers) < _MOST_COUNTERS):
         first, last, count = seen.numbers.get(key, (record.seq, record.seq, 0))
         seen.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
     timings.add(

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -170,7 +170,7 @@ def bytes_per_s(gigabytes: Decimal | None) -> float | None:
     return None if gigabytes is None else float(gigabytes * 10**9)
 
 
-@cache
+@lru_cache(1 << 12)
 def bus_factor(kind: str | None, ranks: int | None) -> float | None:
     """Bus traffic per payload byte in a group, as nccl-tests defines it; None where it does not."""
     if kind in _WHOLE:
