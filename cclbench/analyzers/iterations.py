@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iterations of a serving engine, by what it does in them: prefill, decode, or both.
+
+The engines say so in the names of their step annotations: vLLM (vllm/v1/worker/gpu_worker.py) numbers of
+requests in either phase, `execute_context_2(512)_generation_6(6)`, SGLang (model_runner.py) the mode of
+its batch, `step[EXTEND bs=2 toks=512]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.analyzers.columns import codes, spans
+from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view import RankView
+from cclbench.intervals import Int64
+
+_VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generation_(\d+).*")
+_SGLANG = re.compile(r"step\[(\w+) .*\]")
+_MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
+_NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (vLLM's and SGLang's do)"
+
+
+def phase(name: str) -> str | None:
+    """prefill, decode or mixed, by the name of an engine's annotation; None where it tells neither."""
+    if vllm := _VLLM.fullmatch(name):
+        either = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
+        return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(either)
+    sglang = _SGLANG.fullmatch(name)
+    return _MODES.get(sglang[1]) if sglang else None
+
+
+@metric(
+    "serving.iteration",
+    definition="Length of a serving engine's iteration, by phase (category): prefill, decode, or mixed of"
+    " both; the phase is that of the annotation that holds the launches of the step.",
+    formula="Σ W of the phase's steps / their number",
+    unit="s",
+    better="lower",
+    inputs=("events", "steps"),
+    not_applicable=_NOT_TOLD,
+)
+def iteration(rank: RankView) -> Iterator[Value]:
+    """Mean over the iterations, and over those of each phase."""
+    if rank.windows.policy == "trace":
+        raise NotApplicable("the window is the whole trace, not an iteration")
+    names, starts, ends = _annotations(rank)
+    first, last = _launches(rank)
+    held = np.searchsorted(starts, first, side="right") - 1
+    within = (held >= 0) & (first >= 0) & (first < ends[held]) & (last < ends[held])
+    phases = [phase(names[i]) if inside else None for i, inside in zip(held, within, strict=True)]
+    lengths = rank.windows.ends - rank.windows.starts
+    known = np.array([p is not None for p in phases], np.bool_)
+    if not known.any():
+        raise NotApplicable(_NOT_TOLD)
+    yield _mean(lengths[known], None, int((~known).sum()))
+    for each in sorted({p for p in phases if p is not None}):
+        yield _mean(lengths[[p == each for p in phases]], each, 0)
+    for step, length, told in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
+        if told is not None and step is not None:
+            yield Value(value=length / NS_PER_S, step=step, category=told)
+
+
+def _mean(lengths: Int64, category: str | None, unknown: int) -> Value:
+    value = int(lengths.sum()) / len(lengths) / NS_PER_S
+    left_out = {"steps of no one phase": unknown}
+    return Value(value=value, category=category, weight=len(lengths), left_out=left_out)
+
+
+def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
+    """Name, start and end of the host's annotations by one engine, in order of their start."""
+    found = list[tuple[int, int, str]]()
+    for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
+        name, words = codes(batch, "name")
+        engines = np.array([bool(_VLLM.fullmatch(w or "") or _SGLANG.fullmatch(w or "")) for w in words])
+        mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
+            zero_copy_only=False
+        )
+        begin, end = (edge[mine].tolist() for edge in spans(batch))
+        found += zip(begin, end, (words[code] or "" for code in name[mine]), strict=True)
+    # An engine that names its steps in both ways nests them: then vLLM's tell it, as they tell the steps.
+    outer = [row for row in found if _VLLM.fullmatch(row[2])] or found
+    if not outer:
+        raise NotApplicable(_NOT_TOLD)
+    begins, until, names = zip(*sorted(outer), strict=True)
+    return list(names), np.array(begins, np.int64), np.array(until, np.int64)
+
+
+def _launches(rank: RankView) -> tuple[Int64, Int64]:
+    """When each window's first and last kernels were launched, shape (windows,); −1 where nothing tells.
+
+    Windows that are annotations themselves hold their launches by definition.
+    """
+    windows = rank.windows
+    if windows.policy == "annotations":
+        return windows.starts, windows.ends - 1
+    launched = pa.concat_tables(
+        [pa.table({"correlation": [], "at": []}, schema=_LAUNCH)]
+        + [
+            pa.table({"correlation": batch["correlation"], "at": batch["start_ns"]}, schema=_LAUNCH)
+            for batch in rank.tables.events(("launch",), ("correlation", "start_ns"))
+        ]
+    ).drop_null()
+    order = np.argsort(launched["correlation"].to_numpy(), kind="stable")
+    keys, times = launched["correlation"].to_numpy()[order], launched["at"].to_numpy()[order]
+    first = np.full(len(windows), np.iinfo(np.int64).max)
+    last = np.full(len(windows), -1, np.int64)
+    index = {step: i for i, step in enumerate(windows.steps)}
+    for batch in rank.tables.events(("kernel",), ("correlation", "step")):
+        linked = batch.filter(pc.and_(batch["correlation"].is_valid(), batch["step"].is_valid()))
+        correlation = linked["correlation"].to_numpy()
+        at = np.searchsorted(keys, correlation)
+        hit = at < len(keys)
+        hit[hit] = keys[at[hit]] == correlation[hit]
+        steps, which = np.unique(linked["step"].to_numpy()[hit], return_inverse=True)
+        window = np.array([index.get(step, -1) for step in steps.tolist()], np.int64)[which]
+        here = window >= 0
+        np.minimum.at(first, window[here], times[at[hit][here]])
+        np.maximum.at(last, window[here], times[at[hit][here]])
+    return np.where(last >= 0, first, -1), last
+
+
+_LAUNCH: Final = pa.schema([("correlation", pa.int64()), ("at", pa.int64())])
