@@ -1,2 +1,148 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA profiles (XSpace, `*.xplane.pb`): TPU, GPU and CPU."""
+"""XLA profiles (XSpace, `*.xplane.pb`) of JAX, TensorFlow and PyTorch/XLA: TPU, GPU and CPU devices.
+
+Each device is a rank.  Rows of the host belong to the process that drives all of them: see `process`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cclbench.errors import InputError
+from cclbench.readers import READERS, Part, Rows, Trace
+from cclbench.readers.xplane import collectives, gpu, host, process, proto, tpu
+from cclbench.schema import TraceFacts
+
+_DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
+_HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
+
+
+class Xplane:
+    """Reader of XLA profiles."""
+
+    name = "xplane"
+    description = "XLA profiles (XSpace protobuf): TPU, GPU, CPU"
+    extensions: tuple[str, ...] = (".xplane.pb",)
+    versions = "JAX 0.4 to 0.10"
+    tested = "real: TPU v6e, MI300X, JAX on CPU devices; documentation: NVIDIA GPUs, asynchronous collectives"
+    reads: Literal["trace"] = "trace"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of a file that begins with a named plane."""
+        return 0.9 if proto.begins_space(head) else 0.0
+
+    def parts(self, path: Path) -> list[Part]:
+        """Each device, by its plane's name; a device of the host where there is no accelerator."""
+        space = proto.space(path)
+        return [Part(where.name) for where in _devices(space)] or host.members(path, space.planes)
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+        """One device of the profile."""
+        space = proto.space(path)
+        if space.cut is not None and not allow_truncated:
+            raise InputError(
+                space.cut.reason,
+                where=f"{path}: byte {space.cut.byte:,}",
+                hint="re-run with --allow-truncated to use the planes before it",
+            )
+        devices = _devices(space)
+        trace = (
+            _Device(path, space, devices, part).trace() if devices else host.read(path, space.planes, part)
+        )
+        trace.cut = space.cut
+        if space.complaints:
+            trace.notes.append(f"the profiler reports {space.complaints} errors or warnings")
+        return trace
+
+
+class _Device:
+    """One device's plane, and what other planes of its file say of it."""
+
+    def __init__(self, path: Path, space: proto.Space, devices: list[proto.PlaneRange], part: Part) -> None:
+        self.path, self.space, self.devices = path, space, devices
+        self.place = [where.name for where in devices].index(part.member)
+        self.own = devices[self.place]
+        kind = _DEVICE.fullmatch(self.own.name)
+        assert kind is not None  # noqa: S101 - chosen by it
+        self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
+        self.epoch_ns = proto.epoch_ns(path, space.planes)
+        self.first = self.place == 0
+
+    def trace(self) -> Trace:
+        """All that the device did; the process's first device has the process's own rows as well."""
+        message = proto.plane(self.path, self.own)
+        stats = [self._stats(where) for where in self.devices]
+        ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
+        device = ids[self.place] if len(set(ids)) == len(ids) else None
+        programs: dict[int, Any] = {}
+        for where in self._named(_PROGRAMS):
+            programs |= collectives.assignments(self.path, proto.plane(self.path, where))
+        own = stats[self.place]
+        facts = TraceFacts(
+            rank=device,
+            rank_source=None if device is None else "core_details",
+            local_rank=self.place,
+            world_size=max((ids.size for ids in programs.values()), default=None) if self.is_tpu else None,
+            producer="XLA profiler",
+            device_count=len(self.devices),
+            **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
+        )
+        trace = Trace(batches=iter(()), facts=facts)
+        if not self.epoch_ns:
+            trace.notes.append("the profile does not tell when it began: times count from its own begin")
+        trace.batches = self._batches(trace, message, collectives.Member(device, programs))
+        return trace
+
+    def _batches(self, trace: Trace, message: Any, member: collectives.Member) -> Iterator[Rows]:
+        launched: set[int] = set()
+        if self.is_tpu:
+            yield from tpu.batches(trace, message, self.path, self.number, member, self.epoch_ns)
+        else:
+            yield from gpu.batches(trace, message, self.path, self.number, self.epoch_ns)
+            launched = gpu.correlations(message)
+        del message
+        elsewhere: set[int] | None = None
+        if self.first:
+            others = [where for where in self.devices[1:] if not self.is_tpu]
+            elsewhere = set().union(*(gpu.correlations(proto.plane(self.path, where)) for where in others))
+            self._count_others(trace)
+        for where in self._named(_HOST):
+            yield from process.batches(
+                trace,
+                proto.plane(self.path, where),
+                self.path,
+                self.epoch_ns,
+                own=launched,
+                elsewhere=elsewhere,
+            )
+
+    def _count_others(self, trace: Trace) -> None:
+        """Rows of planes that nobody reads: SparseCores, custom devices, derived ones."""
+        for where in self.space.planes:
+            if where in self.devices or where.name in (_HOST, _PROGRAMS, _ENVIRONMENT):
+                continue
+            left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
+            if left_out:
+                reason = "row of a SparseCore" if "SparseCore" in where.name else "row of another plane"
+                trace.dropped[reason] = trace.dropped.get(reason, 0) + left_out
+
+    def _named(self, name: str) -> list[proto.PlaneRange]:
+        return [where for where in self.space.planes if where.name == name]
+
+    def _stats(self, where: proto.PlaneRange) -> proto.Stats:
+        message = proto.plane(self.path, where, lines=False)
+        return proto.stats(proto.stat_names(message), message.stats)
+
+
+def _devices(space: proto.Space) -> list[proto.PlaneRange]:
+    """Planes of accelerators, in order of kind and number."""
+    found = [
+        (kind[1], int(kind[2]), where) for where in space.planes if (kind := _DEVICE.fullmatch(where.name))
+    ]
+    return [where for _, _, where in sorted(found, key=lambda entry: entry[:2])]
+
+
+READERS.add(Xplane.name, Xplane(), origin=__name__)

@@ -26,14 +26,15 @@ LARGEST_PLANE: Final = (1 << 31) - 1
 Stats = dict[str, str | int | float | bytes]
 
 _LATEST_NS: Final = 1 << 61
-_PLANE, _COMPLAINTS, _NAME = 1, (2, 3), 2
+_LONGEST_PS: Final = 1 << 61
+_PLANE, _COMPLAINTS, _NAME, _LINES = 1, (2, 3), 2, 3
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
 _MANGLED: Final = b"\xef\xbf\xbd"
 _MESSAGES: Final = {
     "XStat": "metadata_id=1:int64 double_value=2:double? uint64_value=3:uint64? int64_value=4:int64?"
     " str_value=5:string? bytes_value=6:bytes? ref_value=7:uint64?",
-    "XEvent": "metadata_id=1:int64 offset_ps=2:int64 duration_ps=3:int64 stats=4:XStat*"
-    " num_occurrences=5:int64",
+    "XEvent": "metadata_id=1:int64 offset_ps=2:int64? num_occurrences=5:int64? duration_ps=3:int64"
+    " stats=4:XStat*",
     "XLine": "id=1:int64 name=2:string timestamp_ns=3:int64 events=4:XEvent* duration_ps=9:int64"
     " display_id=10:int64 display_name=11:string",
     "XEventMetadata": "id=1:int64 name=2:string metadata=3:bytes display_name=4:string stats=5:XStat*"
@@ -77,20 +78,20 @@ def space(path: Path) -> Space:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             planes: list[PlaneRange] = []
             complaints = 0
-            for number, at, begin, end in _fields(data, 0, len(data), path):
+            for number, at, begin, end in fields(data, 0, len(data), str(path)):
                 if end > len(data):
                     reason = f"the file ends {end - len(data):,} bytes before its plane does"
                     if not planes:
                         raise InputError(reason, where=f"{path}: byte {at:,}", hint=_why(data))
                     return Space(tuple(planes), complaints, Cut(file=str(path), byte=at, reason=reason))
                 if number == _PLANE:
-                    planes.append(PlaneRange(_name(data, begin, end, path), begin, end))
+                    planes.append(PlaneRange(_name(data, begin, end, str(path)), begin, end))
                 complaints += number in _COMPLAINTS
     return Space(tuple(planes), complaints, None)
 
 
-def plane(path: Path, where: PlaneRange) -> Any:
-    """The XPlane message in that range; `InputError` where its bytes are none."""
+def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
+    """The XPlane message in that range, with its lines or without; `InputError` where its bytes are none."""
     from google.protobuf.message import DecodeError
 
     at = f"{path}: byte {where.begin:,}"
@@ -99,6 +100,9 @@ def plane(path: Path, where: PlaneRange) -> Any:
     with path.open("rb") as file:
         file.seek(where.begin)
         data = file.read(where.end - where.begin)
+    if not lines:
+        inside = fields(data, 0, len(data), f"{path}: plane {where.name!r}")
+        data = b"".join(data[begin:end] for number, begin, _, end in inside if number != _LINES)
     try:
         return _xplane().FromString(data)
     except DecodeError:
@@ -128,68 +132,89 @@ def stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
     return found
 
 
-def times(line: Any, events: Iterable[Any], path: Path) -> tuple[Int64, Int64]:
+def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:
+    """When the profile began, since the epoch; 0 where the file does not tell."""
+    for where in planes:
+        if where.name == "Task Environment":
+            message = plane(path, where)
+            begin = stats(stat_names(message), message.stats).get("profile_start_time", 0)
+            if not isinstance(begin, int) or not 0 <= begin < _LATEST_NS:
+                raise InputError(f"profile_start_time is {begin!r:.40}, not a time", where=str(path))
+            return begin
+    return 0
+
+
+def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tuple[Int64, Int64]:
     """Start and duration of a line's events in ns, each end rounded down: what abuts in ps abuts in ns.
 
-    start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.
+    start_ns = ⌊timestamp + offset⌋, dur_ns = ⌊timestamp + offset + duration⌋ − start_ns.  A timestamp
+    before `epoch_ns` counts from there: lines tell the time since the profile's begin or the epoch.
     """
     events = list(events)
     offset = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
     duration = np.fromiter((event.duration_ps for event in events), np.int64, len(events))
-    limit = np.int64(1 << 62)
-    absurd = (duration < 0) | (duration > limit) | (offset < -limit) | (offset > limit)
-    if absurd.any() or abs(line.timestamp_ns) > _LATEST_NS:
-        bad = int(np.argmax(absurd))
+    absurd = (duration < 0) | (duration > _LONGEST_PS) | (offset < -_LONGEST_PS) | (offset > _LONGEST_PS)
+    begin: int = line.timestamp_ns
+    if absurd.any() or not -_LATEST_NS < begin < _LATEST_NS:
+        bad = events[int(np.argmax(absurd))] if events else None
+        of_event = f", offset {bad.offset_ps} ps, duration {bad.duration_ps} ps" if bad else ""
         raise InputError(
-            f"impossible time in line {line.name[:60]!r}: timestamp {line.timestamp_ns} ns, event {bad}:"
-            f" offset {offset[bad : bad + 1]} ps, duration {duration[bad : bad + 1]} ps",
+            f"impossible time in line {line.name[:60]!r}: {begin} ns{of_event}",
             where=str(path),
             hint="is the file damaged?",
         )
-    start = line.timestamp_ns + offset // 1000
-    return start, line.timestamp_ns + (offset + duration) // 1000 - start
+    base = begin + (epoch_ns if begin < epoch_ns else 0)
+    start = base + offset // 1000
+    return start, base + (offset + duration) // 1000 - start
 
 
-def _fields(data: Any, at: int, stop: int, path: Path) -> Iterator[tuple[int, int, int, int]]:
-    """Number, position and value's range of each field in [at, stop); a value may end beyond it."""
+def fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int, int, int]]:
+    """Number, position and value's range of each field in [at, stop), of which the last may end beyond it."""
     while at < stop:
-        tag, begin = _varint(data, at, stop, path)
+        tag, begin = _varint(data, at, stop, where)
         number, wire = tag >> 3, tag & 7
         end = begin
         if wire == 0:
-            _, end = _varint(data, begin, stop, path)
+            _, end = _varint(data, begin, stop, where)
         elif wire == 2:
-            length, begin = _varint(data, begin, stop, path)
+            length, begin = _varint(data, begin, stop, where)
             end = begin + length
         elif wire in (1, 5):
             end = begin + (8 if wire == 1 else 4)
         if number == 0 or wire in (3, 4, 6, 7):
-            raise _no_protobuf(data, at, path)
+            raise _no_protobuf(data, at, where)
         yield number, at, begin, end
         at = end
 
 
-def _varint(data: Any, at: int, stop: int, path: Path) -> tuple[int, int]:
+def varints(data: Any, at: int, stop: int, where: str) -> Iterator[int]:
+    """Unsigned integers packed into [at, stop)."""
+    while at < stop:
+        value, at = _varint(data, at, stop, where)
+        yield value
+
+
+def _varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
     """An unsigned integer of at most ten bytes, and where it ends."""
     value = 0
     for i, byte in enumerate(data[at : min(at + 10, stop)]):
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value, at + i + 1
-    raise _no_protobuf(data, at, path)
+    raise _no_protobuf(data, at, where)
 
 
-def _name(data: Any, begin: int, end: int, path: Path) -> str:
-    for number, at, first, last in _fields(data, begin, end, path):
+def _name(data: Any, begin: int, end: int, where: str) -> str:
+    for number, at, first, last in fields(data, begin, end, where):
         if last > end:
-            raise _no_protobuf(data, at, path)
+            raise _no_protobuf(data, at, where)
         if number == _NAME:
             return str(data[first:last], errors="replace")
     return ""
 
 
-def _no_protobuf(data: Any, at: int, path: Path) -> InputError:
-    return InputError("no protobuf field", where=f"{path}: byte {at:,}", hint=_why(data))
+def _no_protobuf(data: Any, at: int, where: str) -> InputError:
+    return InputError("no protobuf field", where=f"{where}: byte {at:,}", hint=_why(data))
 
 
 def _why(data: Any) -> str:
@@ -204,11 +229,11 @@ def _xplane() -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="xplane", package="cclbench", syntax="proto3")
-    for message, fields in _MESSAGES.items():
+    for message, described_as in _MESSAGES.items():
         described = file.message_type.add(name=message)
-        if "?" in fields:
+        if "?" in described_as:
             described.oneof_decl.add(name="value")
-        for text in fields.split():
+        for text in described_as.split():
             name, number, kind = re.split("[=:]", text)
             field = described.field.add(name=name, number=int(number))
             field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
