@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SQLite file as Arrow batches: what tables and columns it has, and errors that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from cclbench.errors import InputError
+
+MAGIC: Final = b"SQLite format 3\0"
+BATCH_ROWS: Final = 1 << 16
+_LONGEST_NAME: Final = 1 << 20
+_WAL: Final = b"\x02\x02"
+_EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blobs=true <report>.nsys-rep"
+
+
+class Database:
+    """A database opened to be read; use as a context manager.
+
+    `InputError` where the file is cut, damaged, still being written, or no database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from adbc_driver_sqlite import dbapi
+
+        self.path = path
+        unlocked = _check(path)
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unlocked else ''}"
+        with self._named("its schema"):
+            self._connection = dbapi.connect(uri, autocommit=True)
+            self._cursor = self._connection.cursor()
+        options = {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
+        self._cursor.adbc_statement.set_options(**options)
+        self.tables: dict[str, frozenset[str]] = {}
+        listed = (
+            "SELECT m.name AS t, c.name AS c FROM sqlite_master m, pragma_table_info(m.name) c"
+            " WHERE m.type = 'table'"
+        )
+        try:
+            for table, column in self._query(listed, "its schema"):
+                self.tables[table] = self.tables.get(table, frozenset()) | {column}
+        except InputError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._cursor.close()
+        self._connection.close()
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether there is such a table with all these columns."""
+        return table in self.tables and self.tables[table].issuperset(columns)
+
+    def column(self, table: str, *names: str) -> str:
+        """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
+        known = [f'"{name}"' for name in names if name in self.tables[table]]
+        return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
+
+    def batches(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        where: str = "",
+        *,
+        text: Sequence[str] = (),
+        real: Sequence[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a table in its order; `columns` are SQL by name, integers but for `text` and `real`.
+
+        One iteration at a time: a second call ends the first.
+        """
+        listed = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
+        with self._named(f"table {table}"):
+            self._cursor.execute(_select(table, listed, where))
+            for batch in self._cursor.fetch_record_batch():
+                yield _typed(batch, table, text, real, self.path)
+
+    def select(self, table: str, columns: str, where: str = "", then: str = "") -> list[tuple[Any, ...]]:
+        """All rows of a small answer."""
+        return self._query(f"{_select(table, columns, where)} {then}", f"table {table}")
+
+    def count(self, table: str, where: str = "") -> int:
+        """Rows of a table."""
+        return int(self.select(table, "count(*)", where)[0][0])
+
+    def _query(self, sql: str, what: str) -> list[tuple[Any, ...]]:
+        with self._named(what), self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def strings(self, ids: Sequence[int]) -> dict[int, str]:
+        """Texts of `StringIds` by id."""
+        found: dict[int, str] = {}
+        if not self.has("StringIds", "id", "value"):
+            return found
+        for at in range(0, len(ids), 500):
+            wanted = ",".join(map(str, ids[at : at + 500]))
+            columns = f"id, length(value), CAST(substr(value, 1, {_LONGEST_NAME}) AS TEXT)"
+            where = f"id IN ({wanted}) AND value IS NOT NULL"
+            for key, length, value in self.select("StringIds", columns, where):
+                if length > _LONGEST_NAME:
+                    place = f"{self.path}: table StringIds, id {key}"
+                    raise InputError(
+                        f"a name of {length:,} characters", where=place, hint="is the file damaged?"
+                    )
+                found[key] = value
+        return found
+
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """The driver's errors as one line that says what was being read."""
+        from adbc_driver_manager import Error
+
+        try:
+            yield
+        except Error as error:
+            reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
+            raise _explained(self.path, what, reason) from None
+        except (pa.ArrowException, OSError) as error:
+            # A cursor's batches report through Arrow, with the driver's words inside.
+            raise _explained(self.path, what, str(error).splitlines()[0][:200]) from None
+
+
+def _explained(path: Path, what: str, reason: str) -> InputError:
+    if "locked" in reason or "busy" in reason:
+        return InputError(
+            "is locked by another program", where=str(path), hint="wait until the export has ended"
+        )
+    if "not a database" in reason:
+        return InputError(f"is damaged: {reason}", where=str(path), hint=_EXPORT_AGAIN)
+    return InputError(f"{what} cannot be read: {reason}", where=str(path), hint=_EXPORT_AGAIN)
+
+
+def _check(path: Path) -> bool:
+    """Whether the file must be opened without locks; `InputError` where it is not whole.
+
+    The header has the page size at byte 16, the journal's kind at 18, the number of pages at 28 (valid
+    where the change counters at 24 and 92 agree): https://www.sqlite.org/fileformat.html, section 1.3.
+    """
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(100), path.stat().st_size
+        beside = {end: path.with_name(path.name + end) for end in ("-wal", "-journal")}
+        unwritten = [end for end, other in beside.items() if other.is_file() and other.stat().st_size]
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+    if not head:
+        raise InputError("empty file", where=str(path), hint=_EXPORT_AGAIN)
+    if len(head) < 100 or not head.startswith(MAGIC):
+        raise InputError("is no whole SQLite database", where=f"{path}: byte 0", hint=_EXPORT_AGAIN)
+    if unwritten:
+        what = f"is not finished: {path.name}{unwritten[0]} beside it holds changes"
+        raise InputError(what, where=str(path), hint="wait until the export has ended, or export it again")
+    page = int.from_bytes(head[16:18], "big")
+    whole = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
+    if head[24:28] == head[92:96] and size < whole:
+        what = f"is cut: {size:,} of {whole:,} bytes"
+        raise InputError(what, where=f"{path}: byte {size:,}", hint=_EXPORT_AGAIN)
+    return head[18:20] == _WAL
+
+
+def _select(table: str, columns: str, where: str) -> str:
+    return f'SELECT {columns} FROM "{table}"{f" WHERE {where}" if where else ""}'  # noqa: S608 - own names
+
+
+def _typed(
+    batch: pa.RecordBatch, table: str, text: Sequence[str], real: Sequence[str], path: Path
+) -> pa.RecordBatch:
+    """The batch, if its types are those expected: the driver goes by the values it meets."""
+    for field in batch.schema if len(batch) else ():
+        expected = pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
+        if field.type != expected and batch[field.name].null_count < len(batch):
+            what = f"column {field.name.rstrip('_')} of table {table} holds {field.type} values"
+            raise InputError(what, where=str(path), hint="is it an export of Nsight Systems?")
+    return batch
