@@ -70,7 +70,7 @@ def page(
         parts += [Text(), Group(*bars)]
     if (sentence := verdict(rows)) is not None:
         parts += [Text(), Text(printable(sentence))]
-    parts += [Text(), table]
+    parts += [Text(), table] if table.renderables else []
     sections = (
         ("Failed", missing(rows, "failed")),
         ("Notes", qualifiers(rows)),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -174,7 +174,17 @@ def missing(rows: Sequence[Row], status: str) -> list[Text]:
     for figure in figures(rows):
         if figure.own is not None and figure.own["status"] == status and not figure.applies:
             found.setdefault(figure.own["reason"], []).append(figure.metric)
-    return [_because(reason, metrics) for reason, metrics in found.items()]
+    every = {row["metric"] for row in rows}
+    return [_because(reason, _shortened(metrics, every)) for reason, metrics in found.items()]
+
+
+def _shortened(metrics: Sequence[str], every: Collection[str]) -> list[str]:
+    """`topic.*` for a topic of which all metrics are meant."""
+    shown = []
+    for topic, listed in groupby(metrics, key=lambda metric: metric.partition(".")[0]):
+        meant, known = list(listed), [m for m in every if m.startswith(f"{topic}.")]
+        shown += [f"{topic}.*"] if len(meant) == len(known) > 1 else meant
+    return shown
 
 
 def _because(reason: str, metrics: Sequence[str]) -> Text:
