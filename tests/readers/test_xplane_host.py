@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA on CPU devices: each device's ops, how they end, whom its collectives meet, and files that are damaged."""
+"""XLA on CPU devices: each device's ops, how they end, whom its collectives meet, and damaged files."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class Op:
 
 
 def meeting(what: str, start: int, length: int, members: list[int]) -> Event:
-    key = f"{what} RendezvousKey{{run_id=RunId: -7, global_devices={members}, num_local_participants=2, op_id=1}}"
-    return "Rendezvous", start, length, {"name": key, "num_threads": 2}
+    key = f"run_id=RunId: -7, global_devices={members}, num_local_participants=2, op_id=1"
+    return "Rendezvous", start, length, {"name": f"{what} RendezvousKey{{{key}}}", "num_threads": 2}
 
 
 def array(*dims: int, kind: int = 11) -> bytes:

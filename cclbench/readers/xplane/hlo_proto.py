@@ -54,8 +54,6 @@ _TYPES: Final = {
 _TUPLE: Final = 13
 _LARGEST: Final = 1 << 56
 
-CONTAINERS: Final = frozenset({"while", "conditional", "call"})
-"""Opcodes whose work is that of the computations they call, which have rows of their own."""
 _COLLECTIVE: Final = re.compile(
     r"(?:all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-(?:permute|broadcast))"
     r"(?:-start|-done)?|send|send-done|recv|recv-done"

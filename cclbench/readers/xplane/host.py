@@ -18,8 +18,9 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.readers import DeviceStep, Names, Part, Payload, Rows, Trace
-from cclbench.readers.xplane.hlo_proto import CONTAINERS, Instruction
+from cclbench.readers.xplane.hlo_proto import Instruction
 from cclbench.readers.xplane.host_events import HostProfile, HostRow, Op, decode, devices
+from cclbench.readers.xplane.ops import CONTAINERS
 from cclbench.readers.xplane.proto import PlaneRange
 from cclbench.schema import TraceFacts
 

@@ -22,11 +22,19 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.readers.xplane.hlo_proto import Instruction, instructions
-from cclbench.readers.xplane.proto import PlaneRange, Stats, event_metadata, plane, stat_names, stats, times
+from cclbench.readers.xplane.proto import (
+    PlaneRange,
+    Stats,
+    epoch_ns,
+    event_metadata,
+    plane,
+    stat_names,
+    stats,
+    times,
+)
 
 _DEVICES: Final = range(1 << 15)
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_LATEST_NS: Final = 1 << 61
 _MARK, _END, _MEETING = "ThreadpoolListener::", "end: ", "Rendezvous"
 _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devices=\[([\d, ]*)\]")
 
@@ -92,19 +100,12 @@ def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
 
 @lru_cache(maxsize=1)
 def _decode(path: Path, planes: tuple[PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
-    profile, base_ns = HostProfile(), 0
+    profile, begin = HostProfile(), epoch_ns(path, planes)
     for where in planes:
-        if where.name == "Task Environment":
-            message = plane(path, where)
-            begin = stats(stat_names(message), message.stats).get("profile_start_time", 0)
-            if not isinstance(begin, int) or not 0 <= begin < _LATEST_NS:
-                raise InputError(f"profile_start_time is {begin!r:.40}, not a time", where=str(path))
-            base_ns = begin
-        elif where.name == "/host:metadata":
+        if where.name == "/host:metadata":
             _programs(profile, plane(path, where), path)
-    for where in planes:
-        if where.name == "/host:CPU":
-            _Threads(profile, plane(path, where), path, base_ns).read()
+        elif where.name == "/host:CPU":
+            _Threads(profile, plane(path, where), path, begin).read()
     return profile
 
 
@@ -121,8 +122,8 @@ def _programs(profile: HostProfile, message: Any, path: Path) -> None:
 class _Threads:
     """The plane's lines, one after another, on their way into `profile`."""
 
-    def __init__(self, profile: HostProfile, message: Any, path: Path, base_ns: int) -> None:
-        self.profile, self.message, self.path, self.base_ns = profile, message, path, base_ns
+    def __init__(self, profile: HostProfile, message: Any, path: Path, epoch: int) -> None:
+        self.profile, self.message, self.path, self.epoch = profile, message, path, epoch
         self.stat_names = stat_names(message)
         self.names = {key: metadata.name for key, metadata in event_metadata(message).items()}
         self.ends: dict[object, int] = {}
@@ -141,9 +142,7 @@ class _Threads:
 
     def _line(self, line: Any) -> None:
         events = list(line.events)
-        start, dur = times(line, events, self.path)
-        # Line times count from the profile's start, or from the epoch in files that do not tell it.
-        start = start + self.base_ns if line.timestamp_ns < self.base_ns else start
+        start, dur = times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
         around: list[Op] = []
         others: list[HostRow] = []

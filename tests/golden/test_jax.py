@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JAX on 8 CPU devices against a sweep over the profile's own events, decoded apart from the package.
+
+An op takes from its event's begin to its end, or to the mark `end: OP` of the same context where that
+comes later.  A step of a device lasts from the first op of its run to the first op of the next run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.pipeline import Run
+
+Measure = Callable[..., Run]
+ID = "tiny-jax-dp2-tp4-cpu"
+DEVICES, STEPS = range(8), (2, 3, 4)
+HIDDEN, VOCABULARY, LAYERS, BATCH, SEQUENCE, DP, TP = 256, 1024, 2, 4, 128, 2, 4
+FLOAT = 4
+ACTIVATIONS = BATCH // DP * SEQUENCE * HIDDEN * FLOAT
+LAYER_WEIGHTS = LAYERS * 12 * HIDDEN * HIDDEN // TP * FLOAT
+SHARED_WEIGHTS_AND_LOSS = (2 * VOCABULARY * HIDDEN + 1) * FLOAT
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op of a device, ps after the profile's begin."""
+
+    name: str
+    device: int
+    run: int
+    begin: int
+    end: int
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Number and value of each field of a protobuf message."""
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            value |= (message[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if message[at - 1] < 0x80:
+                return value, at
+
+    at = 0
+    while at < len(message):
+        tag, at = varint(at)
+        if tag & 7 == 0:
+            value, at = varint(at)
+            yield tag >> 3, value
+        else:
+            length, at = varint(at) if tag & 7 == 2 else ({1: 8, 5: 4}[tag & 7], at)
+            yield tag >> 3, message[at : at + length]
+            at += length
+
+
+def planes(path: Path) -> dict[str, bytes]:
+    """The planes of a profile by name."""
+    return {
+        dict(fields(plane))[2].decode(): plane for number, plane in fields(path.read_bytes()) if number == 1
+    }
+
+
+def named(plane: bytes, field: int) -> dict[int, str]:
+    """A plane's names of events (4) or stats (5) by id."""
+    found = (dict(fields(entry)) for number, entry in fields(plane) if number == field)
+    return {entry.get(1, 0): dict(fields(entry[2])).get(2, b"").decode() for entry in found}
+
+
+@cache
+def ops(path: Path) -> list[Op]:
+    """All ops of the profile."""
+    plane = planes(path)["/host:CPU"]
+    events, stats = named(plane, 4), named(plane, 5)
+    begun: list[tuple[dict[str, Any], int, int]] = []
+    ended: dict[int, int] = {}
+    for number, line in fields(plane):
+        if number != 3:
+            continue
+        since = dict(fields(line)).get(3, 0) * 1000
+        for inner, event in fields(line):
+            if inner != 4:
+                continue
+            own = dict(fields(event))
+            told = {}
+            for part, stat in fields(event):
+                if part == 4:
+                    (at, value) = (found := dict(fields(stat))).pop(1), next(iter(found.values()))
+                    told[stats[at]] = stats[value] if stats[at] == "hlo_op" else value
+            begin = since + own.get(2, 0)
+            if "hlo_op" in told:
+                begun.append((told, begin, begin + own.get(3, 0)))
+            elif events[own[1]].startswith("end: "):
+                ended[told["_c"]] = begin
+    return [
+        Op(told["hlo_op"], told.get("device_ordinal", 0), told["run_id"], begin, max(end, ended[told["_p"]]))
+        for told, begin, end in begun
+    ]
+
+
+def communicates(op: Op) -> bool:
+    return op.name.partition(".")[0] in ("all_gather", "reduce_scatter", "all-reduce")
+
+
+@cache
+def epoch(path: Path) -> int:
+    """When the profile began, ns."""
+    plane = planes(path)["Task Environment"]
+    stats = named(plane, 5)
+    told = {stats[dict(fields(stat))[1]]: dict(fields(stat)) for number, stat in fields(plane) if number == 6}
+    return int(next(value for at, value in told["profile_start_time"].items() if at != 1))
+
+
+def union(spans: list[tuple[int, int]], begin: int, end: int) -> int:
+    """Length of the union within [begin, end)."""
+    total, reached = 0, begin
+    for first, last in sorted(spans):
+        first, last = max(first, reached), min(last, end)
+        total, reached = total + max(last - first, 0), max(reached, last)
+    return total
+
+
+def partition(path: Path, device: int) -> dict[int, dict[str, int]]:
+    """ns of each part by step: begins and ends rounded down to ns, as int64 ns has them."""
+    own = [
+        (op, op.begin // 1000 + epoch(path), op.end // 1000 + epoch(path))
+        for op in ops(path)
+        if op.device == device
+    ]
+    starts: dict[int, int] = {}
+    for op, begin, _ in own:
+        starts[op.run] = min(begin, starts.get(op.run, begin))
+    last = max(end for _, _, end in own)
+    begins = sorted(starts.values())
+    transfer = [(begin, end) for op, begin, end in own if communicates(op)]
+    work = [(begin, end) for op, begin, end in own if not communicates(op)]
+    found = {}
+    for step, begin, end in zip(STEPS, begins, [*begins[1:], last], strict=True):
+        c, k, both = (union(spans, begin, end) for spans in (work, transfer, work + transfer))
+        found[step] = {
+            "time.step": end - begin,
+            "time.compute_only": both - k,
+            "time.overlapped": c + k - both,
+            "time.exposed_comm": both - c,
+            "time.exposed_copy": 0,
+            "time.idle": end - begin - both,
+        }
+    return found
+
+
+@pytest.fixture
+def run(repository: Path, measure: Measure) -> Run:
+    """The data point's run, through its card."""
+    return measure(repository / "workload_cards" / f"{ID}.yaml")
+
+
+@pytest.fixture
+def profile(repository: Path) -> Path:
+    """Its trace."""
+    return repository / "traces" / ID / "tiny_jax.xplane.pb"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_times_are_those_of_a_sweep_over_the_events(run: Run, profile: Path, device: int) -> None:
+    by_hand = partition(profile, device)
+    assert {row["step"] for row in run.rows if row["rank"] == device} - {None} == set(STEPS)
+    for step, parts in by_hand.items():
+        measured = {
+            row["metric"]: round(row["value"] * 1e9)
+            for row in run.rows
+            if (row["rank"], row["step"]) == (device, step) and row["metric"] in parts
+        }
+        assert measured == parts, step
+        assert min(parts["time.compute_only"], parts["time.overlapped"], parts["time.exposed_comm"]) > 0
+
+
+def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profile: Path) -> None:
+    calls = run.collectives().to_pandas()
+    assert len(calls) == sum(map(communicates, ops(profile))) == 8 * 3 * (4 * 4 * LAYERS // 2 + 2)
+    assert calls["instance"].notna().all()
+    members = {group["group"]: group["ranks"] for group in run.groups().to_pylist()}
+    assert sorted(map(tuple, members.values())) == sorted(
+        [(0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6), (3, 7), tuple(DEVICES)]
+    )
+    for _, parts in calls.groupby("instance"):
+        assert parts["group"].nunique() == parts["kind"].nunique() == parts["seq"].nunique() == 1
+        assert sorted(parts["rank"]) == members[parts["group"].iloc[0]]
+        assert parts["wait_ns"].min() == 0  # of who comes last
+
+
+def test_payloads_are_those_of_the_model(run: Run) -> None:
+    """A layer gathers its input twice and scatters its output twice, forward and again backward."""
+    calls = run.collectives().to_pandas()
+    members = {group["group"]: len(group["ranks"]) for group in run.groups().to_pylist()}
+    assert (set(calls["dtype"]), set(calls["payload_source"])) == ({"f32"}, {"kernel"})
+    for _, own in calls.groupby(["rank", "step"]):
+        columns = own["kind"], own["group"].map(members), own["in_bytes"], own["out_bytes"]
+        assert Counter(zip(*(column.tolist() for column in columns), strict=True)) == {
+            ("all_gather", TP, ACTIVATIONS // TP, ACTIVATIONS): 4 * LAYERS,
+            ("reduce_scatter", TP, ACTIVATIONS, ACTIVATIONS // TP): 4 * LAYERS,
+            ("all_reduce", DP, LAYER_WEIGHTS, LAYER_WEIGHTS): 1,
+            ("all_reduce", DP * TP, SHARED_WEIGHTS_AND_LOSS, SHARED_WEIGHTS_AND_LOSS): 1,
+        }
+
+
+def test_each_device_ran_the_same_ops_and_all_are_classified(run: Run, profile: Path) -> None:
+    names: dict[int, Counter[str]] = defaultdict(Counter)
+    for op in ops(profile):
+        names[op.device][op.name] += 1
+    assert set(names) == set(DEVICES)
+    assert len({frozenset(counted.items()) for counted in names.values()}) == 1
+    for entry in run.manifest["ranks"]:
+        assert entry["rows"]["kernel"] == sum(names[entry["rank"]].values())
+        assert entry["unclassified"] == {"share": 0.0, "names": []}
+        assert entry["steps"]["left_out"] == {}
+    assert run.manifest["matching"]["matched"] == len(run.collectives())
