@@ -99,7 +99,7 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
 )
 def nvlink_bytes(run: RunView) -> Iterator[Value]:
     """Σ nvlink_tx_bytes."""
-    hint = "add `nvidia-smi nvlink -gt d` from before and after, or `dcgmi dmon -e 1011,1012 | ts %.s`"
+    hint = "add `nvidia-smi nvlink -gt d` from before and after, or `stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"
     return _counted(run, "nvlink", "NVLink", ("nsys", "dcgm", "nvidia_smi"), hint)
 
 
@@ -168,12 +168,12 @@ def _per_step(run: RunView, moved: Moved, source: str) -> Value:
             raise NotApplicable(when if moved.timed.any() else "nobody states the counters' times")
     except NotApplicable as why:
         return Value(value=None, status="not_applicable", stat="per_step", reason=str(why), source=source)
-    covered = intervals.union(moved.start[inside], moved.end[inside]).length
+    covered = intervals.union(moved.start[inside], moved.end[inside]).length / (hi - lo)
     return Value(
         value=float(moved.value[inside].sum()) / steps,
         stat="per_step",
         provenance="derived",
-        reason=f"at least: whole intervals cover {humanise(covered / (hi - lo), '1')} of {steps} steps",
+        reason=f"whole intervals cover {humanise(covered, '1')} of {steps} steps' time, the rest is left out",
         source=source,
     )
 

@@ -5,9 +5,10 @@ Profiling fields are means over DCGM's own sampling interval, and NVLINK_TX/RX_B
 are rates in bytes/s in spite of their names (DCGM user guide, "Profiling Metrics": NVLink without protocol
 headers, PCIe with them); the exporter labels them counters in some versions and they are rates still.
 
-`dcgmi dmon` prints no times.  Through `ts %.s` each line begins with seconds since the epoch: then a rate
-times the time since the GPU's line before is bytes, for dmon's delay is DCGM's interval.  Elsewhere the
-interval is not told, and a rate stays a rate, at the instant of its scrape where that is told.
+`dcgmi dmon` prints no times.  Through `ts %.s` (after `stdbuf -oL`, or lines wait for one another) each
+line begins with seconds since the epoch: then a rate times the time since the GPU's line before is bytes,
+for dmon's delay is DCGM's interval.  Elsewhere the interval is not told, and a rate stays a rate, at the
+instant of its scrape where that is told.
 
 NVLINK_COUNT_TX/RX_BYTES (NVLink 5) and TOTAL_ENERGY_CONSUMPTION (mJ) are cumulative.  Not read:
 NVLINK_BANDWIDTH_TOTAL, of which its documentation and its values disagree whether it is a count or a rate.
@@ -107,7 +108,7 @@ class Dcgm:
         lines = (line for line in rows.lines() if line.strip())
         first = next(lines, "")
         every = chain([first] if first else [], lines)
-        if _HEAD.fullmatch(first.rstrip()):
+        if _HEAD.fullmatch(first.strip()):
             _dmon(rows, every)
         elif columns := _columns(first):
             _csv(rows, every, *columns)
@@ -119,7 +120,7 @@ class Dcgm:
 def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
     before: dict[int, int] = {}
-    for line in map(str.rstrip, lines):
+    for line in map(str.strip, lines):
         if head := _HEAD.fullmatch(line):
             if columns != head[2].split():
                 columns, before = head[2].split(), {}

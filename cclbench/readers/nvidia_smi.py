@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cclbench.readers import READERS, Evidence
-from cclbench.readers.counter_rows import NO_COUNTER, NO_ZONE, CounterRows, unit_of
+from cclbench.readers.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
 
 DMON: Final = {
     "pwr": "power",
@@ -59,6 +59,7 @@ _FACTORS: Final = {
 _SECOND: Final = timedelta(seconds=1)
 _GPU = re.compile(r"GPU (\d{1,5}): [^\n]*\(UUID: [^)]*\)\s*")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (Data|Raw) (Tx|Rx): (\S+)(?: (\w+))?\s*")
+_NO_LINK = re.compile(r"\s*(?:NVML: )?Unable to retrieve NVLink .*")
 _SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
 _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
@@ -247,6 +248,8 @@ def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
                 raise rows.error("an NVLink count that is no whole number of KiB")
             counter = f"nvlink_{'raw_' if kind == 'Raw' else ''}{way.lower()}_bytes"
             rows.count(counter, int(value) * 1024, device=device, port=f"nvlink {number}", at_ns=at)
+        elif _NO_LINK.fullmatch(line):
+            rows.left_out[NO_VALUE] += 1
         else:
             raise rows.error("no line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write")
 

@@ -82,7 +82,7 @@ def test_per_step_takes_whole_intervals_only() -> None:
     per_step = only(values, stat="per_step")
     assert per_step.value == 150
     assert per_step.provenance == "derived"
-    assert per_step.reason == "at least: whole intervals cover 50.0 % of 2 steps"
+    assert per_step.reason == "whole intervals cover 50.0 % of 2 steps' time, the rest is left out"
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,11 @@ def test_heads_repeat_and_columns_may_change(written: Any) -> None:
     assert rows[-1][1:3] == ("power", 99.5)
 
 
+def test_older_dmon_indents_its_lines(written: Any) -> None:
+    rows, _, _ = read(written("# Entity  SMACT  DRAMA\n      Id\n    GPU 0  0.5    0.25\n"))
+    assert [row[1:3] for row in rows] == [("sm_active", 0.5), ("dram_active", 0.25)]
+
+
 def test_entities_that_are_no_whole_gpu_are_counted(written: Any) -> None:
     rows, left_out, _ = read(written("#Entity   SMACT\nID\nGPU-I 3   0.5\nGPU 0     0.25\n"))
     assert [row[:3] for row in rows] == [(0, "sm_active", 0.25)]

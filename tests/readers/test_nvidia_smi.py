@@ -179,9 +179,11 @@ def test_protocol_is_kept_apart_and_resets_are_counted(written: Any) -> None:
 
 def test_links_that_count_nothing(written: Any) -> None:
     text = nvlink(10).replace("10 KiB", "N/A").replace("20 KiB", "N/A")
-    rows, left_out, _ = read(written(text + text))
+    none = "GPU 1: NVIDIA L4 (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are"
+    none += " inActive\n"
+    rows, left_out, _ = read(written(text + none + text))
     assert rows == []
-    assert left_out == {"values that are not available": 4}
+    assert left_out == {"values that are not available": 5}
 
 
 @pytest.mark.parametrize("text", [DMON, DATED, QUERY, nvlink(1)])
