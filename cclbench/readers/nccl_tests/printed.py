@@ -40,6 +40,7 @@ class _Table:
     lead: int
     figures: tuple[str, ...]
     stamped: bool
+    host_time: bool
 
     def split(self, words: list[str]) -> tuple[list[str], list[str]] | None:
         """A row's name and its figures; None where words are missing. Columns of the name may be blank."""
@@ -168,17 +169,16 @@ class Printed:
         names = [word.lstrip("#") for word in words if word != "#"]
         stamped = names[-1] == "timestamp"
         names = names[:-1] if stamped else names
-        self._table = None
-        if "cputime" in names:
-            self.rows.notes.append("a table of CPU times is left out: they are not the collective's")
-        elif "time" in names:
-            lead = names.index("time")
-            self._table = _Table(lead, tuple(names[lead:]), stamped)
+        names = ["time" if name == "cputime" else name for name in names]
+        lead = names.index("time") if "time" in names else len(names)
+        self._table = _Table(lead, tuple(names[lead:]), stamped, "cputime" in words)
         self._sweep, self._open, self._units = self._header.sweep(), True, False
         self._header.programs.clear()
         self._header.stated = None
 
     def _row(self, table: _Table, words: list[str], line: int) -> None:
+        if table.host_time:
+            return self.rows.leave_out("of CPU times, which are not the collective's")
         parts = table.split(words)
         if parts is None:
             return self.rows.leave_out("cut, or interrupted by other output")

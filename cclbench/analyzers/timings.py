@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps: the bandwidth that a benchmark of the collectives themselves measures, apart from any workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from cclbench.analyzers.labels import UNKNOWN
+from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.run_view import RunView
+
+_BENCHMARK: Final = "nccl_tests"
+_NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
+_SETTING: Final = ("file", "library", "group_size", "nodes", "dtype")
+"""What tells the sweeps of one kind apart."""
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """Bus bandwidths that one sweep states, by size and placement."""
+
+    setting: tuple[Any, ...]
+    stated: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
+    rounded: int = 0
+    """Figures that are printed as 0.00 GB/s."""
+
+    @property
+    def words(self) -> str:
+        """`16 ranks on 2 nodes`, as far as it is known."""
+        _, _, ranks, nodes, _ = self.setting
+        told = [f"{ranks} ranks" if ranks else "", f"on {nodes} node{'s'[: nodes > 1]}" if nodes else ""]
+        return " ".join(filter(None, told)) or "ranks not stated"
+
+
+@run_metric(
+    "comm.measured_busbw",
+    definition="Bus bandwidth that a benchmark of the collective itself (nccl-tests, rccl-tests) states, by kind"
+    " and size; a kind's own figure is that of its largest size. Out of place, and in place as stat in_place."
+    " A size that was measured more than once has the mean; sweeps of different files, group sizes or element"
+    " types are never mixed. 1 GB = 1e9 bytes.",
+    formula="busbw as stated",
+    unit="B/s",
+    better="higher",
+    inputs=("timings",),
+    not_applicable=_NONE,
+)
+def measured_busbw(run: RunView) -> Iterator[Value]:
+    """By kind; by kind and size."""
+    table = run.table("timings")
+    rows = table.filter(pc.equal(table["source"], _BENCHMARK)).to_pylist()
+    if not rows:
+        raise NotApplicable(_NONE)
+    found = sorted(_sweeps(rows).items())
+    if several := [f"{len(sweeps)} sweeps of {kind}" for kind, sweeps in found if len(sweeps) > 1]:
+        reason = f"{', '.join(several)}: run one at a time"
+        yield Value(value=None, status="not_applicable", source=_BENCHMARK, reason=reason)
+    for kind, sweeps in found:
+        if len(sweeps) == 1:
+            yield from _values(kind, sweeps[0])
+
+
+def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
+    found: dict[str, dict[tuple[Any, ...], _Sweep]] = {}
+    for row in rows:
+        setting = tuple(row[name] for name in _SETTING)
+        sweep = found.setdefault(row["kind"] or UNKNOWN, {}).setdefault(setting, _Sweep(setting))
+        if row["busbw"]:
+            sweep.stated.setdefault((row["bytes"], bool(row["in_place"])), []).append(row["busbw"])
+        else:
+            sweep.rounded += 1
+    return {kind: list(of.values()) for kind, of in found.items()}
+
+
+def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
+    left_out = {"whose stated bandwidth is 0.00 GB/s": sweep.rounded}
+    if not sweep.stated:
+        yield Value(
+            value=None,
+            status="not_applicable",
+            collective=kind,
+            source=_BENCHMARK,
+            reason="the sweep states no bandwidth above 0.00 GB/s",
+            left_out=left_out,
+        )
+    for in_place in (False, True):
+        sizes = sorted(size for size, placement in sweep.stated if placement == in_place)
+        for size in sizes:
+            figures = sweep.stated[size, in_place]
+            repeated = f"mean of {len(figures)} measurements" if len(figures) > 1 else None
+            one = Value(
+                value=fmean(figures),
+                collective=kind,
+                category=_words(size),
+                stat="in_place" if in_place else None,
+                source=_BENCHMARK,
+                reason=repeated,
+            )
+            yield one
+            if size == sizes[-1]:
+                reason = "; ".join(filter(None, [f"{sweep.words}, at {_words(size)}", repeated]))
+                yield Value(
+                    value=one.value,
+                    collective=kind,
+                    stat=one.stat,
+                    source=_BENCHMARK,
+                    reason=reason,
+                    left_out={} if in_place else left_out,
+                )
+
+
+def _words(size: int) -> str:
+    """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
+    unit = 0
+    while size and size % 1024 == 0 and unit < len(_UNITS) - 1:
+        size, unit = size // 1024, unit + 1
+    return f"{size}{_UNITS[unit]}"
