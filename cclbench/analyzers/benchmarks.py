@@ -34,11 +34,11 @@ class Benchmark:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """The other requests."""
+        """How many requests were not, by why."""
         success = self.requests["success"]
         return {
-            "requests that failed": pc.sum(pc.invert(success)).as_py() or 0,
-            "requests of unknown outcome": success.null_count,
+            "failed": pc.sum(pc.invert(success)).as_py() or 0,
+            "of unknown outcome": success.null_count,
         }
 
 
@@ -83,7 +83,7 @@ def _of(table: pa.Table, file: str | None, number: int) -> pa.Table:
 def ttft_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its first token."""
     known = answered["ttft_ns"].drop_null()
-    return Samples(_seconds(known), {"requests without a time to first token": len(answered) - len(known)})
+    return Samples(_seconds(known), {"without a time to first token": len(answered) - len(known)})
 
 
 def itl_of(answered: pa.Table) -> Samples:
@@ -95,7 +95,7 @@ def e2e_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its last token, as listed, else first token + Σ gaps."""
     known = _latencies(answered).drop_null()
     stated = answered["e2e_ns"].null_count < len(answered)
-    missing = {"requests without a latency": len(answered) - len(known)}
+    missing = {"without a latency": len(answered) - len(known)}
     return Samples(_seconds(known), missing, "measured" if stated else "derived")
 
 
@@ -110,10 +110,10 @@ def tpot_of(answered: pa.Table) -> Samples:
     known = each.drop_null()
     forward = known.filter(pc.greater_equal(known, 0))
     left_out = {
-        "requests of one output token or of unknown length": len(answered) - len(several),
-        "requests answered in one piece": len(several) - len(streamed),
-        "requests without a latency": len(streamed) - len(known),
-        "requests whose last token comes before the first": len(known) - len(forward),
+        "of one output token or of unknown length": len(answered) - len(several),
+        "answered in one piece": len(several) - len(streamed),
+        "without a latency": len(streamed) - len(known),
+        "with the last token before the first": len(known) - len(forward),
     }
     return Samples(_seconds(forward), left_out, "derived")
 

@@ -70,7 +70,7 @@ def iteration(rank: RankView) -> Iterator[Value]:
 
 def _mean(lengths: Int64, category: str | None, unknown: int) -> Value:
     value = int(lengths.sum()) / len(lengths) / NS_PER_S
-    left_out = {"steps of no one phase": unknown}
+    left_out = {"of no one phase": unknown}
     return Value(value=value, category=category, weight=len(lengths), left_out=left_out)
 
 

@@ -45,9 +45,11 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
         raise NotApplicable(NO_CLIENT)
     if len(found) == 1:
         return [replace(value, source="serving") for value in values(found[0])]
-    several = [_none(f"{len(found)} benchmarks: see their rows")]
-    several += [replace(value, category=one.label) for one in found for value in values(one)]
-    return [replace(value, source="serving") for value in several]
+    several = [replace(value, category=one.label) for one in found for value in values(one)]
+    whole = f"{len(found)} benchmarks: see their rows"
+    if all(value.status != "ok" for value in several):
+        whole = "; ".join(dict.fromkeys(value.reason or "" for value in several if value.stat is None))
+    return [replace(value, source="serving") for value in (_none(whole), *several)]
 
 
 def _none(reason: str, stat: str | None = None) -> Value:

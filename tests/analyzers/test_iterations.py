@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hand_made import a_rank, compute, event, launch, main, reason, values, window
 
+import cclbench
 from cclbench.analyzers.iterations import phase
 
 PREFILL = "execute_context_2(512)_generation_0(0)"
@@ -72,7 +74,7 @@ def test_steps_of_several_iterations_or_none_are_left_out() -> None:
     rows = _step(0, 0, PREFILL) + _step(0, 100, DECODE) + _step(2, 200, DECODE)
     view = a_rank(rows, WINDOWS)
     assert main(view, "serving.iteration") == pytest.approx(40e-9)
-    assert values(view, "serving.iteration")[0].left_out == {"steps of no one phase": 2}
+    assert values(view, "serving.iteration")[0].left_out == {"of no one phase": 2}
 
 
 def test_annotation_windows_hold_themselves() -> None:
@@ -87,3 +89,14 @@ def test_where_nothing_tells() -> None:
     assert "tells prefill from decode" in reason(a_rank(unlinked, WINDOWS[:1]), "serving.iteration")
     whole = a_rank([compute(0, 10)], [window(0, 10, None, "whole_trace")], policy="trace")
     assert "whole trace" in reason(whole, "serving.iteration")
+
+
+def test_a_real_decode_iteration(test_data: Path, tmp_path: Path) -> None:
+    # Of the JSON's own rows: first start to last end of the 558 kernels and copies launched in the
+    # annotation `execute_32_context_0(...)_generation_32(...)`, in whose midst is `step[DECODE bs=32]`.
+    run = cclbench.run(test_data / "kineto" / "sglang_decode_mi300x", store=tmp_path)
+    rows = [row for row in run.rows if row["metric"] == "serving.iteration" and row["rank"] is None]
+    assert [(row["category"], row["step"], row["value"]) for row in rows] == [
+        (None, None, 0.473749943),
+        ("decode", None, 0.473749943),
+    ]

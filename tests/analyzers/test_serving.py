@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.run_view import RunView
@@ -86,14 +87,14 @@ def test_latencies_of_the_requests_answered(
 def test_what_latencies_leave_out_and_rest_on() -> None:
     (ttft, *_), (tpot, *_) = (_values(metric, _requests(REQUEST_ROWS)) for metric in ("ttft", "tpot"))
     assert (ttft.provenance, tpot.provenance) == ("measured", "derived")
-    assert ttft.words == "left out: 1 requests that failed"
+    assert ttft.words == "left out: 1 failed"
     assert tpot.left_out == {
-        "requests that failed": 1,
-        "requests of unknown outcome": 0,
-        "requests of one output token or of unknown length": 1,
-        "requests answered in one piece": 1,
-        "requests without a latency": 0,
-        "requests whose last token comes before the first": 0,
+        "failed": 1,
+        "of unknown outcome": 0,
+        "of one output token or of unknown length": 1,
+        "answered in one piece": 1,
+        "without a latency": 0,
+        "with the last token before the first": 0,
     }
 
 
@@ -111,7 +112,7 @@ def test_a_last_token_before_the_first_is_left_out() -> None:
     rows = [REQUEST_ROWS[0], REQUEST_ROWS[3] | {"e2e_ns": 1}]
     (mean, *_) = _values("tpot", _requests(rows))
     assert mean.value == 0.02
-    assert mean.left_out["requests whose last token comes before the first"] == 1
+    assert mean.left_out["with the last token before the first"] == 1
 
 
 def test_throughputs_of_the_requests() -> None:
@@ -193,6 +194,27 @@ def test_several_benchmarks_have_rows_of_their_own() -> None:
     assert (found[0].category, found[0].stat) == (None, None)
     means = {value.category: value.value for value in found[1:] if value.stat is None}
     assert means == {"a.json": 0.25, "b.jsonl#1": 0.5, "b.jsonl#2": 0.75}
+
+
+def test_several_benchmarks_without_an_answer_say_why() -> None:
+    first, *_ = _values("goodput", _serving(DURATION), _serving(DURATION, file="b.json"))
+    assert "service-level objectives" in (first.reason or "")
+
+
+def test_from_a_folder_to_result_rows(tmp_path: Path) -> None:
+    result = {
+        "backend": "sglang",
+        "dataset_name": "random",
+        "request_rate": float("inf"),
+        "mean_ttft_ms": 12.5,
+    }
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "client.jsonl").write_text(json.dumps(result) + "\n")
+    rows = cclbench.run(folder, store=tmp_path / "store").rows
+    (mean,) = (row for row in rows if row["metric"] == "serving.ttft" and row["stat"] is None)
+    assert (mean["value"], mean["unit"], mean["provenance"]) == (0.0125, "s", "measured")
+    assert (mean["source"], mean["rank"]) == ("serving", None)
 
 
 @pytest.mark.parametrize("metric", METRIC_NAMES)
