@@ -66,9 +66,10 @@ def run_rows(
     the same rows in the same order.
     """
     rows: list[Row] = []
+    most = max(policies.values(), key=POLICIES.index, default=asked)
     for metric in metrics:
         if metric.per_run is not None:
-            rows += [_row(metric, v, v.rank, asked, v.source) for v in _ordered(of_run[metric.name])]
+            rows += [_row(metric, v, v.rank, most, v.source) for v in _ordered(of_run[metric.name])]
             continue
         own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
         answered = [rank for rank, values in own.items() if values[0].status == "ok"]
