@@ -99,7 +99,8 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
 )
 def nvlink_bytes(run: RunView) -> Iterator[Value]:
     """Σ nvlink_tx_bytes."""
-    hint = "add `nvidia-smi nvlink -gt d` from before and after, or `stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"
+    dcgm = "`stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"
+    hint = f"add `nvidia-smi nvlink -gt d` from before and after, or {dcgm}"
     return _counted(run, "nvlink", "NVLink", ("nsys", "dcgm", "nvidia_smi"), hint)
 
 
