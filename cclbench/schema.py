@@ -188,6 +188,8 @@ COUNTER_UNITS: Final = {
     "nic_rx_rate": "B/s",
     "nvlink_tx_total": "B",
     "nvlink_rx_total": "B",
+    "nic_tx_total": "B",
+    "nic_rx_total": "B",
     "nic_retransmits": "count",
     "nic_congestion_marks": "count",
     "power": "W",
