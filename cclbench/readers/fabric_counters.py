@@ -7,7 +7,7 @@ the epoch) where the times are known; scripts/capture/fabric_counters.sh writes 
 
 Units.  `port_xmit_data` and `port_rcv_data` count words of four octets, in 64 bits (the kernel's
 Documentation/ABI/stable/sysfs-class-infiniband); hardware with 32 bits stops at 2³²−1.  EFA's `tx_bytes`
-and `rx_bytes` are bytes and hold messages and RDMA together: in a published snapshot of a p4d rx_bytes
+and `rx_bytes` are bytes and hold messages and RDMA together: in a published snapshot rx_bytes
 equals recv_bytes + rdma_read_bytes and tx_bytes equals send_bytes + rdma_read_resp_bytes to 1e-7, so those
 parts are rows of their own names and are never added to them.
 """

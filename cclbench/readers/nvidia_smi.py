@@ -2,7 +2,7 @@
 """nvidia-smi: `dmon` (text and CSV), `--query-gpu ... --format=csv`, `nvlink -gt d`.
 
 Units are those of the tool's own second line or head (W, %, MB/s, GPM:MiB/s); a file printed without them
-is not read, for nobody could tell.  `sm` and `mem` are shares of time (nvidia-smi's manual).  `rxpci` and
+is not read, for nobody could tell.  `sm` and `mem` are shares of time.  `rxpci` and
 `txpci` are rates over 20 ms (NVML, nvmlDeviceGetPcieThroughput), a sample of an interval that may be much
 longer, so they stay rates.  GPM's columns (Hopper and later) are means since the GPU's sample before: where
 lines carry date and time (`-o DT`) and are evenly spaced, a rate of NVLink times the spacing is bytes.
@@ -71,8 +71,8 @@ class NvidiaSmi:
     name = "nvidia_smi"
     description = "nvidia-smi dmon and --query-gpu, text and CSV; nvidia-smi nvlink -gt d"
     extensions: tuple[str, ...] = (".csv", ".txt", ".log")
-    versions = "drivers 470 to 580"
-    tested = "documentation: nvidia-smi's manual, NVML, published outputs of dmon, --query-gpu and nvlink"
+    versions = "layouts by their heads, of any driver"
+    tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
     reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:

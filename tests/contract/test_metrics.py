@@ -80,6 +80,9 @@ def test_the_leaderboards_names_are_all_answered() -> None:
         *(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched")),
         *(f"overlap.{what}" for what in ("ratio", "efficiency", "exposed_by", "pipeline_bubble")),
         *(f"balance.{what}" for what in ("load_imbalance", "straggler_delay", "straggler_rank")),
+        *(f"serving.{what}" for what in ("ttft", "tpot", "itl", "e2e_latency", "goodput", "iteration")),
+        *(f"serving.{what}" for what in ("request_throughput", "output_throughput")),
+        *(f"comm.{what}" for what in ("nic_bytes", "nvlink_bytes")),
         "data.stall",
     ],
 )

@@ -31,7 +31,7 @@ def test_traces(head):
 
 @pytest.mark.parametrize(
     "head",
-    [b"", b"SQLite format 3\0", b"{}", b'{"results": [1]}', b"[1, 2]", b"id: a-card\n", b"\x1f\x8b\x08"],
+    [b"", b"PK\3\4", b"{}", b'{"results": [1]}', b"[1, 2]", b"id: a-card\n", b"\x1f\x8b\x08"],
 )
 def test_other_files(head):
     assert recognise(FILE, head) is None
