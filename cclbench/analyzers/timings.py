@@ -40,10 +40,10 @@ class _Sweep:
 
 @run_metric(
     "comm.measured_busbw",
-    definition="Bus bandwidth that a benchmark of the collective itself (nccl-tests, rccl-tests) states, by kind"
-    " and size; a kind's own figure is that of its largest size. Out of place, and in place as stat in_place."
-    " A size that was measured more than once has the mean; sweeps of different files, group sizes or element"
-    " types are never mixed. 1 GB = 1e9 bytes.",
+    definition="Bus bandwidth that a benchmark of the collective itself (nccl-tests, rccl-tests) states, by"
+    " kind and size; a kind's own figure is that of its largest size. Out of place, and in place as stat"
+    " in_place. A size that was measured more than once has the mean; sweeps of different files, group sizes"
+    " or element types are never mixed. 1 GB = 1e9 bytes.",
     formula="busbw as stated",
     unit="B/s",
     better="higher",

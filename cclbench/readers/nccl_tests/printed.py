@@ -186,7 +186,7 @@ class Printed:
             return self.rows.leave_out("of a table whose units are not stated")
         (size, _, dtype, *_), figures = parts
         placements = _placements(table.figures, figures)
-        if placements is None or len(size) > 18:
+        if placements is None or len(size) > 20:
             return self.rows.leave_out("with text in place of a number")
         for in_place, placement in enumerate(placements[:2]):
             self.rows.add(self._sweep, int(size), dtype, placement, in_place=bool(in_place), line=line)

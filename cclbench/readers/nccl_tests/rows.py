@@ -106,7 +106,7 @@ class SweepRows:
             first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
             notes.append(
                 f"{figure} does not follow from size and time in {len(where):,} of {len(self):,} rows:"
-                f" lines {first}"
+                f" line{'s'[: len(where) > 1]} {first}"
             )
         if not len(self):
             notes.append("holds no results: the benchmark did not get that far")
