@@ -67,9 +67,8 @@ def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
         yield from mpi_calls(reader, trace.told)
         tell(reader, trace.told)
         if reader.mpi_calls and capture.count(part.member):
-            reader.notes.append(
-                f"{reader.mpi_calls} calls of MPI are rows of the host, beside the device's work: no collectives"
-            )
+            note = "calls of MPI are rows of the host beside those of a device: no collectives"
+            reader.notes.append(f"{reader.mpi_calls} {note}")
         dropped = dict(reader.dropped)
         yield from samples(capture, part.member, dropped, first=first)
         if first:

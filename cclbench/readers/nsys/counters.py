@@ -91,7 +91,7 @@ def _of_gpus(capture: Capture, member: str, dropped: dict[str, int], *, first: b
                 rows,
                 _GPU.get(name.removesuffix(_PERCENT)),
                 name,
-                scale=0.01,
+                scaled=np.asarray(rows["value"]) / 100,
                 device=pa.repeat(pa.scalar(mine[of], pa.int16()), len(rows)),
                 start_ns=pa.array(start, pa.int64(), mask=unknown),
                 end_ns=pa.array(end),
@@ -159,7 +159,7 @@ def _of_interfaces(capture: Capture, dropped: dict[str, int]) -> Iterator[pa.Tab
                 rows,
                 _NIC.get(name) if unit == _RATE else None,
                 name,
-                scale=(end - start) / 1e6,
+                scaled=np.asarray(rows["value"]) * (end - start) / 1e6,
                 port=place if port < 0 else f"{place}/{port}",
                 start_ns=pa.array(start),
                 end_ns=pa.array(end),
@@ -206,13 +206,12 @@ def _table(
     known: str | None,
     own: str,
     *,
-    scale: float | npt.NDArray[np.float64],
+    scaled: npt.NDArray[np.float64],
     **columns: Any,
 ) -> pa.Table:
-    """A table of `schema.COUNTERS`: in our unit, scaled, where the counter is `known`, else as it stands."""
-    value = np.asarray(rows["value"], np.float64)
+    """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
     columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}
-    columns["value"] = pa.array(value * scale if known else value)
+    columns["value"] = pa.array(scaled) if known else rows["value"]
     arrays = []
     for field in COUNTERS:
         column = columns.get(field.name)

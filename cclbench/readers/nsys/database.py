@@ -88,7 +88,7 @@ class Database:
         with self._named(f"table {table}"):
             self._cursor.execute(_select(table, listed, where))
             for batch in self._cursor.fetch_record_batch():
-                yield _typed(batch, table, text, real, self.path)
+                yield self._typed(batch, table, columns, text, real)
 
     def select(self, table: str, columns: str, where: str = "", then: str = "") -> list[tuple[Any, ...]]:
         """All rows of a small answer."""
@@ -120,6 +120,24 @@ class Database:
                     )
                 found[key] = value
         return found
+
+    def _typed(
+        self,
+        batch: pa.RecordBatch,
+        table: str,
+        columns: Mapping[str, str],
+        text: Sequence[str],
+        real: Sequence[str],
+    ) -> pa.RecordBatch:
+        """The batch, if its types are those expected: the driver goes by the values it meets."""
+        for field in batch.schema:
+            expected = (
+                pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
+            )
+            if field.type != expected and batch[field.name].null_count < len(batch):
+                what = f"{columns[field.name]} of table {table} holds {field.type} values"
+                raise InputError(what, where=str(self.path), hint="is it an export of Nsight Systems?")
+        return batch
 
     @contextmanager
     def _named(self, what: str) -> Iterator[None]:
@@ -176,15 +194,3 @@ def _check(path: Path) -> bool:
 
 def _select(table: str, columns: str, where: str) -> str:
     return f'SELECT {columns} FROM "{table}"{f" WHERE {where}" if where else ""}'  # noqa: S608 - own names
-
-
-def _typed(
-    batch: pa.RecordBatch, table: str, text: Sequence[str], real: Sequence[str], path: Path
-) -> pa.RecordBatch:
-    """The batch, if its types are those expected: the driver goes by the values it meets."""
-    for field in batch.schema if len(batch) else ():
-        expected = pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
-        if field.type != expected and batch[field.name].null_count < len(batch):
-            what = f"column {field.name.rstrip('_')} of table {table} holds {field.type} values"
-            raise InputError(what, where=str(path), hint="is it an export of Nsight Systems?")
-    return batch
