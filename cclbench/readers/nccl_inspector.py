@@ -90,7 +90,7 @@ class _Line(msgspec.Struct):
     coll_perf: _Collective | None = None
     p2p_perf: _Transfer | None = None
     dump_stats: _Stats | None = None
-    proxy_trace: msgspec.Raw | None = None
+    proxy_trace: msgspec.Raw = msgspec.Raw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class NcclInspector:
                 stats = line.dump_stats
                 seen.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
             elif record is None:
-                what = "proxy traces" if line.proxy_trace is not None else "of an unknown kind"
+                what = "proxy traces" if line.proxy_trace else "of an unknown kind"
                 left_out[what] = left_out.get(what, 0) + 1
             elif header is None:
                 raise damaged(path, "belongs to no communicator: no header stands before it", line=at)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bus bandwidth of sweeps, on hand-made rows and on a published one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.rows import run_values
+from cclbench.analyzers.run_view import RunView
+from cclbench.readers.nccl_tests import NcclTests
+from cclbench.schema import EVIDENCE, TIMINGS
+
+GB = 1e9
+
+
+class Tables:
+    """Timings in memory."""
+
+    def __init__(self, timings: pa.Table) -> None:
+        self.timings = timings
+
+    def evidence(self, name: str) -> pa.Table:
+        return self.timings if name == "timings" else EVIDENCE[name].empty_table()
+
+
+def row(size: int, busbw: float | None, **changes: Any) -> dict[str, Any]:
+    told = {"source": "nccl_tests", "file": "a.txt", "kind": "all_reduce", "group_size": 8, "nodes": 1}
+    told |= {"dtype": "float", "in_place": False, "bytes": size, "busbw": busbw}
+    return dict.fromkeys(TIMINGS.names) | told | changes
+
+
+def values(*rows: dict[str, Any]) -> list[Value]:
+    table = pa.Table.from_pylist(list(rows), schema=TIMINGS)
+    metric = METRICS.get("comm.measured_busbw")
+    return run_values(RunView(Tables(table)), [metric])["comm.measured_busbw"]
+
+
+def numbers(found: list[Value]) -> dict[tuple[str | None, str | None, str | None], float | None]:
+    assert all(value.status == "ok" and value.source == "nccl_tests" for value in found)
+    return {(value.collective, value.category, value.stat): value.value for value in found}
+
+
+def test_by_kind_and_size() -> None:
+    """A kind's own figure is that of its largest size."""
+    found = values(
+        row(1 << 30, 300 * GB),
+        row(1 << 20, 50 * GB),
+        row(1 << 20, 60 * GB, in_place=True),
+        row(1000, 1 * GB, kind="broadcast"),
+    )
+    assert numbers(found) == {
+        ("all_reduce", None, None): 300 * GB,
+        ("all_reduce", "1GiB", None): 300 * GB,
+        ("all_reduce", "1MiB", None): 50 * GB,
+        ("all_reduce", None, "in_place"): 60 * GB,
+        ("all_reduce", "1MiB", "in_place"): 60 * GB,
+        ("broadcast", None, None): 1 * GB,
+        ("broadcast", "1000B", None): 1 * GB,
+    }
+    own = {value.collective: value.words for value in found if not value.category and not value.stat}
+    assert own == {"all_reduce": "8 ranks on 1 node, at 1GiB", "broadcast": "8 ranks on 1 node, at 1000B"}
+
+
+def test_repeated_sizes_have_the_mean() -> None:
+    found = values(row(1024, 10 * GB), row(1024, 14 * GB))
+    assert numbers(found)["all_reduce", "1KiB", None] == 12 * GB
+    assert {value.words for value in found} == {
+        "mean of 2 measurements",
+        "8 ranks on 1 node, at 1KiB; mean of 2 measurements",
+    }
+
+
+def test_what_is_printed_as_nothing_is_left_out() -> None:
+    """0.00 GB/s is a rounded figure, not a bandwidth of zero."""
+    found = values(row(8, 0.0), row(16, 0.0, in_place=True), row(32, None), row(1024, 2 * GB, nodes=2))
+    assert [value.status for value in found] == ["not_applicable"]  # two sweeps: nodes differ
+    found = values(row(8, 0.0), row(16, 0.0, in_place=True), row(32, None), row(1024, 2 * GB))
+    (own,) = [value for value in found if value.category is None]
+    assert own.words == "8 ranks on 1 node, at 1KiB; left out: 3 whose stated bandwidth is 0.00 GB/s"
+    (nothing,) = values(row(8, 0.0))
+    assert (nothing.value, nothing.status) == (None, "not_applicable")
+
+
+@pytest.mark.parametrize("change", [{"file": "b.txt"}, {"group_size": 16}, {"nodes": 2}, {"dtype": "half"}])
+def test_sweeps_are_never_mixed(change: dict[str, Any]) -> None:
+    several, *rest = values(row(1024, 1 * GB), row(2048, 2 * GB, **change), row(8, 1 * GB, kind="reduce"))
+    assert (several.value, several.status, several.collective) == (None, "not_applicable", None)
+    assert several.reason == "2 sweeps of all_reduce: run one at a time"
+    assert set(numbers(rest)) == {("reduce", None, None), ("reduce", "8B", None)}
+
+
+def test_what_is_unknown_is_called_so() -> None:
+    (own, _) = sorted(
+        values(row(1024, 1 * GB, kind=None, group_size=None, nodes=None)), key=lambda v: v.category or ""
+    )
+    assert (own.collective, own.words) == ("unknown", "ranks not stated, at 1KiB")
+
+
+def test_other_timings_are_no_sweep() -> None:
+    """Collectives of a workload have their own metric."""
+    for rows in ([], [row(1024, 1 * GB, source="nccl_inspector")]):
+        (nothing,) = values(*rows)
+        assert nothing.status == "not_applicable"
+        assert nothing.reason == "the run holds no sweep of nccl-tests or rccl-tests: add its output"
+
+
+def test_a_published_sweep(test_data: Path) -> None:
+    """Its source states 672.38 GB/s at 16 GiB."""
+    timings = NcclTests().read(test_data / "nccl_tests" / "vultr_b200_1n8_allgather.csv").timings
+    assert timings is not None
+    named = timings.set_column(
+        0, TIMINGS.field("source"), pa.array(["nccl_tests"] * 28, TIMINGS.field("source").type)
+    )
+    metric = METRICS.get("comm.measured_busbw")
+    found = run_values(RunView(Tables(named)), [metric])["comm.measured_busbw"]
+    assert numbers(found)["all_gather", None, None] == pytest.approx(672.38 * GB, rel=1e-4)
+    assert len(found) == 29
