@@ -67,7 +67,7 @@ def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
         yield from mpi_calls(reader, trace.told)
         tell(reader, trace.told)
         if reader.mpi_calls and capture.count(part.member):
-            note = "calls of MPI are rows of the host beside those of a device: no collectives"
+            note = "calls of MPI are rows of the host: their time is no time of the device"
             reader.notes.append(f"{reader.mpi_calls} {note}")
         dropped = dict(reader.dropped)
         yield from samples(capture, part.member, dropped, first=first)

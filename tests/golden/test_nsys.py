@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real Nsight Systems captures against SQL over the same file, to the nanosecond.
+
+Two H100 under torchrun (schema 3.25), an A100 with MPI (2.9), and a fabricated export of six tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.pipeline import Run
+
+Measure = Callable[..., Run]
+TWO_GPUS = "nsysai_mfu_2gpu_before_c8f71e.sqlite"
+MPI = "pipit_saxpy_mpi_cuda_perlmutter0.sqlite"
+MINIMAL = "synthetic/nsysai_healthy_1pct_710487.sqlite"
+PROCESSES = {0: 281477392629760, 1: 281477409406976}
+"""`globalPid` by rank: the process on device 0, then that on device 1."""
+PARTS = ("time.compute_only", "time.overlapped", "time.exposed_comm", "time.exposed_copy", "time.idle")
+
+WORK = """
+WITH named AS (SELECT id, value LIKE '%nccl%' AS communicates FROM StringIds),
+     work AS (
+       SELECT start, "end", CASE WHEN communicates THEN 'K' ELSE 'C' END AS kind
+       FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN named ON id = demangledName WHERE globalPid = :process
+       UNION ALL SELECT start, "end", 'M' FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE globalPid = :process
+       UNION ALL SELECT start, "end", 'M' FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE globalPid = :process)
+"""
+UNION = """, swept AS (
+       SELECT start, "end", max("end") OVER (
+         ORDER BY start, "end" ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reach
+       FROM work WHERE instr(:kinds, kind))
+SELECT coalesce(sum(max(0, "end" - max(start, coalesce(reach, start)))), 0) FROM swept
+"""
+"""After WORK: length of the union of some kinds of device work of a process."""
+SPAN = ' SELECT max("end") - min(start) FROM work'
+JOINED = """
+SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+  ON r.correlationId = k.correlationId AND r.globalTid & ~0xFFFFFF = k.globalPid
+WHERE k.globalPid = :process
+"""
+
+
+@pytest.fixture(scope="module")
+def nsys(test_data: Path) -> Path:
+    """The folder of Nsight Systems' exports."""
+    return test_data / "nsys"
+
+
+@pytest.fixture(scope="module")
+def sql(nsys: Path) -> Iterator[Callable[..., int]]:
+    """`sql(query, **values)`: the number that a query over the capture of two GPUs gives."""
+    uri = f"{(nsys / TWO_GPUS).as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        yield lambda query, **values: connection.execute(query, values).fetchone()[0]
+
+
+@pytest.fixture(scope="module")
+def two_gpus(nsys: Path, measure: Measure) -> Run:
+    """Both ranks' metrics over the whole trace."""
+    return measure(nsys / TWO_GPUS, "trace")
+
+
+def nanoseconds(run: Run, metric: str, rank: int) -> int:
+    """A rank's own figure of a time."""
+    keys = ("step", "group", "collective", "category", "stat")
+    (value,) = (
+        row["value"]
+        for row in run.rows
+        if row["metric"] == metric and row["rank"] == rank and all(row[key] is None for key in keys)
+    )
+    return round(value * 1e9)
+
+
+def stored(run: Run, query: str) -> list[tuple[Any, ...]]:
+    """Rows of the store's answer."""
+    return [tuple(row.values()) for row in run.sql(query).to_pylist()]
+
+
+@pytest.mark.parametrize("rank", PROCESSES)
+def test_times_are_those_of_sql(two_gpus, sql, rank):
+    process = PROCESSES[rank]
+    length = {kinds: sql(WORK + UNION, process=process, kinds=kinds) for kinds in ("C", "K", "CK", "CKM")}
+    window = sql(WORK + SPAN, process=process)
+    both = length["C"] + length["K"] - length["CK"]
+    expected = {
+        "time.step": window,
+        "time.compute_only": length["C"] - both,
+        "time.overlapped": both,
+        "time.exposed_comm": length["K"] - both,
+        "time.exposed_copy": length["CKM"] - length["CK"],
+        "time.idle": window - length["CKM"],
+        "compute.time": length["C"],
+        "comm.time": length["K"],
+    }
+    assert {metric: nanoseconds(two_gpus, metric, rank) for metric in expected} == expected
+    assert min(length.values()) > 0
+
+
+@pytest.mark.parametrize("rank", PROCESSES)
+def test_the_five_parts_sum_to_the_window(two_gpus, rank):
+    parts = [nanoseconds(two_gpus, metric, rank) for metric in PARTS]
+    assert sum(parts) == nanoseconds(two_gpus, "time.step", rank)
+
+
+def test_every_kernel_is_in_and_joined_to_its_own_process(two_gpus, sql):
+    shared = sql(
+        "SELECT count(*) FROM (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        " GROUP BY 1 HAVING count(DISTINCT globalPid) > 1)"
+    )
+    assert shared == 78
+    counts = stored(two_gpus, "SELECT rank, count(*) FROM events WHERE kind = 'kernel' GROUP BY 1 ORDER BY 1")
+    assert counts == [(0, 1993), (1, 2017)]
+    joined = (
+        "SELECT rank, count(*) FROM events k JOIN events l USING (rank, correlation)"
+        " WHERE k.kind = 'kernel' AND l.kind = 'launch' GROUP BY 1 ORDER BY 1"
+    )
+    own = [(rank, sql(JOINED, process=process)) for rank, process in PROCESSES.items()]
+    assert stored(two_gpus, joined) == own
+    late = (
+        "SELECT count(*) FROM events k JOIN events l ON l.rank = k.rank AND l.correlation = k.correlation"
+        " AND l.kind = 'launch' WHERE k.kind = 'kernel' AND k.start_ns < l.start_ns"
+    )
+    assert stored(two_gpus, late) == [(0,)]
+
+
+def test_sends_and_receives_are_communication_of_the_kind_pytorch_names(two_gpus):
+    assert stored(
+        two_gpus, "SELECT count(*) FROM events WHERE kind = 'kernel' AND category = 'communication'"
+    ) == [(66,)]
+    # One rank's first two kernels were launched before the capture began.
+    kinds = "SELECT kind, library, count(*), count(in_bytes) FROM collectives GROUP BY ALL ORDER BY 1"
+    assert stored(two_gpus, kinds) == [("all_to_all", "nccl", 64, 0), ("send_recv", "nccl", 2, 0)]
+
+
+def test_the_export_without_payloads_says_so(two_gpus):
+    notes = [note for entry in two_gpus.manifest["ranks"] for note in entry["notes"]]
+    assert len(notes) == 2
+    assert all("--include-blobs=true" in note for note in notes)
+
+
+def test_times_are_on_the_wall_clock(two_gpus, sql):
+    first = sql("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    epoch = sql("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+    assert stored(two_gpus, "SELECT min(start_ns) FROM events WHERE kind = 'kernel'") == [(epoch + first,)]
+
+
+def test_copies_have_direction_and_bytes(two_gpus):
+    query = (
+        "SELECT rank, copy_direction, count(*), sum(bytes)::BIGINT FROM events WHERE kind = 'copy'"
+        " GROUP BY ALL ORDER BY 1, 2"
+    )
+    expected = [
+        (rank, *copies) for rank in PROCESSES for copies in (("d2d", 493, 4023067136), ("h2d", 17, 136))
+    ]
+    assert sorted(stored(two_gpus, query)) == sorted(expected)
+
+
+def test_mpi_and_kernels(nsys, measure):
+    run = measure(nsys / MPI, "trace")
+    names = "SELECT name, count(*) FROM events WHERE kind IN ('op', 'kernel') GROUP BY 1 ORDER BY 1"
+    assert stored(run, names) == [
+        ("MPI_Finalize", 1),
+        ("MPI_Init", 1),
+        ("MPI_Recv", 5),
+        ("MPI_Send", 10),
+        ("saxpy(double *, double *, double *, double, int)", 5),
+    ]
+    category = "SELECT category, count(*) FROM events WHERE name LIKE 'MPI_%' GROUP BY 1 ORDER BY 2"
+    assert ("communication", 15) in stored(run, category)
+    (entry,) = run.manifest["ranks"]
+    assert (entry["rank"], entry[""]) == (0, "MPI")
+    facts = entry["facts"]
+    assert (facts["device_name"], facts["sm_count"]) == ("NVIDIA A100-SXM4-40GB", 108)
+    assert facts["producer_version"] == "2022.2.1.31 (schema 2.9.1)"
+    assert entry["dropped"]["table SCHED_EVENTS"] == 3238
+
+
+def test_six_tables_are_enough(nsys, measure):
+    run = measure(nsys / MINIMAL, "trace")
+    (entry,) = run.manifest["ranks"]
+    assert entry["facts"]["device_name"] == "NVIDIA H100 80GB HBM3"
+    assert entry["dropped"] == {}
+    assert stored(run, "SELECT kind, count(*) FROM events GROUP BY 1 ORDER BY 1") == [
+        ("kernel", 400),
+        ("launch", 400),
+    ]
+    assert nanoseconds(run, "compute.time", 0) == 400_000_000
