@@ -30,7 +30,12 @@ _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send
 
 def members(path: Path, planes: Sequence[PlaneRange]) -> list[Part]:
     """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
-    found = devices(decode(path, planes).ops)
+    return members_of(decode(path, planes), path)
+
+
+def members_of(profile: HostProfile, path: Path) -> list[Part]:
+    """The same of a profile that is decoded."""
+    found = devices(profile.ops)
     if not found:
         raise InputError(
             "no device plane, and no op of a CPU device in the host's",
@@ -42,7 +47,11 @@ def members(path: Path, planes: Sequence[PlaneRange]) -> list[Part]:
 
 def read(path: Path, planes: Sequence[PlaneRange], part: Part) -> Trace:
     """All that a device did; the lowest ordinal has the process's own rows as well."""
-    profile = decode(path, planes)
+    return trace_of(decode(path, planes), part)
+
+
+def trace_of(profile: HostProfile, part: Part) -> Trace:
+    """The same of a profile that is decoded."""
     everywhere = devices(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
     mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -100,12 +100,18 @@ def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
 
 @lru_cache(maxsize=1)
 def _decode(path: Path, planes: tuple[PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
-    profile, begin = HostProfile(), epoch_ns(path, planes)
-    for where in planes:
-        if where.name == "/host:metadata":
-            _programs(profile, plane(path, where), path)
-        elif where.name == "/host:CPU":
-            _Threads(profile, plane(path, where), path, begin).read()
+    wanted = ("/host:metadata", "/host:CPU")
+    messages = {where.name: plane(path, where) for where in planes if where.name in wanted}
+    return profile_of(messages, path, epoch_ns(path, planes))
+
+
+def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
+    """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
+    profile = HostProfile()
+    if "/host:metadata" in messages:
+        _programs(profile, messages["/host:metadata"], path)
+    if "/host:CPU" in messages:
+        _Threads(profile, messages["/host:CPU"], path, epoch).read()
     return profile
 
 
