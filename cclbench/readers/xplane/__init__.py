@@ -83,7 +83,7 @@ class _Device:
         own = stats[self.place]
         facts = TraceFacts(
             rank=device,
-            rank_source=None if device is None else "core_details",
+            rank_source=None if device is None else "metadata",
             local_rank=self.place,
             world_size=max((ids.size for ids in programs.values()), default=None) if self.is_tpu else None,
             producer="XLA profiler",

@@ -104,7 +104,7 @@ def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
         inside = fields(data, 0, len(data), f"{path}: plane {where.name!r}")
         data = b"".join(data[begin:end] for number, begin, _, end in inside if number != _LINES)
     try:
-        return _xplane().FromString(data)
+        return message_class().FromString(data)
     except DecodeError:
         raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_why(data)) from None
 
@@ -224,7 +224,7 @@ def _why(data: Any) -> str:
 
 
 @cache
-def _xplane() -> Any:
+def message_class() -> Any:
     """The class of XPlane messages, built from `_MESSAGES`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -27,21 +27,34 @@ DERIVED: Final = (
 
 
 class Line:
-    """A line's events in time order; `code` is each event's index into the reader's table of ops."""
+    """A line's events in time order; `code` is each event's index into the reader's table of ops.
 
-    __slots__ = ("code", "dur_ns", "name", "start_ns", "track")
+    `shown_ns` are their starts as the file shows them, where `start_ns` are others.
+    """
 
-    def __init__(self, name: str, track: int, code: Int64, start_ns: Int64, dur_ns: Int64) -> None:
+    __slots__ = ("code", "dur_ns", "name", "shown_ns", "start_ns", "track")
+
+    def __init__(
+        self,
+        name: str,
+        track: int,
+        code: Int64,
+        start_ns: Int64,
+        dur_ns: Int64,
+        shown_ns: Int64 | None = None,
+    ) -> None:
         order = np.lexsort((-dur_ns, start_ns))
         self.name, self.track = name, track
         self.code, self.start_ns, self.dur_ns = code[order], start_ns[order], dur_ns[order]
+        self.shown_ns = self.start_ns if shown_ns is None else shown_ns[order]
 
     def __len__(self) -> int:
         return len(self.code)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Line:
         """The chosen events."""
-        return Line(self.name, self.track, self.code[chosen], self.start_ns[chosen], self.dur_ns[chosen])
+        start, dur, shown = self.start_ns[chosen], self.dur_ns[chosen], self.shown_ns[chosen]
+        return Line(self.name, self.track, self.code[chosen], start, dur, shown)
 
     def holds_others(self) -> npt.NDArray[np.bool_]:
         """Whether another event begins within each event."""

@@ -3,8 +3,8 @@
 
 `XLA Ops` is the core's own time.  An op that issues an asynchronous transfer (`-start`) and the one that
 awaits it (`-done`) are no work of the core: the transfer is, from the begin of the first to the end of
-the second.  `Async XLA Ops` shows just that, for some devices of a file only, so for the others the
-pairs are put together here.  `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waiting.
+the second.  `Async XLA Ops` shows just that, but of some devices of a file only, so the pairs are put
+together here.  `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waiting.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cclbench import units
+from cclbench.intervals import Int64
 from cclbench.readers import Rows, Trace
 from cclbench.readers.xplane import proto
+from cclbench.readers.xplane.clock import Clock, on_host, possible
 from cclbench.readers.xplane.collectives import Member
 from cclbench.readers.xplane.ops import Op, op, transfer
 from cclbench.readers.xplane.rows import DERIVED, Line, rows, steps
 
+_CORE, _BESIDE, _MARKS = "XLA Ops", "Async XLA Ops", "XLA TraceMe"
+_READ: Final = (_CORE, _BESIDE, _MARKS, "XLA Modules", "Steps")
+_NOTABLE_NS: Final = 1_000_000
 _WAITS: Final = ("barrier-cores", "dependency-wait")
 _TERA, _GIGA = 1e12, 1e9
 
@@ -59,12 +65,26 @@ def batches(
     lines: dict[str, Line] = {}
     for line in message.lines:
         name = line.name or line.display_name
-        if name in ("XLA Ops", "Async XLA Ops", "XLA TraceMe", "XLA Modules", "Steps"):
+        if name in _READ and name not in lines:
             lines[name] = table.line(line, trace, epoch_ns)
         elif line.events:
             reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
             trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
+    if table.clock is not None:
+        lines = {name: moved(line, table.clock) if name != _CORE else line for name, line in lines.items()}
+        if table.clock.largest_error_ns > _NOTABLE_NS:
+            trace.notes.append(
+                "times of ops are those of the device's own clock: the profile shows some as much as"
+                f" {units.humanise(table.clock.largest_error_ns / 1e9, 's')} off"
+            )
     yield from device_rows(trace, lines, table.ops, device)
+
+
+def moved(line: Line, clock: Clock) -> Line:
+    """A line on the device's clock; waits keep their length, what holds ops begins and ends with them."""
+    start = clock.begin(line.start_ns)
+    end = start + line.dur_ns if line.name == _MARKS else clock.finish(line.start_ns + line.dur_ns)
+    return Line(line.name, line.track, line.code, start, np.maximum(end - start, 0), line.shown_ns)
 
 
 def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: int) -> Iterator[Rows]:
@@ -75,23 +95,21 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
             trace.device_steps += steps(lines[name], names, numbered=name == "Steps")
             reason = "mark of a step or of a module's run"
             trace.dropped[reason] = trace.dropped.get(reason, 0) + len(lines[name])
-    core, marks = lines.get("XLA Ops"), lines.get("XLA TraceMe")
-    placed: dict[str, list[Line]] = {"kernel": [], "copy": [], "sync": [], "annotation": []}
-    if core is not None:
-        role = np.array([op.role for op in ops])[core.code]
-        container = (role == "container") & core.holds_others()
-        beside = (role == "issue") | (role == "wait")
-        placed["annotation"].append(core.where(container))
-        placed["sync"].append(core.where(beside))
-        placed["kernel"].append(core.where(~container & ~beside))
-    for moving in transfers(core, lines.get("Async XLA Ops"), ops):
-        is_copy = np.array([op.kind == "copy" for op in ops])[moving.code]
-        placed["copy"].append(moving.where(is_copy))
-        placed["kernel"].append(moving.where(~is_copy))
-    if marks is not None:
-        waits = np.isin(np.array(names)[marks.code], _WAITS)
-        placed["sync"].append(marks.where(waits))
-        placed["annotation"].append(marks.where(~waits))
+    nothing = np.empty(0, np.int64)
+    core, marks = (lines.get(name, Line(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS))
+    beside = lines.get(_BESIDE, Line(_BESIDE, core.track + 1, nothing, nothing, nothing))
+    role = np.array([op.role for op in ops])[core.code]
+    container = (role == "container") & core.holds_others()
+    no_work = (role == "issue") | (role == "wait")
+    waits = np.isin(np.array(names)[marks.code], _WAITS)
+    placed = {
+        "kernel": [core.where(~container & ~no_work)],
+        "copy": [],
+        "sync": [core.where(no_work), marks.where(waits)],
+        "annotation": [core.where(container), marks.where(~waits)],
+    }
+    for moving in transfers(core, beside, ops):
+        placed[ops[moving.code[0]].kind].append(moving)
     names = [op.name for op in ops]
     for kind, parts in placed.items():
         of_work = kind in ("kernel", "copy")
@@ -114,38 +132,39 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
         yield made[0]
 
 
-def transfers(core: Line | None, beside: Line | None, ops: list[Op]) -> list[Line]:
-    """What runs beside the core: rows of `Async XLA Ops`, and pairs of issue and wait that it lacks."""
-    awaited = {(op.program, op.waits_for): i for i, op in enumerate(ops) if op.role == "wait"}
-    of: dict[int, int] = {}
-    for i, issued in enumerate(list(ops)):
-        if issued.role == "issue" or (beside is not None and issued.role == "work" and i in beside.code):
-            done = awaited.get((issued.program, issued.name))
-            of[i] = len(ops)
-            ops.append(transfer(issued, None if done is None else ops[done]))
-    moved = np.arange(len(ops))
-    moved[list(of)] = list(of.values())
+def transfers(core: Line, beside: Line, ops: list[Op]) -> list[Line]:
+    """What runs beside the core: pairs of issue and wait, and other rows of `Async XLA Ops`."""
+    shown = set(beside.code.tolist())
+    issues: dict[tuple[int | None, str | None], list[int]] = {}
+    for i, issued in enumerate(ops):
+        if issued.role == "issue" or i in shown:
+            issues.setdefault((issued.program, issued.name), []).append(i)
+    waits: dict[tuple[int | None, str | None], list[int]] = {}
+    for i, waiting in enumerate(ops):
+        if waiting.role == "wait":
+            waits.setdefault((waiting.program, waiting.waits_for), []).append(i)
     found = []
-    if beside is not None:
-        found.append(Line(beside.name, beside.track, moved[beside.code], beside.start_ns, beside.dur_ns))
-    if core is None:
-        return found
-    for i, code in of.items():
-        done = awaited.get((ops[i].program, ops[i].name))
-        if done is None:
-            continue
-        begins = core.start_ns[core.code == i]
-        ends = (core.start_ns + core.dur_ns)[core.code == done]
-        at = np.searchsorted(begins, ends, side="right") - 1
-        at, first = np.unique(at, return_index=True)
-        start, end = begins[at[at >= 0]], ends[first[at >= 0]]
-        if beside is not None:
-            same = [k for k in of if (ops[k].program, ops[k].name) == (ops[i].program, ops[i].name)]
-            new = ~np.isin(start, beside.start_ns[np.isin(beside.code, same)])
-            start, end = start[new], end[new]
-        track = beside.track if beside is not None else core.track + 1
-        found.append(Line("Async XLA Ops", track, np.full(len(start), code), start, end - start))
+    for key, codes in issues.items():
+        done = waits.get(key, [])
+        ops.append(transfer(ops[codes[0]], ops[done[0]] if done else None))
+        issue, wait = _pairs(core, codes, done)
+        rest = beside.where(np.isin(beside.code, codes))
+        rest = rest.where(~np.isin(rest.shown_ns, core.shown_ns[issue]))
+        begins = np.concatenate([core.start_ns[issue], rest.start_ns])
+        ends = np.concatenate([(core.start_ns + core.dur_ns)[wait], rest.start_ns + rest.dur_ns])
+        if len(begins):
+            code = np.full(len(begins), len(ops) - 1)
+            found.append(Line(_BESIDE, beside.track, code, begins, ends - begins))
     return found
+
+
+def _pairs(core: Line, issues: list[int], waits: list[int]) -> tuple[Int64, Int64]:
+    """Index of each issue and of the wait for it: the first one after it, before the next issue."""
+    issue = np.flatnonzero(np.isin(core.code, issues))
+    wait = np.flatnonzero(np.isin(core.code, waits))
+    at, first = np.unique(np.searchsorted(issue, wait) - 1, return_index=True)
+    known = at >= 0
+    return issue[at[known]], wait[first[known]]
 
 
 class Table:
@@ -157,6 +176,8 @@ class Table:
         self.metadata = proto.event_metadata(message)
         self.codes: dict[int, int] = {}
         self.ops: list[Op] = []
+        self.clock: Clock | None = None
+        """Where ops tell the device's own time."""
 
     def line(self, line: Any, trace: Trace, epoch_ns: int) -> Line:
         """A line's events; those that are aggregates without a time are counted."""
@@ -164,9 +185,29 @@ class Table:
         if len(events) < len(line.events):
             reason = "aggregate without a time"
             trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events) - len(events)
-        start, dur = proto.times(line, events, self.path, epoch_ns)
+        shown, dur = proto.times(line, events, self.path, epoch_ns)
+        start = shown
+        if line.name == _CORE and events:
+            start, dur = self._own_times(events, shown, dur)
         code = np.fromiter((self.code(event.metadata_id) for event in events), np.int64, len(events))
-        return Line(line.name or line.display_name, line.id, code, start, dur)
+        return Line(line.name or line.display_name, line.id, code, start, dur, shown)
+
+    def _own_times(self, events: list[Any], start: Int64, dur: Int64) -> tuple[Int64, Int64]:
+        """The ops' own times, where all tell them."""
+        wanted = {name: key for key, name in self.names.items()}
+        keys = wanted.get("device_offset_ps"), wanted.get("device_duration_ps")
+        told = np.array(
+            [[next((_whole(s) for s in e.stats if s.metadata_id == key), -1) for key in keys] for e in events]
+        )
+        own, lasts = told.T
+        if None in keys or (told < 0).any() or not possible(own, lasts):
+            return start, dur
+        shown = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
+        base = start[0] - shown[0] // 1000
+        begin = base + on_host(own, shown, own) // 1000
+        end = base + on_host(own, shown, own + lasts) // 1000
+        self.clock = Clock(start, start + dur, begin, end)
+        return begin, end - begin
 
     def code(self, metadata_id: int) -> int:
         """Index of the op that a metadata id means."""
@@ -181,6 +222,12 @@ class Table:
                 where = f"{self.path}: metadata of an op"
                 self.ops.append(op(metadata.name, metadata.display_name, stats, self.member, where))
         return code
+
+
+def _whole(stat: Any) -> int:
+    """A stat's value that counts something; −1 where it is none."""
+    value: int = stat.uint64_value or stat.int64_value
+    return value if value < 1 << 62 else -1
 
 
 def _columns(kind: str, ops: list[Op]) -> dict[str, pa.Array]:

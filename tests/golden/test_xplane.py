@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real XLA profiles beside xprof's figures: four TPU v6e of a job of eight, eight MI300X, a damaged file.
+
+xprof's, of version 2.24.2, are columns `total_self_time` of what
+`xprof.convert.raw_to_tool_data.xspace_to_tool_data([file], "hlo_stats", {})` returns, sums over all devices.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.readers import Rows, Trace
+from cclbench.readers.xplane import Xplane
+
+TPU = "tpu_v6e_4plane_host_offload_psum.xplane.pb"
+GPU = "mi300x_8gpu_jax_conv.xplane.pb"
+JSON = "tpu_v6e_4plane.DERIVED_by_xprof2.24.2.trace.json.gz"
+BEGIN_NS = 1741722099081044120
+"""profile_start_time of the TPU file."""
+
+XPROF_TPU_US = {
+    "broadcast_add_fusion": 3190582.365,
+    "broadcast_add_fusion.1": 3262107.41375,
+    "broadcast_add_fusion.2": 3167203.85875,
+    "all-reduce": 1460345.25875,
+    "broadcast.2": 4443.76625,
+    "copy-done": 75671038.51375,
+    "copy-done.2": 77642772.81875,
+    "copy-done.4": 77773215.73125,
+    "copy-done.5": 72946182.6625,
+}
+XPROF_GPU_US = {
+    "input_transpose_fusion.kd": 14344.14,
+    "loop_transpose_fusion.kd": 193.52,
+}
+
+Member = tuple[Trace, dict[str, Rows]]
+
+
+@cache
+def members(path: Path) -> dict[str, Member]:
+    """Each device's trace and rows by side and kind."""
+    found = {}
+    for part in Xplane().parts(path):
+        trace = Xplane().read(path, part=part)
+        rows = {f"{batch.side} {batch.kind}": batch for batch in trace.batches if isinstance(batch, Rows)}
+        found[part.member] = trace, rows
+    return found
+
+
+@pytest.fixture(scope="module")
+def tpus(test_data: Path) -> dict[str, Member]:
+    """The four planes of the TPU file."""
+    return members(test_data / "xprof" / TPU)
+
+
+@pytest.fixture(scope="module")
+def gpus(test_data: Path) -> dict[str, Member]:
+    """The eight planes of the MI300X file."""
+    return members(test_data / "xprof" / GPU)
+
+
+def taken_us(found: dict[str, Member], *kinds: str) -> Counter[str]:
+    """Σ duration by name over all devices."""
+    taken: Counter[str] = Counter()
+    for _, rows in found.values():
+        for kind in kinds:
+            names = list(rows[kind].names)
+            for code, dur in zip(rows[kind].codes.tolist(), rows[kind].dur_ns.tolist(), strict=True):
+                taken[names[code]] += dur
+    return Counter({name: ns / 1000 for name, ns in taken.items()})
+
+
+def test_time_by_op_is_xprof_s(tpus):
+    taken = taken_us(tpus, "device kernel", "device sync")
+    assert {name: taken[name] for name in XPROF_TPU_US} == pytest.approx(XPROF_TPU_US, rel=1e-3)
+    assert taken_us(tpus, "device kernel").keys() == {n for n in XPROF_TPU_US if "copy" not in n}
+
+
+def test_each_row_of_the_planes_is_a_row_or_counted(tpus):
+    # 304 + 600 + 600 ops on the core and 108 marks of XLA TraceMe; 105 module runs.
+    trace, rows = tpus["/device:TPU:0"]
+    counts = {kind: len(batch) for kind, batch in rows.items() if kind.startswith("device")}
+    assert counts == {"device kernel": 304, "device copy": 600, "device sync": 1200 + 108}
+    assert trace.dropped == {"mark of a step or of a module's run": 105}
+    assert len(trace.device_steps) == 105
+
+
+def test_transfers_are_those_that_xprof_shows_for_every_device(tpus, test_data):
+    """The file has `Async XLA Ops` for the first device only; xprof's export has transfers for all four."""
+    events = json.loads(gzip.decompress((test_data / "xprof" / JSON).read_bytes()))["traceEvents"]
+    process = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+    thread = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    shown: dict[str, list[tuple[int, int]]] = {member: [] for member in tpus}
+    for e in events:
+        if e.get("ph") == "X" and thread.get((e["pid"], e["tid"]), "").startswith("Host Offload Ops"):
+            shown[process[e["pid"]]].append((round(e["ts"] * 1000), round(e["dur"] * 1000)))
+    for member, (_, rows) in tpus.items():
+        copies = rows["device copy"]
+        assert len(copies) == len(shown[member]) == 600
+        # xprof shows them at the times of the profile, ours are on the device's clock.
+        shifted = np.sort(copies.start_ns - BEGIN_NS) - np.sort([start for start, _ in shown[member]])
+        assert np.abs(np.median(shifted)) < 20_000
+        assert copies.dur_ns.sum() == pytest.approx(sum(dur for _, dur in shown[member]), rel=1e-2)
+
+
+def test_on_the_device_s_clock_ops_do_not_overlap_and_steps_take_alike(tpus):
+    """As the profile shows them, steps of 784 ms take 679 to 982 ms and 45 ops of a device take no time."""
+    for trace, rows in tpus.values():
+        sync = rows["device sync"]
+        waits = np.isin(sync.codes, [code for name, code in sync.names.items() if name.startswith("copy-")])
+        start = np.concatenate([rows["device kernel"].start_ns, sync.start_ns[waits]])
+        end = start + np.concatenate([rows["device kernel"].dur_ns, sync.dur_ns[waits]])
+        order = np.argsort(start, kind="stable")
+        assert (end[order][:-1] <= start[order][1:]).all()
+        steps = [s.end_ns - s.start_ns for s in trace.device_steps if s.name.startswith("jit_f(")]
+        assert len(steps) == 100
+        assert np.median(steps) == pytest.approx(784_150_000, rel=1e-3)
+        assert max(steps) - min(steps) < 2_000_000
+        assert len(trace.notes) == 1
+        assert "device's own clock" in trace.notes[0]
+
+
+def test_transfers_have_bytes_direction_and_the_memory_traffic_of_both_ends(tpus):
+    for _, rows in tpus.values():
+        copies = rows["device copy"]
+        assert set(copies.bytes.to_pylist()) == {5 * 1024 * 1024 * 256 * 4}
+        assert Counter(copies.copy_direction.to_pylist()) == {"h2d": 300, "d2h": 300}
+        assert set(copies.hbm_bytes.to_pylist()) == {5368709120}
+
+
+def test_ranks_are_global_device_ids_and_groups_those_of_the_program(tpus):
+    """Planes 0 to 3 are devices 4 to 7; [4,2]<=[2,4]T(1,0) pairs each with one of the other host's."""
+    assert [trace.facts.rank for trace, _ in tpus.values()] == [4, 5, 6, 7]
+    for trace, rows in tpus.values():
+        (payload,) = trace.told.payloads
+        rank = trace.facts.rank
+        assert rank is not None
+        assert payload.ranks == (rank - 4, rank)
+        assert payload.in_bytes == payload.out_bytes == 5368709120
+        names = list(rows["device kernel"].names)
+        assert [names[rows["device kernel"].codes[row]] for row in trace.told.row] == ["all-reduce"] * 3
+        assert trace.facts.world_size == 8
+
+
+def test_waiting_at_the_barrier_is_apart_from_the_all_reduce(tpus):
+    """The first all-reduce of TPU 2 has waited 341 ms at the barrier before it begins, then takes 122 ms."""
+    _, rows = tpus["/device:TPU:2"]
+    sync, kernels = rows["device sync"], rows["device kernel"]
+    barrier = np.flatnonzero(sync.codes == sync.names["barrier-cores"])[0]
+    assert sync.dur_ns[barrier] == 340977878
+    assert sync.start_ns[barrier] - BEGIN_NS == pytest.approx(7154522820, abs=20_000)
+    first = np.flatnonzero(kernels.codes == kernels.names["all-reduce"])[0]
+    assert kernels.dur_ns[first] == pytest.approx(121692114, rel=1e-4)
+    assert sync.start_ns[barrier] + sync.dur_ns[barrier] <= kernels.start_ns[first]
+
+
+def test_operations_and_memory_traffic(tpus):
+    # One addition an element, one read and one write of 5·2^30 bytes.
+    _, rows = tpus["/device:TPU:1"]
+    kernels = rows["device kernel"]
+    assert set(kernels.flops.to_pylist()) == {1342177280.0}
+    assert set(kernels.hbm_bytes.to_pylist()) == {10737418240}
+    assert {list(kernels.names)[c]: k for c, k in kernels.name_categories.items()} == {
+        "all-reduce": "communication",
+        "broadcast_add_fusion": "elementwise",
+        "broadcast_add_fusion.1": "elementwise",
+        "broadcast_add_fusion.2": "elementwise",
+    }
+
+
+def test_the_plane_states_its_peaks(tpus):
+    facts = tpus["/device:TPU:3"][0].facts
+    assert (facts.vendor, facts.device_name) == ("google", "TPU v6 Lite")
+    assert (facts.peak_flops_per_s, facts.hbm_bytes_per_s) == (918e12, 1637993152512.0)
+
+
+def test_kernels_of_eight_gpus(gpus):
+    assert list(gpus) == [f"/device:GPU:{i}" for i in range(8)]
+    assert [len(rows["device kernel"]) for _, rows in gpus.values()] == [60] + [25] * 7
+    taken = taken_us(gpus, "device kernel")
+    assert {name: taken[name] for name in XPROF_GPU_US} == pytest.approx(XPROF_GPU_US, rel=1e-6)
+    facts = gpus["/device:GPU:7"][0].facts
+    assert (facts.vendor, facts.sm_count, facts.device_memory_bytes) == ("amd", 304, 206141652992)
+    assert (facts.rank, facts.local_rank, facts.device_count) == (None, 7, 8)
+
+
+def test_launches_find_their_device(gpus):
+    for _, rows in list(gpus.values())[1:]:
+        kernels, launches = rows["device kernel"], rows["host launch"]
+        assert sorted(kernels.correlation.to_pylist()) == sorted(launches.correlation.to_pylist())
+        began = dict(zip(launches.correlation.to_pylist(), launches.start_ns.tolist(), strict=True))
+        ran = zip(kernels.correlation.to_pylist(), kernels.start_ns.tolist(), strict=True)
+        assert all(began[link] <= start for link, start in ran)
+
+
+def test_a_transposing_fusion_s_grid_covers_its_elements(gpus):
+    # 1280 blocks of 256 threads: one thread an element of the 327,680.
+    _, rows = gpus["/device:GPU:4"]
+    kernels = rows["device kernel"]
+    code = kernels.names["loop_transpose_fusion.kd"]
+    assert {kernels.blocks.to_pylist()[i] for i in np.flatnonzero(kernels.codes == code)} == {1280}
+
+
+def test_nothing_of_the_machine_is_handed_on(tpus, gpus):
+    for found in (tpus, gpus):
+        for trace, _ in found.values():
+            told = list(trace.told.payloads)
+            said = f"{trace.facts} {trace.notes} {trace.dropped} {trace.device_steps} {told}"
+            assert "/" not in said.replace("B/s", "")
+
+
+def test_a_file_that_went_through_a_text_conversion_is_one_clear_line(test_data):
+    path = test_data / "xprof" / "corrupt" / "utf8_mangled_tpu_inference_2.xplane.pb"
+    assert Xplane().sniff(path.read_bytes()[:4096]) > 0
+    with pytest.raises(InputError, match=r"byte 0: .*text conversion.*copy it again as binary") as caught:
+        Xplane().parts(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_xprof_installed_agrees(tpus, test_data, tmp_path):
+    """The same figures from xprof itself, where it is installed."""
+    convert: Any = pytest.importorskip("xprof.convert.raw_to_tool_data")
+    copy = shutil.copy(test_data / "xprof" / TPU, tmp_path)
+    shown, _ = convert.xspace_to_tool_data([str(copy)], "hlo_stats", {})
+    table = json.loads(shown)
+    columns = [column["id"] for column in table["cols"]]
+    rows = [dict(zip(columns, (cell.get("v") for cell in row["c"]), strict=True)) for row in table["rows"]]
+    taken = taken_us(tpus, "device kernel", "device sync")
+    theirs = {row["hlo_op_name"]: row["total_self_time"] for row in rows if row["total_self_time"] > 1000}
+    assert theirs.keys() == XPROF_TPU_US.keys()
+    assert {name: taken[name] for name in theirs} == pytest.approx(theirs, rel=1e-2)
