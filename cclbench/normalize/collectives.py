@@ -256,7 +256,7 @@ def _row(
     size = p.group_size or (len(ranks) if ranks else None)
     row: dict[str, Any] = {
         "kind": kind,
-        "library": name.library,
+        "library": p.library or name.library,
         "group_size": size,
         "dimension": dimension_of(description),
         "src_rank": p.src_rank,

@@ -71,12 +71,14 @@ class Rows:
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of a collective call, wherever it says it; equal ones are kept once.
 
-    `source` is kernel, host_op, execution_trace or annotation.  On a CPU the call owns the next `rows`
+    `source` is kernel, hlo, host_op, execution_trace or annotation; `library` is who does it, where names
+    do not tell.  On a CPU the call owns the next `rows`
     rows of the communication threads `threads`.
     """
 
     source: str
     collective: str | None = None
+    library: str | None = None
     in_elements: int | None = None
     out_elements: int | None = None
     in_bytes: int | None = None
