@@ -130,7 +130,7 @@ def _process_of(database: Database, table: str) -> str | None:
 
 def _members(database: Database) -> dict[str, int | None]:
     """Processes with work on a device, else those with ranges or calls of MPI; by device, then process."""
-    work = [table for table in _WORK if table in database.tables and database.count(table)]
+    work = [t for t in _WORK if t in database.tables and database.select(t, "1", then="LIMIT 1")]
     if any(not database.has(table, "globalPid") for table in work):
         return {"": None}
     order: dict[int, int] = {}
