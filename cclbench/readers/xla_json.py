@@ -43,7 +43,7 @@ class XlaJson:
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
-        profile = chrome(path, allow_truncated=True)
+        profile = chrome(path)
         if profile.cut is not None and not profile.planes:
             raise InputError(
                 f"{profile.cut.reason}, before any event of a device",
@@ -54,7 +54,13 @@ class XlaJson:
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
-        profile = chrome(path, allow_truncated)
+        profile = chrome(path)
+        if profile.cut is not None and not allow_truncated:
+            raise InputError(
+                f"{profile.cut.reason} (after {profile.events:,} whole events)",
+                where=f"{path}: byte {profile.cut.byte:,}",
+                hint="re-run with --allow-truncated to use the part before it",
+            )
         if profile.devices:
             first, trace = profile.devices[0], _device(profile, part.member)
         else:

@@ -180,6 +180,7 @@ def test_gpus_rows_are_those_of_their_streams(write: Callable[..., Path]) -> Non
         event(701, 5, "cuLaunchKernel", 1, 2, correlation_id="31"),
         event(701, 5, "train", 0, 9, step_num="4"),
         {"ph": "C", "pid": 1, "name": "counter", "ts": 0, "args": {}},
+        {"ph": "X", "pid": 1, "tid": 8, "name": "endless", "ts": 0},
         named(9, "/device:CUSTOM:x"),
         event(9, 1, "noise", 0, 1),
     )
@@ -189,7 +190,12 @@ def test_gpus_rows_are_those_of_their_streams(write: Callable[..., Path]) -> Non
     assert [column.to_pylist() for column in (kernel.blocks, kernel.correlation)] == [[32], [31]]  # type: ignore[union-attr]
     assert plain(batches["launch", "host"]) == [("cuLaunchKernel", 1_000, 2_000, 5)]
     assert plain(batches["annotation", "host"]) == [("train step 4", 0, 9_000, 5)]
-    assert trace.dropped == {"row derived from others": 1, "row of another plane": 1, "phase 'C'": 1}
+    assert trace.dropped == {
+        "row derived from others": 1,
+        "row of another plane": 1,
+        "row without a time or duration": 1,
+        "phase 'C'": 1,
+    }
 
 
 def cpu_op(ts: float, dur: float, **flow: str) -> Event:

@@ -174,7 +174,7 @@ def test_devices_are_members_and_have_their_own_ops(write: Callable[..., Path]) 
     rows = two.batches["kernel", "device"]
     assert (rows.device, rows.correlation, rows.track.tolist()) == ([2], [-7], [2])
     assert (zero.trace.facts.local_rank, two.trace.facts.local_rank) == (0, 1)
-    assert two.trace.facts.device_count == 2
+    assert (two.trace.facts.device_name, two.trace.facts.device_count) == ("CPU", 2)
 
 
 def test_an_op_lasts_until_its_end_is_marked_on_whichever_thread(write: Callable[..., Path]) -> None:

@@ -77,7 +77,7 @@ _DECODER: Final = msgspec.json.Decoder(list[_Event])
 class Chrome:
     """A file put back into planes, by name; `devices` are those of accelerators, in the file's order."""
 
-    def __init__(self, path: Path, allow_truncated: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.planes: dict[str, Any] = {}
         self.dropped: Counter[str] = Counter()
@@ -85,13 +85,16 @@ class Chrome:
         self.linked = False
         """Whether events tell with which others they belong together."""
         self._names: dict[tuple[int, int | None], str] = {}
-        stream = JsonEvents(path, _DECODER, allow_truncated=allow_truncated)
+        stream = JsonEvents(path, _DECODER, allow_truncated=True)
         processes: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
         for _, events in stream:
             for event in events:
-                if event.ph in ("X", "i") and event.ts is not None:
+                if event.ph in ("X", "i"):
                     self.events += 1
-                    processes[event.pid or 0][event.tid or 0].append(self._checked(event))
+                    if event.ts is None or (event.dur is None and event.ph == "X"):
+                        self.dropped["row without a time or duration"] += 1
+                    else:
+                        processes[event.pid or 0][event.tid or 0].append(self._checked(event))
                 elif event.ph == "M":
                     self._name(event)
                 elif event.ph:
@@ -206,12 +209,12 @@ def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
         stat.str_value = value
 
 
-def chrome(path: Path, allow_truncated: bool) -> Chrome:
-    """A file's planes; the last file asked for is remembered, for its next device."""
+def chrome(path: Path) -> Chrome:
+    """A file's planes, up to its `cut`; the last file asked for is remembered, for its next device."""
     state = path.stat()
-    return _chrome(path, allow_truncated, state.st_size, state.st_mtime_ns)
+    return _chrome(path, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _chrome(path: Path, allow_truncated: bool, _size: int, _changed_ns: int) -> Chrome:
-    return Chrome(path, allow_truncated)
+def _chrome(path: Path, _size: int, _changed_ns: int) -> Chrome:
+    return Chrome(path)

@@ -160,6 +160,7 @@ def _facts(profile: HostProfile, everywhere: Sequence[int], device: int) -> Trac
         producer="JAX profiler" if version else "XLA profiler",
         producer_version=str(version) if version else None,
         process_id=process if isinstance(process, int) else None,
+        device_name="CPU",
         world_size=profile.world_size,
         device_count=len(everywhere),
         local_rank=everywhere.index(device),
