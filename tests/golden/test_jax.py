@@ -200,7 +200,8 @@ def test_payloads_are_those_of_the_model(run: Run) -> None:
     """A layer gathers its input twice and scatters its output twice, forward and again backward."""
     calls = run.collectives().to_pandas()
     members = {group["group"]: len(group["ranks"]) for group in run.groups().to_pylist()}
-    assert (set(calls["dtype"]), set(calls["payload_source"])) == ({"f32"}, {"kernel"})
+    said = [set(calls[column]) for column in ("dtype", "payload_source", "library")]
+    assert said == [{"f32"}, {"hlo"}, {"xla"}]
     for _, own in calls.groupby(["rank", "step"]):
         columns = own["kind"], own["group"].map(members), own["in_bytes"], own["out_bytes"]
         assert Counter(zip(*(column.tolist() for column in columns), strict=True)) == {

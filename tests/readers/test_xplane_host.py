@@ -271,10 +271,10 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(write: Callable
 def test_without_the_program_bytes_are_unknown_and_it_is_said(write: Callable[..., Path]) -> None:
     _, threads = collective_planes()
     member = Member(write(threads), "cpu:1")
-    assert [(p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.told] == [
-        ("all reduce", None, None, 0),
-        ("all reduce", None, None, 1),
-        ("all gather", None, None, 2),
+    assert [(p.source, p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.told] == [
+        ("kernel", "all reduce", None, None, 0),
+        ("kernel", "all reduce", None, None, 1),
+        ("kernel", "all gather", None, None, 2),
     ]
     assert member.trace.notes == [
         "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not tell them"

@@ -178,8 +178,9 @@ def _tell(trace: Trace, kernels: Sequence[Op], profile: HostProfile, everywhere:
         called = known.opcode if known and known.collective else op.meeting.collective if op.meeting else ""
         group = op.meeting.devices if op.meeting else None
         payload = Payload(
-            source="kernel",
+            source="hlo" if known else "kernel",
             collective=_CALLED.get(called, called),
+            library="xla",
             in_bytes=known.in_bytes if known else None,
             out_bytes=known.out_bytes if known else None,
             dtype=known.dtype if known else None,
