@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from readers.nsys_files import KERNEL, kernel, nvtx, read, strings, write
@@ -175,6 +175,36 @@ def test_a_name_longer_than_any(path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 2")
     assert "a name of 1,048,577 characters" in refused(path)
+
+
+def test_texts_that_are_none(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, NVTX_EVENTS=[nvtx(1, 2, "step")])
+    for damage in (
+        "UPDATE NVTX_EVENTS SET text = CAST(x'ff41' AS TEXT)",
+        "UPDATE StringIds SET value = CAST(x'ff41' AS TEXT)",
+    ):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(damage)
+        assert "cannot be read" in refused(path)
+
+
+@pytest.mark.parametrize("strange", ["text", 1.5, b"blob", -1, 1 << 62])
+@pytest.mark.parametrize("column", ["globalPid", "deviceId", "correlationId", "demangledName", "gridX"])
+def test_strange_values_never_end_in_a_traceback(path, column, strange):
+    gpus = [{"id": strange, "pwGpuId": strange, "cuDevice": strange, "name": strange}]
+    metrics = [{"timestamp": 1, "typeId": strange, "metricId": strange, "value": strange}]
+    tables = {
+        "TARGET_INFO_GPU": gpus,
+        "GPU_METRICS": metrics,
+        "TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}],
+        "DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}],
+        "MPI_RANKS": [{"globalTid": strange, "rank": strange}],
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}],
+        "META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}],
+    }
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, **{column: strange})]}, **tables)
+    with suppress(InputError):
+        read(path)
 
 
 def test_a_process_that_is_not_there(whole):

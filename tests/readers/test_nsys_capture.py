@@ -50,6 +50,15 @@ def test_processes_with_device_work_are_ranks_by_device_then_process(path):
     assert [t.dropped for t in told] == [{"host row of a process without device work": 3}, {}, {}]
 
 
+def test_rows_without_a_process_are_nobodys_among_several_ranks(path):
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11), kernel(5, 6, globalPid=None)]
+    calls = [{"start": 1, "end": 2, "correlationId": 1, "nameId": 2}]
+    write(path, StringIds=NAMES, **{KERNEL: kernels, CALL: calls})
+    told = [read(path, member) for member in members(path)]
+    assert [len(found.rows) for found in told] == [1, 1]
+    assert [found.trace.dropped for found in told] == [{"row of no known process": 2}, {}]
+
+
 def test_copies_alone_make_a_rank(path):
     copy = {
         "start": 1,

@@ -44,6 +44,7 @@ _LOST: Final = re.compile(
 _PROCESS_BITS: Final = ~0xFFFFFF
 _LATEST_NS: Final = 1 << 61
 _NO_DEVICE: Final = "host row of a process without device work"
+_NO_PROCESS: Final = "row of no known process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +97,25 @@ class Capture:
         return sum(self.database.count(table, self.of_process(member, table)) for table in known)
 
     def of_process(self, member: str, table: str) -> str:
-        """SQL that chooses a member's rows of a table."""
+        """SQL that chooses a member's rows of a table; none where several share one without processes."""
         process = self.members[member]
         key = _process_of(self.database, table)
-        return "" if process is None or key is None else f"{key} = {process}"
+        if process is None or key is None:
+            return "" if len(self.members) == 1 else "0"
+        return f"{key} = {process}"
 
     def left_out(self) -> dict[str, int]:
         """Rows of the file that belong to no member or lie in tables that are not read, by reason."""
         database = self.database
-        counts: dict[str, int] = {}
+        counts = {_NO_DEVICE: 0, _NO_PROCESS: 0}
         mine = ", ".join(str(process) for process in self.members.values())
-        for table in (*_WORK, SYNCS, *_HOST):
-            key = _process_of(database, table) if table in database.tables else None
-            if key is not None and None not in self.members.values():
-                others = database.count(table, f"{key} IS NULL OR {key} NOT IN ({mine})")
-                counts[_NO_DEVICE] = counts.get(_NO_DEVICE, 0) + others
+        tables = [t for t in (*_WORK, SYNCS, *_HOST) if t in database.tables and "" not in self.members]
+        for table in tables:
+            if (key := _process_of(database, table)) is not None:
+                counts[_NO_DEVICE] += database.count(table, f"{key} NOT IN ({mine})")
+                counts[_NO_PROCESS] += database.count(table, f"{key} IS NULL")
+            elif len(self.members) > 1:
+                counts[_NO_PROCESS] += database.count(table)
         for table, columns in database.tables.items():
             event = columns & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
             if event and table not in _READ and re.fullmatch(r"\w{1,64}", table):
@@ -135,7 +140,7 @@ def _members(database: Database) -> dict[str, int | None]:
         return {"": None}
     order: dict[int, int] = {}
     for table in work:
-        columns = f"{process_key('globalPid')}, min({database.column(table, 'deviceId')})"
+        columns = f"{process_key('globalPid')}, CAST(min({database.column(table, 'deviceId')}) AS INTEGER)"
         for process, device in database.select(table, columns, "globalPid IS NOT NULL", "GROUP BY 1"):
             order[process] = min(order.get(process, 1 << 31), device or 0)
     for table in () if work else (NVTX, *MPI):

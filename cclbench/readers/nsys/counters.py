@@ -101,7 +101,7 @@ def _of_gpus(capture: Capture, member: str, dropped: dict[str, int], *, first: b
 def _owners(capture: Capture) -> dict[str, dict[int, int]]:
     """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
     database = capture.database
-    kinds = [kind for (kind,) in database.select("GPU_METRICS", "DISTINCT typeId")]
+    kinds = [kind for (kind,) in database.select("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind]
     if not database.has("TARGET_INFO_GPU", "id", "pwGpuId"):
         return {}
     columns = f"id, pwGpuId, {database.column('TARGET_INFO_GPU', 'cuDevice')}"

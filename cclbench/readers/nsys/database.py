@@ -130,6 +130,7 @@ class Database:
         real: Sequence[str],
     ) -> pa.RecordBatch:
         """The batch, if its types are those expected: the driver goes by the values it meets."""
+        batch.validate(full=True)  # texts of a damaged file may be none
         for field in batch.schema:
             expected = (
                 pa.string() if field.name in text else pa.float64() if field.name in real else pa.int64()
@@ -149,7 +150,7 @@ class Database:
         except Error as error:
             reason = str(error).splitlines()[0].rpartition("[SQLite] ")[2][:200]
             raise _explained(self.path, what, reason) from None
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             # A cursor's batches report through Arrow, with the driver's words inside.
             raise _explained(self.path, what, str(error).splitlines()[0][:200]) from None
 
