@@ -47,6 +47,7 @@ class _Entry(msgspec.Struct):
     p2p_seq_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
     is_p2p: bool = False
     state: str | None = None
+    retired: bool = False
     duration_ms: Annotated[float, msgspec.Meta(ge=0, le=1e11)] | None = None
     input_sizes: list[Shape] = []
     output_sizes: list[Shape] = []
@@ -72,15 +73,19 @@ class FlightRecorder:
     name = "flight_recorder"
     description = "PyTorch Flight Recorder dumps: the last collectives of a rank, with their state"
     extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
-    versions = "2.0 to 2.10 (torch 2.4 to 2.11)"
-    tested = "documentation: PyTorch's tutorial and source"
+    versions = "2.0 to 2.10 (torch 2.4 to 2.13)"
+    tested = (
+        "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
+    )
     reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
-        """Sure of the recorder's own keys, in JSON or in a pickle."""
-        own = b"collective_seq_id" in head and b"profiling_name" in head
-        empty = b"pg_config" in head and b"pg_status" in head
-        return 0.9 if (own or empty) and head.lstrip()[:1] in (b"{", b"\x80") else 0.0
+        """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
+        groups, calls = b"pg_config" in head, b"collective_seq_id" in head
+        if head[:1] == b"\x80":
+            return 0.9 if groups or calls else 0.0
+        own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
+        return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
 
     def read(self, path: Path) -> Evidence:
         """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
@@ -101,7 +106,7 @@ class FlightRecorder:
                 dtype=_dtype(entry),
                 bytes=_payload(entry, path, at),
                 dur_ns=_duration(entry.duration_ms),
-                state=entry.state if entry.state in _STATES else None,
+                state=_state(entry),
             )
         return Evidence(timings=timings.table(), facts=_facts(dump), notes=_notes(dump))
 
@@ -180,6 +185,12 @@ def _side(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
     return total
 
 
+def _state(entry: _Entry) -> str | None:
+    """What became of the call; None where it was retired without having been watched, as gloo's are."""
+    unwatched = entry.retired and entry.state != "completed"
+    return entry.state if entry.state in _STATES and not unwatched else None
+
+
 def _duration(milliseconds: float | None) -> int | None:
     """Exactly the single-precision number that the recorder writes, in whole ns."""
     return None if milliseconds is None else nanoseconds(Decimal(milliseconds), per_unit=_NS_PER_MS)
@@ -195,13 +206,19 @@ def _notes(dump: _Dump) -> list[str]:
     entries, notes = dump.entries, []
     if not entries:
         notes.append("holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?")
-    unfinished = sum(entry.state in _STATES[:2] for entry in entries)
+    states = [_state(entry) for entry in entries]
+    unfinished = sum(state in _STATES[:2] for state in states)
     if unfinished:
         notes.append(f"{unfinished:,} of {len(entries):,} collectives had not completed when it was written")
+    if unwatched := states.count(None):
+        notes.append(f"{unwatched:,} of {len(entries):,} collectives have no state: their backend told none")
     untimed = sum(entry.duration_ms is None and entry.state == "completed" for entry in entries)
     if untimed:
         notes.append(f"{untimed:,} completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1")
-    unsized = sum(not entry.input_dtypes and not entry.output_dtypes for entry in entries)
+    unsized = sum(
+        not entry.input_dtypes and not entry.output_dtypes and _kind(entry.profiling_name) != "barrier"
+        for entry in entries
+    )
     if unsized:
         notes.append(f"{unsized:,} entries state no tensors: their payload is unknown")
     return notes

@@ -207,5 +207,6 @@ def contradiction(
 
 
 def _half(value: Decimal) -> Decimal:
+    """Half of a number's last digit; digits beyond any producer's do not matter."""
     exponent = value.as_tuple().exponent
-    return Decimal(5).scaleb(exponent - 1) if isinstance(exponent, int) else Decimal(0)
+    return Decimal(5).scaleb(max(exponent, -30) - 1) if isinstance(exponent, int) else Decimal(0)

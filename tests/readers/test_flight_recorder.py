@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pickle
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,19 @@ from cclbench.readers.flight_recorder import FlightRecorder
 
 Entry = dict[str, Any]
 Read = Callable[..., Evidence]
+# What torch 2.13 wrote (`_dump_fr_trace`, without stack frames) after all_reduce, broadcast, all_gather and
+# barrier of 3 x 4 floats between two ranks of gloo; deflated.
+TORCH_2_13 = (
+    "c-oDV$!^p@5QaTl_GGf}gpdsbQ8W{h2yuc7hgg~$QcGxLId;d@!ehI-+lhh{iBlAK0-k{rcf^6GLE<H#+%rx>6a;gbuCA*7zy7=Y"
+    "zI<-8e#^2>xKtvE(PCAKc6XW$EU`garlIR6@v#UoFQp9&E40X~Vz0xo3KbIsT=`g|phki8;<pO>SRbw5G`3fpZS2o7Hcp|RbUJP%"
+    "j@&|VfO>jDN_#p}I7sK0Xs3Zgw3???<SFg)7&D&nfOw*a`&yiE9Cm7Kt|*{(ssGH69R8voTPR9MJ&pLSqEV+taJdUS)>3eVV{Mz1"
+    "b1KRGL<X)1u<lsqZp2B^I7Op*Bom)2<%TlJQk;MxHe}2=_OeL3X^4{-Y?yX5NbUu$v24otlAdXx>rWe*UYZV`VRed|dyS`!{e!*c"
+    "-u|=wg9gsB3FBSC>?)3V^_){Og6VErY|ZyLlQfSOs9>zic`PCkhh2n4qY_3*^4yCeSMnh9IWC!9Ejrxwi6^%yR=E6e;PcD$>+8Os"
+    "^X4idPBSuFyd$ITwe7a;RGcd3Y~(5z=(CiPD{b45yowS}<Na<$lIiRA)f?@j*U4W0gSHLSl^>B$2FEqymGXgbBOc&7TP%13q5OnK"
+    "ija#jAoPtETfU>>dJ3p!vt^!MaxEx_TbIVryoG4oj>3nBFHV;%^JYT1<TTnJvU3~iP6=oXfF2ztFJKC$VFqSl&M5=E0W8q}qVe9?"
+    "d?XVu@M#9|5s;(9pH7XVaKk}ZF&Bm#u0YoVSc7%gXu)O+wl1Ly1O-L;Zi-5eq5`)bJM=VgiH~!P??1l$1Ec)^AeFm8sy&bzfs9<)"
+    ";Ys?^BtFS0PM5x2Q5bn6ZZ!X@$TQsD`3-A9Vto"
+)
 FRAME = {"name": "train", "filename": "/home/user/train.py", "line": 7}
 
 
@@ -103,6 +118,24 @@ def test_an_entry(read: Read) -> None:
     assert found.notes == []
 
 
+def test_a_dump_of_torch(tmp_path: Path) -> None:
+    """Gloo's calls stay `scheduled` for ever: retired, they say nothing of their state."""
+    path = tmp_path / "trace_rank_0"
+    path.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
+    reader = recognise(path, path.read_bytes())
+    assert reader is not None
+    assert reader.name == "flight_recorder"
+    found = FlightRecorder().read(path)
+    assert rows(found, "kind", "library", "rank", "seq", "dtype", "bytes", "state") == [
+        ("all_reduce", "gloo", 0, 1, "Float", 48, None),
+        ("broadcast", "gloo", 0, 2, "Float", 48, None),
+        ("all_gather", "gloo", 0, 3, "Float", 96, None),
+        ("barrier", "gloo", 0, 4, None, None, None),
+    ]
+    assert found.facts == {"flight_recorder_version": "2.10"}
+    assert found.notes == ["4 of 4 collectives have no state: their backend told none"]
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "kind", "payload"),
     [
@@ -158,9 +191,9 @@ def test_what_had_not_completed(read: Read) -> None:
         dump(
             entry(),
             entry(duration_ms="absent"),
-            entry(state="started", duration_ms="absent"),
-            entry(state="scheduled", duration_ms="absent"),
-            entry(state="odd", duration_ms="absent"),
+            entry(state="started", duration_ms="absent", retired=False),
+            entry(state="scheduled", duration_ms="absent", retired=False),
+            entry(state="odd", duration_ms="absent", retired=False),
         )
     )
     assert rows(found, "state", "dur_ns") == [
@@ -172,6 +205,7 @@ def test_what_had_not_completed(read: Read) -> None:
     ]
     assert found.notes == [
         "2 of 5 collectives had not completed when it was written",
+        "1 of 5 collectives have no state: their backend told none",
         "1 completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1",
     ]
 

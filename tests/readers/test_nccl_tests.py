@@ -312,6 +312,8 @@ def test_json_of_nccl_tests(read: Read) -> None:
     ]
     assert found.facts == {"device_name": "NVIDIA H100 80GB HBM3", "library_version": "2.29.7"}
     assert found.notes == []
+    tiny = as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(":8}", ":0E-999999999}")
+    assert rows(read(tiny, "sweep.json"), "bytes", "algbw") == [(8, 0.0)]
     no_time = result(8, {"time": "nan", "alg_bw": 0, "bus_bw": 0, "nwrong": None}, None)
     found = read(as_json(results=[no_time], config=None), "sweep.json")
     assert found.left_out == {"without a time": 1}
@@ -398,6 +400,7 @@ def test_sniff(head: bytes, confident: bool) -> None:
 
 BAD = {
     "cells": CSV_HEAD + CSV_COLUMNS + "8,2,float\n",
+    "line ends": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("float", "flo\rat,"),
     "text": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "fast"),
     "size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "-8"),
     "huge size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "9" * 40),
@@ -444,6 +447,7 @@ def test_damage_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> No
         HEADER + COLUMNS + ROW.replace("5000.0", "nan").replace("4000.0", "1_0"),
         "# size count type time algbw busbw\n# size count type busbw\n1 2 3 4 5 6\n",
         "# size busbw\n8 8 8 8\n# (elements)\n8 8\n",
+        COLUMNS.replace("time", "tame") + ROW,
     ],
 )
 def test_a_log_without_a_readable_row_says_so(read: Read, text: str) -> None:

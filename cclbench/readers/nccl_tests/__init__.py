@@ -34,7 +34,7 @@ class NcclTests:
     name = "nccl_tests"
     description = "nccl-tests and rccl-tests sweeps: printed tables, JSON, CSV of published sweeps"
     extensions: tuple[str, ...] = (".txt", ".out", ".log", ".csv", ".json")
-    versions = "nccl-tests 2.0 to 2.20 (JSON 1 and 2), rccl-tests of RCCL 2.18 to 2.30"
+    versions = "nccl-tests 2.0 to 2.20 (JSON 2), rccl-tests of RCCL 2.18 to 2.30"
     tested = (
         "real: published sweeps as CSV; documentation: printed tables and JSON, by the benchmarks' source"
     )

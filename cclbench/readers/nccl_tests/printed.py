@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -197,11 +198,11 @@ def _placements(names: tuple[str, ...], words: list[str]) -> list[Figures] | Non
     """The figures out of place and in place; None where one is no number."""
     begins = [i for i, name in enumerate(names) if name == "time"]
     found = []
-    for begin, end in zip(begins, [*begins[1:], len(names)], strict=True):
+    for begin, end in pairwise([*begins, len(names)]):
         own = dict(zip(names[begin:end], words[begin:end], strict=True))
         time, algbw, busbw = (number(own.get(name, "")) for name in ("time", "algbw", "busbw"))
         wrong = number(own["wrong"]) if own.get("wrong", "N/A") != "N/A" else None
         if time is None or algbw is None or busbw is None:
             return None
         found.append(Figures(time, algbw, busbw, None if wrong is None else int(wrong)))
-    return found
+    return found or None
