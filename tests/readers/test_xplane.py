@@ -415,6 +415,41 @@ def test_an_amd_gpu_s_stated_bandwidth_is_not_taken(written):
     assert (trace.facts.vendor, trace.facts.hbm_bytes_per_s) == ("amd", None)
 
 
+def test_collectives_of_a_gpu_have_the_payload_of_their_program(written):
+    """f32[2] gathered into f32[4]: a start's result holds the operand as well."""
+    shapes = [hlo_field(2, varint(11)) + hlo_field(3, b"\x02", packed=True)]
+    shapes.append(hlo_field(2, varint(11)) + hlo_field(3, b"\x04", packed=True))
+    pair = hlo_field(2, varint(13)) + b"".join(hlo_field(4, shape, packed=True) for shape in shapes)
+    operand = instruction_of("a", "parameter", shapes[0], 1)
+    gather = instruction_of("all-gather-start.2", "all-gather-start", pair, 2, operands=b"\x01")
+    body = b"".join(hlo_field(2, i, packed=True) for i in (operand, gather))
+    module = hlo_field(1, hlo_field(3, body, packed=True), packed=True)
+    told = {"hlo_op": "all-gather-start.2", "program_id": 9}
+    kernels = [("gemm", 0, 5, {}), ("ncclDevKernel_AllGather_RING_LL", 10, 5, told)]
+    kernels.append(("ncclDevKernel_AllGather_RING_LL", 20, 5, told | {"program_id": 8}))
+    plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
+    metadata = Plane("/host:metadata")
+    metadata.described("jit_g(9)", **{"Hlo Proto": module})
+    metadata.message.event_metadata[0].key = 9
+    trace, _ = read(written(space(plane, metadata, environment())), "/device:GPU:0")
+    ((payload, row),) = zip(trace.told.payloads, trace.told.row, strict=True)
+    assert (row, payload.collective, payload.dtype) == (1, "all_gather", "f32")
+    assert (payload.in_bytes, payload.out_bytes, payload.ranks) == (8, 16, None)
+    assert trace.notes == ["payload of 1 collectives unknown: the profile has no HLO of their program"]
+
+
+def hlo_field(number: int, value: bytes, *, packed: bool = False) -> bytes:
+    """A field of an HloProto: an integer as it is, anything else with its length."""
+    return varint(number << 3 | 2) + varint(len(value)) + value if packed else varint(number << 3) + value
+
+
+def instruction_of(name: str, opcode: str, shape: bytes, number: int, operands: bytes = b"") -> bytes:
+    """An HloInstructionProto."""
+    texts = hlo_field(1, name.encode(), packed=True) + hlo_field(2, opcode.encode(), packed=True)
+    ids = hlo_field(35, varint(number)) + hlo_field(36, operands, packed=True)
+    return texts + hlo_field(3, shape, packed=True) + ids
+
+
 def test_ends_are_rounded_alike_so_that_neighbours_stay_neighbours(written):
     plane = tpu(0, [])
     line = plane.message.lines[0]

@@ -77,15 +77,21 @@ class _Device:
         stats = [self._stats(where) for where in self.devices]
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
         device = ids[self.place] if len(set(ids)) == len(ids) else None
-        programs: dict[int, Any] = {}
+        programs: dict[int, bytes] = {}
         for where in self._named(_PROGRAMS):
-            programs |= collectives.assignments(self.path, proto.plane(self.path, where))
+            programs |= collectives.programs(proto.plane(self.path, where))
+        assigned = {
+            program: placed
+            for program, told in programs.items()
+            if self.is_tpu
+            and (placed := collectives.assignment(told, f"{self.path}: a program's HLO")) is not None
+        }
         own = stats[self.place]
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=max((ids.size for ids in programs.values()), default=None) if self.is_tpu else None,
+            world_size=max((placed.size for placed in assigned.values()), default=None),
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -93,15 +99,17 @@ class _Device:
         trace = Trace(batches=iter(()), facts=facts)
         if not self.epoch_ns:
             trace.notes.append("the profile does not tell when it began: times count from its own begin")
-        trace.batches = self._batches(trace, message, collectives.Member(device, programs))
+        trace.batches = self._batches(trace, message, collectives.Member(device, assigned), programs)
         return trace
 
-    def _batches(self, trace: Trace, message: Any, member: collectives.Member) -> Iterator[Rows]:
+    def _batches(
+        self, trace: Trace, message: Any, member: collectives.Member, programs: dict[int, bytes]
+    ) -> Iterator[Rows]:
         launched: set[int] = set()
         if self.is_tpu:
             yield from tpu.batches(trace, message, self.path, self.number, member, self.epoch_ns)
         else:
-            yield from gpu.batches(trace, message, self.path, self.number, self.epoch_ns)
+            yield from gpu.batches(trace, message, self.path, self.number, self.epoch_ns, programs)
             launched = gpu.correlations(message)
         del message
         elsewhere: set[int] | None = None

@@ -9,7 +9,6 @@ size of the group is known and its ranks are not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, hlo
 from cclbench.readers.xplane import proto
+from cclbench.readers.xplane.hlo_proto import Instruction
 
 _KINDS: Final = {
     "all-reduce": "all_reduce",
@@ -74,22 +74,40 @@ def payload(instruction: hlo.Instruction, program: int | None, member: Member) -
     )
 
 
-def assignments(path: Path, message: Any) -> dict[int, Int64]:
-    """Device assignment of each program in a `/host:metadata` plane, by the program's id."""
+def of_program(known: Instruction) -> Payload | None:
+    """What a program's HLO says of the collective an instruction is, where only its name is in the trace.
+
+    Who takes part is not told there.
+    """
+    opcode = known.opcode.removesuffix("-start")
+    if opcode not in _KINDS:
+        return None
+    out = known.out_bytes
+    if opcode != known.opcode and opcode != "all-reduce" and out is not None:
+        out = None if known.in_bytes is None else out - known.in_bytes  # a start gives its operand back too
+    return Payload(
+        source="kernel",
+        collective=_KINDS[opcode],
+        in_bytes=known.in_bytes,
+        out_bytes=out,
+        dtype=known.dtype,
+    )
+
+
+def programs(message: Any) -> dict[int, bytes]:
+    """The HloProto of each program in a `/host:metadata` plane, by the program's id."""
     names = proto.stat_names(message)
     found = {}
     for key, metadata in proto.event_metadata(message).items():
         stated = proto.stats(names, metadata.stats)
         program = stated.get("Hlo Proto", stated.get("hlo_proto"))
-        ids = _assignment(program, path) if isinstance(program, bytes) else None
-        if ids is not None:
-            found[key % (1 << 64)] = ids
+        if isinstance(program, bytes):
+            found[key % (1 << 64)] = program
     return found
 
 
-def _assignment(program: bytes, path: Path) -> Int64 | None:
-    """Of an HloProto: its module's `device_assignment`."""
-    where = f"{path}: a program's HLO"
+def assignment(program: bytes, where: str) -> Int64 | None:
+    """Global device ids of an HloProto's module, shape (replicas, partitions); None where it tells none."""
     for number, begin, end in _inside(program, 0, len(program), where):
         if number != _MODULE:
             continue

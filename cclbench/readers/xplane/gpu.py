@@ -5,21 +5,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from cclbench import classify
 from cclbench.errors import InputError
+from cclbench.intervals import Int64
 from cclbench.readers import Rows, Trace
-from cclbench.readers.xplane import proto
+from cclbench.readers.xplane import collectives, proto
+from cclbench.readers.xplane.hlo_proto import Instruction, instructions
 from cclbench.readers.xplane.rows import DERIVED, Line, rows, steps
 
 _VENDORS: Final = {"nvidia": "nvidia", "amd": "amd"}
-_TOLD: Final = ("correlation_id", "kernel_details", "memcpy_details", "memset_details")
+_LINKS: Final = ("correlation_id", "program_id")
+_DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -58,13 +62,39 @@ def correlations(message: Any) -> set[int]:
     return {i for i in found if 0 < i < 1 << 63}
 
 
-def batches(trace: Trace, message: Any, path: Path, device: int, epoch_ns: int) -> Iterator[Rows]:
-    """All rows of a GPU's plane."""
+class Run(NamedTuple):
+    """What an event on a stream tells of what ran, empty or None where it tells nothing."""
+
+    name: str
+    correlation: int | None
+    grid: str
+    copy: str
+    fill: str
+    op: str
+    program: int | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of row."""
+        if self.copy or re.match(r"(?i)memcpy", self.name):
+            return "copy"
+        return "memset" if self.fill or re.match(r"(?i)memset", self.name) else "kernel"
+
+
+def batches(
+    trace: Trace,
+    message: Any,
+    path: Path,
+    device: int,
+    epoch_ns: int,
+    programs: Mapping[int, bytes] | None = None,
+) -> Iterator[Rows]:
+    """All rows of a GPU's plane; `programs` are HloProtos, which know the payload of collectives."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
-    placed: dict[str, list[Line]] = {"kernel": [], "copy": [], "memset": []}
-    ops: list[tuple[str, int | None, str, str, str]] = []
-    codes: dict[tuple[Any, ...], int] = {}
+    wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
+    found: list[Line] = []
+    codes: dict[Run, int] = {}
     for line in message.lines:
         name = line.name or line.display_name
         if not name.startswith("Stream"):
@@ -73,31 +103,58 @@ def batches(trace: Trace, message: Any, path: Path, device: int, epoch_ns: int) 
         start, dur = proto.times(line, line.events, path, epoch_ns)
         code = np.empty(len(start), np.int64)
         for i, event in enumerate(line.events):
-            told = proto.stats(stat_names, (s for s in event.stats if stat_names.get(s.metadata_id) in _TOLD))
-            correlation = told.get("correlation_id")
-            which = (
-                names.get(event.metadata_id, f"unnamed {event.metadata_id}"),
-                correlation if isinstance(correlation, int) and 0 < correlation < 1 << 63 else None,
-                *(str(told.get(detail, "")) for detail in _TOLD[1:]),
-            )
-            code[i] = codes.setdefault(which, len(codes))
-        found = Line(name, line.id, code, start, dur)
-        ops = list(codes)
-        kinds = np.array([_kind(op) for op in ops])[found.code]
-        for kind, lines in placed.items():
-            lines.append(found.where(kinds == kind))
-    where = str(path)
-    for kind, lines in placed.items():
-        columns = {"correlation": pa.array([op[1] for op in ops], pa.int64())}
+            told = proto.stats(stat_names, (stat for stat in event.stats if stat.metadata_id in wanted))
+            grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
+            title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
+            correlation, program = (_number(told.get(name)) for name in _LINKS)
+            run = Run(title, correlation, grid, copy, fill, op, program)
+            code[i] = codes.setdefault(run, len(codes))
+        found.append(Line(name, line.id, code, start, dur))
+    ran, where = list(codes), str(path)
+    kinds = np.array([run.kind for run in ran])
+    for kind in ("kernel", "copy", "memset"):
+        columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
         if kind == "kernel":
-            columns["blocks"] = pa.array([_blocks(op[2], where) for op in ops], pa.int64())
+            columns["blocks"] = pa.array([_blocks(run.grid, where) for run in ran], pa.int64())
         else:
-            columns["bytes"] = pa.array([_size(op[3] or op[4], where) for op in ops], pa.int64())
+            columns["bytes"] = pa.array([_size(run.copy or run.fill, where) for run in ran], pa.int64())
         if kind == "copy":
-            columns["copy_direction"] = pa.array([_direction(f"{op[0]} {op[3]}") for op in ops], pa.string())
-        made = rows(kind, "device", lines, [op[0] for op in ops], device=device, columns=columns)
-        if made is not None:
-            yield made[0]
+            columns["copy_direction"] = pa.array(
+                [_direction(f"{run.name} {run.copy}") for run in ran], pa.string()
+            )
+        chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
+        made = rows(kind, "device", chosen, [run.name for run in ran], device=device, columns=columns)
+        if made is None:
+            continue
+        if kind == "kernel":
+            _tell(trace, made[1], ran, programs or {}, where)
+        yield made[0]
+
+
+def _tell(trace: Trace, codes: Int64, ran: Sequence[Run], programs: Mapping[int, bytes], where: str) -> None:
+    """What the programs say of the collectives among the kernels, whose codes these are."""
+    known: dict[int, dict[str, Instruction]] = {}
+    unknown = 0
+    for row, run in enumerate(ran[code] for code in codes.tolist()):
+        if not _communicates(run.name):
+            continue
+        program = run.program
+        if program in programs and program not in known:
+            known[program] = instructions(programs[program], where)
+        instruction = known[program].get(run.op) if program in known else None
+        payload = collectives.of_program(instruction) if instruction is not None else None
+        if payload is not None:
+            trace.told.add(payload, row=row)
+        unknown += payload is None
+    if unknown:
+        trace.notes.append(
+            f"payload of {unknown} collectives unknown: the profile has no HLO of their program"
+        )
+
+
+@lru_cache(maxsize=1 << 12)
+def _communicates(name: str) -> bool:
+    return classify.collective(name) is not None
 
 
 def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
@@ -114,13 +171,6 @@ def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: 
         reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
     if line.events:
         trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
-
-
-def _kind(op: tuple[str, int | None, str, str, str]) -> str:
-    name, _, _, copy, fill = op
-    if copy or re.match(r"(?i)memcpy", name):
-        return "copy"
-    return "memset" if fill or re.match(r"(?i)memset", name) else "kernel"
 
 
 @lru_cache(maxsize=1 << 12)
@@ -144,6 +194,10 @@ def _size(details: str, where: str) -> int | None:
 
 def _direction(text: str) -> str | None:
     return next((direction for direction, pattern in _DIRECTIONS if pattern.search(text)), None)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 1 << 64 else None
 
 
 def _count(value: object) -> int | None:
