@@ -309,6 +309,4 @@ def test_tables_of_mpi_calls(path):
 def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
     found = ranges(*(nvtx(i, i + 1, textId=MPI, domainId=2) for i in (1, 3)))
     assert [row["name"] for row in found.of("op")] == ["MPI_Allreduce"] * 2
-    assert found.trace.notes == [
-        "2 calls of MPI are rows of the host: their time is no time of the device"
-    ]
+    assert found.trace.notes == ["2 calls of MPI are rows of the host: their time is no time of the device"]
