@@ -296,7 +296,7 @@ def _card(run: Path) -> Card | None:
     return load_card(path) if path.is_file() else None
 
 
-_FRAMEWORKS = {"PyTorch Profiler": "pytorch"}
+_FRAMEWORKS = {"PyTorch Profiler": "pytorch", "JAX profiler": "jax"}
 """Framework by the profiler that only it has."""
 
 

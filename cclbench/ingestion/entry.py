@@ -40,7 +40,7 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
     times: Counter[str] = sum((Counter(p.kernel_ns) for p in parts), Counter())
     total = times.pop("", 0)
     by_source = Counter(source for *_, source in account.windows)
-    source = next((s for s in ("device", "annotation") if by_source[s]), None)
+    source = next((s for s in ("device", "module", "annotation") if by_source[s]), None)
     cut = account.cut
     return {
         "rank": account.rank,

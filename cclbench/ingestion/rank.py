@@ -23,8 +23,8 @@ from cclbench.schema import TraceFacts, group_id
 from cclbench.source import SourceFile
 from cclbench.store import write_table
 
-_RANK_SOURCES = ("distributedInfo", "metadata", "record_param_comms")
-"""Who may say a trace's rank, the most trustworthy first."""
+_GUESSED = ("record_param_comms",)
+"""Sources of a rank that count only where no other part of the trace states one."""
 
 Window = tuple[int | None, int, int, str]
 
@@ -113,8 +113,8 @@ def finish_rank(task: RankTask) -> RankDone:
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:
     """The first answer to each question; of ranks the one from the best source."""
-    ranked = [f for f in told if f.rank is not None and f.rank_source in _RANK_SOURCES]
-    best = min(ranked, key=lambda f: _RANK_SOURCES.index(f.rank_source or ""), default=None)
+    ranked = [f for f in told if f.rank is not None]
+    best = min(ranked, key=lambda f: f.rank_source in _GUESSED, default=None)
     merged = {
         name: next((v for f in told if (v := getattr(f, name)) not in (None, ())), getattr(told[0], name))
         for name in TraceFacts.__struct_fields__
