@@ -304,6 +304,14 @@ class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: tuple[int, ...] | None = None
 
 
+class Communicator(msgspec.Struct, frozen=True):
+    """A communicator as a rank's own calls tell it: its name, the rank's place in it, its size."""
+
+    name: str
+    rank: int
+    size: int
+
+
 class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one rank's trace says of itself, apart from its events; null where it says nothing."""
 
@@ -329,6 +337,8 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """CUDA graph launches of which the trace has a row each and no kernels."""
     library_version: str | None = None
     groups: tuple[ProcessGroup, ...] = ()
+    communicators: tuple[Communicator, ...] = ()
+    """From them and the ranks of a run follow process groups that no rank lists."""
     works_on: str | None = None
     """`device` where there are accelerator rows, `host` for a CPU-only workload, null where the
     accelerator's rows are missing."""

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import re
+import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,10 @@ from cclbench.readers.json_events import open_bytes
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
+_SURE = 0.3
+"""Confidence from which a reader's word counts whatever the file is called."""
+_REPORTS = (".nsys-rep", ".qdrep")
+"""Nsight Systems' own reports, which only it can read."""
 _CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 """What every card has, of either version, and a launcher's or trainer's configuration has not."""
 
@@ -135,12 +140,14 @@ def _of_card(path: Path) -> Source:
 
 
 def _of_folder(folder: Path) -> Source:
-    cards, ignored = list[str](), list[str]()
+    cards, ignored, reports = list[str](), list[str](), list[Path]()
     found: list[_Found] = []
     for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
             (cards if _CARD_KEY.search(_head(path)) else ignored).append(name)
+        elif path.suffix.lower() in _REPORTS:
+            reports.append(path)
         elif reader := _recognised(path, lenient=not _looks_like_a_trace(path)):
             found.append((path, name, reader, ()))
         else:
@@ -150,6 +157,9 @@ def _of_folder(folder: Path) -> Source:
         raise InputError(
             f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
         )
+    if reports and not found:
+        _required(reports[0])
+    ignored += [path.relative_to(folder).as_posix() for path in reports]
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
@@ -218,8 +228,12 @@ def _required(path: Path) -> str:
 def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     """The name of the reader for a file, None where no reader knows it.
 
-    An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`.
+    An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`; then so is
+    a file that is recognised weakly.
     """
+    if path.suffix.lower() in _REPORTS:
+        hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
+        raise InputError("is a report that only Nsight Systems can read", where=str(path), hint=hint)
     try:
         head = _head(path)
     except zlib.error as error:
@@ -232,7 +246,9 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     if execution_trace.is_execution_trace(head):
         return execution_trace.NAME
     reader = recognise(path, head)
-    return None if reader is None else reader.name
+    if reader is None or (lenient and reader.sniff(head) < _SURE):
+        return None
+    return reader.name
 
 
 def _head(path: Path) -> bytes:

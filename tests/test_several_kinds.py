@@ -194,16 +194,23 @@ def test_counters_and_categories_and_peaks_of_a_trace(tmp_path, run):
         "local": 0,
         "hbm": 1e9,
         "kernels": [kernel("x", 0, 60, hbm=40, category="moe"), kernel("y", 60, 40, hbm=10)],
-        "counters": [{"counter": "sm_active", "unit": "1", "start_ns": 0, "end_ns": 5, "value": 0.5}],
+        "counters": [
+            {"counter": "sm_active", "device": 0, "unit": "1", "start_ns": 0, "end_ns": 5, "value": 0.5},
+            {"counter": "nic_tx_bytes", "unit": "B", "start_ns": 0, "end_ns": 5, "value": 8},
+        ],
     }
     write(tmp_path, "one.toy", a=member)
     found = run(metrics=["memory.hbm_utilization", "compute.category_share"])
     # 50 bytes in 100 ns, of a peak of a byte a nanosecond.
     assert value(found, "memory.hbm_utilization") == 0.5
     assert value(found, "compute.category_share", category="moe") == 0.6
-    (sample,) = found.evidence("counters").to_pylist()
-    assert (sample["rank"], sample["source"], sample["file"], sample["value"]) == (0, "toy", "one.toy", 0.5)
-    assert found.sql("SELECT count(*) AS n FROM counters")["n"].to_pylist() == [1]
+    # What is counted on no device is the host's, not the rank's.
+    samples = found.evidence("counters").to_pylist()
+    assert [(s["rank"], s["source"], s["file"], s["value"]) for s in samples] == [
+        (0, "toy", "one.toy", 0.5),
+        (None, "toy", "one.toy", 8.0),
+    ]
+    assert found.sql("SELECT count(*) AS n FROM counters")["n"].to_pylist() == [2]
 
 
 def test_evidence_beside_a_trace(tmp_path, run):

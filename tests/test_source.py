@@ -243,3 +243,35 @@ def test_an_empty_name_does_not_mean_this_folder() -> None:
 def test_the_home_folder_may_be_a_tilde(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
     assert find("~/rank0.json").files[0].path == folder / "rank0.json"
+
+
+def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path: Path) -> None:
+    report = tmp_path / "rank 0.nsys-rep"
+    report.write_bytes(b"anything")
+    for source in (report, tmp_path):
+        with pytest.raises(InputError) as caught:
+            find(source)
+        assert caught.value.where == str(report)
+        assert "nsys export --type sqlite --include-blobs=true" in str(caught.value)
+    (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    assert find(tmp_path).ignored == ("rank 0.nsys-rep",)
+
+
+def test_another_programs_database_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    (tmp_path / "mlruns.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    found = find(tmp_path)
+    assert [file.name for file in found.files] == ["rank0.json"]
+    assert found.ignored == ("mlruns.db",)
+
+
+def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, monkeypatch) -> None:
+    import cclbench.source as source
+
+    readers = {".pb": "xplane", ".gz": "xla_json", ".json": "kineto"}
+    monkeypatch.setattr(source, "_recognised", lambda path, **_: readers[path.suffix])
+    for name in ("host.xplane.pb", "host.trace.json.gz", "other.trace.json.gz", "rank0.json"):
+        (tmp_path / name).write_bytes(b"x")
+    found = find(tmp_path)
+    assert [file.name for file in found.files] == ["host.xplane.pb", "other.trace.json.gz", "rank0.json"]
+    assert found.notes == ("host.trace.json.gz was derived from the .xplane.pb beside it and was not read",)

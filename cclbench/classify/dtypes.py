@@ -24,7 +24,7 @@ _SIZES: Final = (
 
 
 def element_bytes(dtype: str | None) -> int | None:
-    """Size of an element of that type, by any of its names (`BFloat16`, `c10::Half`, `f32`); None where unknown."""
+    """Bytes of an element of that type, by any of its names (`BFloat16`, `c10::Half`, `f32`), or None."""
     if dtype is None:
         return None
     name = dtype.lower().removeprefix("c10::").removeprefix("torch.")

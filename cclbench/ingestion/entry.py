@@ -44,7 +44,7 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
     cut = account.cut
     return {
         "rank": account.rank,
-        "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=())),
+        "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=(), communicators=())),
         "span_ns": next(([w[1], w[2]] for w in account.windows if w[3] == "whole_trace"), None),
         "rows": dict(sorted(account.rows.items())),
         "dropped": dict(sorted(dropped.items())),
@@ -81,7 +81,7 @@ def _notes(account: Account) -> list[str]:
     notes = list(account.notes)
     if (account.facts.rank_source or "").startswith("nothing"):
         notes.append("the trace does not say its rank: taken as rank 0")
-    if account.facts.works_on is None:
+    if account.facts.works_on is None and not account.facts.whole_graphs:
         notes.append("host rows only: the accelerator's rows are missing")
     if account.blind:
         notes.append("the file is cut and its rows are not in order of time: no window is known to be whole")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench import classify
@@ -29,6 +30,8 @@ class Pending:
     ends: Int64
     launch: npt.NDArray[np.int32]
     """Index into the rank's launches, −1 for none, shape (rows,)."""
+    by_device: Mask
+    """Which rows are of the rank's device (on a CPU-only rank all are), shape (rows,)."""
     is_call: Mask
     """Which rows are communication, shape (rows,)."""
     call_row: Int64
@@ -41,7 +44,8 @@ class Pending:
 def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
     columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]
-    starts, ends, launch, is_call = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32, np.bool_))
+    starts, ends, launch = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32))
+    is_call, by_device = [np.empty(0, np.bool_)], [np.empty(0, np.bool_)]
     row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
     names: dict[str, int] = {}
     kernels = 0
@@ -53,6 +57,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 starts.append(batch["start_ns"].to_numpy())
                 ends.append(starts[-1] + batch["dur_ns"].to_numpy())
                 launch.append(_find(batch["correlation"], launches))
+                by_device.append(np.full(len(batch), kind != "op" or not on_device))
                 communicates = batch["category"].indices.to_numpy() == _code(
                     batch["category"], "communication"
                 )
@@ -70,6 +75,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         starts=np.concatenate(starts),
         ends=np.concatenate(ends),
         launch=np.concatenate(launch),
+        by_device=np.concatenate(by_device),
         is_call=np.concatenate(is_call),
         call_row=np.concatenate(row),
         call_track=np.concatenate(track),
@@ -142,9 +148,13 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
             with pq.ParquetFile(path) as samples:
                 for batch in samples.iter_batches(ROW_GROUP):
                     table = pa.Table.from_batches([batch])
+                    # What is not counted on a device is the host's, whichever rank's trace samples it.
+                    by_host = table["device"].is_null()
                     for name, value in known.items():
                         field = COUNTERS.field(name)
                         column = pa.repeat(pa.scalar(value), len(table))
+                        if name == "rank":
+                            column = pc.if_else(by_host, None, column).combine_chunks()
                         if pa.types.is_dictionary(field.type):
                             column = column.dictionary_encode()
                         at = COUNTERS.get_field_index(name)

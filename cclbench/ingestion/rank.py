@@ -19,7 +19,7 @@ from cclbench.ingestion.pending import Pending, fill_in, keep_counters, or_none,
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.readers import Told, execution_trace
-from cclbench.schema import TraceFacts, group_id
+from cclbench.schema import ProcessGroup, TraceFacts, group_id
 from cclbench.source import SourceFile
 from cclbench.store import write_table
 
@@ -42,6 +42,8 @@ class RankTask:
     """Its execution trace."""
     file: SourceFile | None = None
     """The file its parts are of."""
+    groups: tuple[ProcessGroup, ...] = ()
+    """Process groups that follow from all ranks' communicators."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +65,7 @@ def finish_rank(task: RankTask) -> RankDone:
     facts = msgspec.structs.replace(
         merge_facts([p.facts for p in parts]), rank=task.rank, rank_source=task.rank_source
     )
+    facts = msgspec.structs.replace(facts, groups=(*facts.groups, *task.groups))
     facts = msgspec.structs.replace(facts, works_on=_works_on(facts, launches, rows, on_device))
     told, notes = _told(parts), list[str]()
     if task.beside is not None:
@@ -181,11 +184,11 @@ def _horizon(parts: list[PartRead], pending: Pending, launches: Launches) -> int
     before the first kernel launch that has no kernel.
     """
     if all(p.in_order for p in parts):
-        return int(pending.starts.max())
+        return int(pending.starts[pending.by_device].max())
     answered = np.zeros(len(launches.correlation), np.bool_)
     answered[pending.launch[pending.launch >= 0]] = True
     unanswered = launches.start_ns[launches.of_kernel & ~answered]
-    return min(int(unanswered.min()), int(pending.ends.max())) if len(unanswered) else None
+    return min(int(unanswered.min()), int(pending.ends[pending.by_device].max())) if len(unanswered) else None
 
 
 def _windows(
@@ -210,7 +213,8 @@ def _windows(
         if source == "device" and (step >= 0).any():
             by_launch, left_out = steps.device_windows(found, step, pending.starts, pending.ends, horizon)
             windows += [(*w, "device") for w in by_launch]
-        begin, end = int(pending.starts.min()), int(pending.ends.max())
+        own = pending.by_device
+        begin, end = int(pending.starts[own].min()), int(pending.ends[own].max())
     else:
         spans = [p.op_span for p in parts if p.op_span]
         begin, end = min(s[0] for s in spans), max(s[1] for s in spans)

@@ -20,7 +20,7 @@ from cclbench.ingestion.part import PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
-from cclbench.normalize.ranks import Member, distinct
+from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.readers import Part, execution_trace, trace_reader
 from cclbench.source import Source, SourceFile
 
@@ -130,6 +130,7 @@ def _rank_tasks(
             places.append(_unnamed(folder, index, ordinal))
     ranks = distinct(members)
     beside = _beside(found, members, [rank for rank, _ in ranks])
+    groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     tasks = []
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
@@ -149,7 +150,7 @@ def _rank_tasks(
             )
             for part in parts
         ]
-        task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file)
+        task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file, groups)
         tasks.append((task, file))
     return sorted(tasks, key=lambda pair: pair[0].rank)
 

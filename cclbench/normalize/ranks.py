@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cclbench.errors import InputError
-from cclbench.schema import TraceFacts
+from cclbench.schema import Communicator, ProcessGroup, TraceFacts
 
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _PART_OF_A_NAME = (
@@ -84,6 +84,25 @@ def distinct(members: Sequence[Member]) -> list[tuple[int, str]]:
                 hint="give one capture of each rank",
             )
     return [(rank or 0, source or "") for rank, source in ranks]
+
+
+def groups_of(communicators: Mapping[int, Sequence[Communicator]]) -> tuple[ProcessGroup, ...]:
+    """The process groups of communicators of which every member's trace is there, by global rank.
+
+    One whose members do not fit together (a rank of it twice, two sizes) or of which a trace is missing is
+    left out: its ranks are unknown.
+    """
+    told: dict[str, dict[int, list[Communicator]]] = {}
+    for rank, listed in communicators.items():
+        for communicator in dict.fromkeys(listed):
+            told.setdefault(communicator.name, {}).setdefault(rank, []).append(communicator)
+    groups = []
+    for name, members in told.items():
+        seen = [communicator for own in members.values() for communicator in own]
+        sizes, places = {c.size for c in seen}, sorted(c.rank for c in seen)
+        if len(sizes) == 1 and places == list(range(*sizes)) and len(members) == len(seen):
+            groups.append(ProcessGroup(name=name, ranks=tuple(sorted(members))))
+    return tuple(groups)
 
 
 def _one_each(members: Sequence[Member]) -> bool:

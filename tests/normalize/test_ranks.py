@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.normalize.ranks import Member, distinct, rank_of
-from cclbench.schema import TraceFacts
+from cclbench.normalize.ranks import Member, distinct, groups_of, rank_of
+from cclbench.schema import Communicator, ProcessGroup, TraceFacts
 
 SILENT = TraceFacts()
 
@@ -121,3 +121,17 @@ def test_two_members_of_one_file_cannot_be_one_rank():
     ]
     with pytest.raises(InputError, match="claims rank 5, and so does '11' of the same file"):
         distinct(members)
+
+
+def test_groups_follow_from_communicators_that_are_whole():
+    """Of four: one whole, one whose second member has no trace, one told twice, one of two sizes."""
+    told = {
+        4: [
+            Communicator("a", 1, 2),
+            Communicator("b", 0, 2),
+            Communicator("c", 0, 2),
+            Communicator("d", 0, 2),
+        ],
+        6: [Communicator("a", 0, 2), Communicator("c", 0, 2), Communicator("d", 1, 3)],
+    }
+    assert groups_of(told) == (ProcessGroup(name="a", ranks=(4, 6)),)

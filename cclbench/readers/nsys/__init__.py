@@ -25,7 +25,7 @@ class Nsys:
 
     name = "nsys"
     description = "NVIDIA Nsight Systems SQLite export: CUDA, NVTX, MPI, GPU and network metrics"
-    extensions: tuple[str, ...] = (".sqlite", ".nsys-rep")
+    extensions: tuple[str, ...] = (".sqlite",)
     versions = "schema 2.9 (Nsight Systems 2022.2) to 3.25 (2026.2)"
     tested = (
         "real: 2x H100 with torchrun (3.25), A100 with MPI (2.9);"
