@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cclbench.readers import READERS
+
 PAGE = "is-it-the-network-or-the-straggler.md"
 
 
@@ -48,3 +50,8 @@ def test_links_and_pictures_of_the_docs_are_there(repository: Path) -> None:
     for page in (repository / "README.md", *(repository / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_reader_is_documented(repository: Path) -> None:
+    page = (repository / "docs" / "what-cclbench-reads.md").read_text()
+    assert [name for name in READERS if f"| `{name}` |" not in page] == []
