@@ -71,6 +71,8 @@ def humanise(value: float, unit: str) -> str:
         return f"{_significant(value)}×"
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+    if unit == "1/s":
+        return f"{_significant(value)} /s"
     if unit not in _SCALES:
         return f"{_significant(value)} {unit}"
     rounded = abs(float(f"{value:.2e}"))  # 0.99996 s is "1.00 s", not "1000 ms"

@@ -111,6 +111,7 @@ def test_a_thousand_of_one_prefix_is_one_of_the_next(number: int) -> None:
         (12.5, "count", "12.5"),
         (12345.6, "tokens/s", "12,346 tokens/s"),
         (1.234, "samples/s", "1.23 samples/s"),
+        (464.4, "1/s", "464 /s"),
         (2.1e-11, "s/B", "2.10e-11 s/B"),
     ],
 )

@@ -42,7 +42,7 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "cclbench": manifest["cclbench"],
         "window": window,
         "windows": sorted({row["window"] for row in rows}),
-        "ranks": sorted({row["rank"] for row in rows if row["rank"] is not None}),
+        "ranks": sorted({row["rank"] for row in rows} & {rank["rank"] for rank in ranks}),
         "ranks_found": [rank["rank"] for rank in ranks],
         "world_size": max((f["world_size"] for f in facts if f.get("world_size")), default=None),
         "steps": sorted({row["step"] for row in rows if row["step"] is not None}),
