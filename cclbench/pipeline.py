@@ -310,6 +310,7 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))
     facts = entries[0]["facts"]
+    framework = _FRAMEWORKS.get(facts.get("producer"))
     device = facts.get("device_name")
     known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
     ranks: dict[str, list[int]] = {}
@@ -333,8 +334,8 @@ def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: in
         accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,
         accelerator_name=device,
         per_node=facts.get("device_count") or None,
-        framework=_FRAMEWORKS.get(facts.get("producer")),
-        framework_version=facts.get("producer_version"),
+        framework=framework,
+        framework_version=facts.get("producer_version") if framework else None,
         communication_library=library,
         communication_version=facts.get("library_version"),
         groups=tuple(sorted(groups)),

@@ -155,6 +155,22 @@ def test_members_of_a_file_are_ranks_that_match(tmp_path, run):
     assert found.collectives()["payload_source"].to_pylist() == ["hlo", "hlo"]
 
 
+@pytest.mark.usefixtures("run")
+def test_a_card_names_the_ranks_of_a_file_in_the_order_of_its_devices(tmp_path):
+    write(tmp_path, "both.toy", **PAIR)
+    card = tmp_path / "job" / "card.yaml"
+    card.write_text(
+        "version: 2\nid: card\ndescription: a test\nworkload: {phase: training}\n"
+        "evidence: {traces: [{path: both.toy, format: toy, ranks: [9, 8]}]}\n"
+    )
+    found = cclbench.run(card, store=tmp_path / "store", metrics=["time.compute_only"])
+    assert [(r["rank"], r["facts"]["rank_source"]) for r in found.manifest["ranks"]] == [
+        (8, "card"),
+        (9, "card"),
+    ]
+    assert [value(found, "time.compute_only", rank=rank) for rank in (8, 9)] == [80e-9, 30e-9]
+
+
 def test_several_hosts_files_form_one_run(tmp_path, run):
     write(tmp_path, "host1.toy", **{k: v for k, v in PAIR.items() if k == "b"})
     write(tmp_path, "host0.toy", **PAIR)

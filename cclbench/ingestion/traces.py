@@ -22,6 +22,7 @@ from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.readers import Part, execution_trace, trace_reader
+from cclbench.schema import TraceFacts
 from cclbench.source import Source, SourceFile
 
 _Key = tuple[int, str]
@@ -123,10 +124,10 @@ def _rank_tasks(
     places: list[Path] = []
     for index, file in enumerate(found.files):
         names = [name for at, name in read if at == index]
-        by_card = file.ranks_by_card if len(file.ranks_by_card) == len(names) else [None] * len(names)
-        for ordinal, (name, rank) in enumerate(zip(names, by_card, strict=True)):
-            facts = merge_facts([part.facts for part in read[index, name]])
-            members.append(Member(file.name, name, facts, rank, alone=len(names) == 1))
+        facts = [merge_facts([part.facts for part in read[index, name]]) for name in names]
+        by_card = _by_card(file.ranks_by_card, facts)
+        for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
+            members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
             places.append(_unnamed(folder, index, ordinal))
     ranks = distinct(members)
     beside = _beside(found, members, [rank for rank, _ in ranks])
@@ -153,6 +154,16 @@ def _rank_tasks(
         task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file, groups)
         tasks.append((task, file))
     return sorted(tasks, key=lambda pair: pair[0].rank)
+
+
+def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:
+    """Rank by the card of each of a file's members: in order of their own ranks, else of their places."""
+    told: list[int | None] = [None] * len(members)
+    if len(ranks) == len(members):
+        places = [(facts.rank or 0, facts.local_rank or 0, i) for i, facts in enumerate(members)]
+        for rank, (*_, member) in zip(sorted(ranks), sorted(places), strict=True):
+            told[member] = rank
+    return told
 
 
 def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> dict[int, SourceFile]:
