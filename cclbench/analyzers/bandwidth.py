@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from cclbench.analyzers.metric import NotApplicable, Value, counts, mean_over_ra
 from cclbench.analyzers.payloads import LARGE_SIDE, group_sizes, kinds, payload
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
+from cclbench.classify import bus_factor
 from cclbench.intervals import Int64, Mask
 
 Float64 = npt.NDArray[np.float64]
@@ -132,15 +132,6 @@ def algbw(rank: RankView) -> Iterator[Value]:
     yield from _bandwidths(timed, timed.payload.astype(np.float64))
 
 
-# Bus traffic per payload byte of a group of n, as nccl-tests defines it (doc/PERFORMANCE.md).
-_BUS_FACTOR: Final[Mapping[str, Callable[[Int64], Float64]]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-}
-
-
 @metric(
     "comm.busbw",
     definition="Bus bandwidth: algorithm bandwidth times nccl-tests' factor f, which makes it comparable"
@@ -157,9 +148,10 @@ _BUS_FACTOR: Final[Mapping[str, Callable[[Int64], Float64]]] = {
 def busbw(rank: RankView) -> Iterator[Value]:
     timed = _timed(rank)
     factor = np.ones(len(timed.ns))
-    for kind, of_ranks in _BUS_FACTOR.items():
+    for kind in np.unique(timed.kinds).tolist():
         here = timed.kinds == kind
-        factor[here] = of_ranks(timed.ranks[here])
+        sizes, at = np.unique(timed.ranks[here], return_inverse=True)
+        factor[here] = np.array([bus_factor(kind, n) for n in sizes.tolist()])[at]
     yield from _bandwidths(timed, factor * timed.payload)
 
 

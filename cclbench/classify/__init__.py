@@ -3,12 +3,13 @@
 
 `category` says what a kernel or op does, `collective` which collective of which library it is, and
 `base_name` what to call all instances of a kernel.  Each looks at the name alone, so call it once
-for each unique name.  `kind_of` and `element_bytes` read what frameworks call collectives and element types.
+for each unique name.  `kind_of` and `element_bytes` read what frameworks call collectives and element types;
+`bus_factor` is what a kind puts on the bus.
 """
 
-from cclbench.classify.collectives import CollectiveName, collective, kind_of
+from cclbench.classify.collectives import CollectiveName, bus_factor, collective, kind_of
 from cclbench.classify.dtypes import element_bytes
 from cclbench.classify.kernels import category
 from cclbench.classify.names import base_name
 
-__all__ = ["CollectiveName", "base_name", "category", "collective", "element_bytes", "kind_of"]
+__all__ = ["CollectiveName", "base_name", "bus_factor", "category", "collective", "element_bytes", "kind_of"]

@@ -21,12 +21,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from cclbench.classify import kind_of
+from cclbench.classify import bus_factor, kind_of
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.timing_rows import (
     MOST_BYTES,
     Timings,
-    bus_factor,
     damaged,
     lines,
     reason_of,
@@ -195,7 +194,7 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
     algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
     seen.contradicting += any(
         stated is not None and abs(stated - factor * size / ns) > _PRINTED * (1 + stated)
-        for stated, factor in ((algbw, 1.0), (busbw, bus_factor(kind, header.n_ranks) or 1.0))
+        for stated, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
     )
     seen.other_clock += record.clock not in (None, "kernel_gpu")
     key = (header.id, record.kind)

@@ -12,13 +12,13 @@ import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from cclbench.classify import bus_factor
 from cclbench.errors import InputError
 from cclbench.readers.json_events import LARGEST_RATIO, open_bytes
 from cclbench.schema import TIMINGS
@@ -32,8 +32,11 @@ _LEAST_LIMIT: Final = 64 << 20
 _BLOCK: Final = 1 << 15
 _MOST_WORDS: Final = 100
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?", re.ASCII)
-_PARTS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
-_WHOLE: Final = ("broadcast", "reduce", "send", "recv", "send_recv")
+_COMPARED: Final = (
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+    *("broadcast", "reduce", "send", "recv", "send_recv"),
+)
+"""Kinds whose factor the benchmarks' documentation states."""
 _EXACT: Final = Decimal("1e-6")
 """Relative rounding of the producers' own floating point, and of ours."""
 
@@ -170,15 +173,6 @@ def bytes_per_s(gigabytes: Decimal | None) -> float | None:
     return None if gigabytes is None else float(gigabytes * 10**9)
 
 
-@lru_cache(1 << 12)
-def bus_factor(kind: str | None, ranks: int | None) -> float | None:
-    """Bus traffic per payload byte in a group, as nccl-tests defines it; None where it does not."""
-    if kind in _WHOLE:
-        return 1.0
-    parts = _PARTS.get(kind or "")
-    return None if parts is None or ranks is None else parts * (ranks - 1) / ranks
-
-
 def contradiction(
     kind: str | None,
     ranks: int | None,
@@ -197,12 +191,11 @@ def contradiction(
     if not seconds:
         return None
     rate, uncertain = size / seconds / 10**9, _half(time) / time + _EXACT
-    factor = bus_factor(kind, ranks)
     if algbw is not None and abs(algbw - rate) > _half(algbw) + rate * uncertain:
         return "algbw"
-    if busbw is None or factor is None:
+    if busbw is None or kind not in _COMPARED or ranks is None:
         return None
-    bus = Decimal(factor) * rate
+    bus = Decimal(bus_factor(kind, ranks)) * rate
     return "busbw" if abs(busbw - bus) > _half(busbw) + bus * uncertain else None
 
 

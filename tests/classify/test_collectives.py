@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.classify import CollectiveName, category, collective
+from cclbench.classify import CollectiveName, bus_factor, category, collective
 
 AT = "at::native::"
 ARGS = "ncclDevKernelArgsStorage<4096ul>"
@@ -212,3 +212,13 @@ def test_rccl_has_nccls_names_and_the_vendor_decides(name: str, vendor: str | No
     found = collective(name, vendor)
     assert found is not None
     assert found.library == library
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875)]
+    + [(kind, 1.0) for kind in ("broadcast", "reduce", "send", "recv", "send_recv", "gather", "barrier")],
+)
+def test_bus_factor_of_eight_ranks(kind: str, factor: float) -> None:
+    assert bus_factor(kind, 8) == factor
+    assert bus_factor("all_reduce", 1) == 0
