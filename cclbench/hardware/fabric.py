@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fabrics of the catalog: what one link or one network interface carries, and how late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from cclbench.hardware.figure import Disagreement, Source
+
+Topology = Literal["switch", "mesh", "torus", "fat-tree", "dragonfly", "pcie-tree"]
+"""How peers are joined."""
+
+
+class Transport(msgspec.Struct, frozen=True):
+    """Software that drives a fabric, and the latency it adds to a message on one hop, s (null: unknown)."""
+
+    latency_s: float | None
+
+
+class Fabric(msgspec.Struct, frozen=True):
+    """One generation of links.  Rates are of one link (scale-up) or one interface (scale-out), one direction.
+
+    `link_bytes_per_s` is the line rate, B/s; `usable_fraction` the share of it that large messages attain,
+    0..1; `hop_latency_s` the hardware's, software apart, s.  `wraps` says of a torus whether whole rings
+    close; `in_network_reduction` whether its switches can reduce (NVLS, SHARP).  What is not known is None.
+    `cited` names the source of each figure by its dotted field (a key of `sources`, or `unverified`).
+    """
+
+    id: str
+    kind: Literal["fabric"]
+    tier: Literal["scale_up", "scale_out"]
+    topology: Topology
+    link_bytes_per_s: float | None
+    usable_fraction: float | None = None
+    hop_latency_s: float | None = None
+    wraps: bool | None = None
+    in_network_reduction: bool = False
+    transports: Mapping[str, Transport] = {}
+    sources: Mapping[str, Source] = {}
+    cited: Mapping[str, str] = {}
+    disagreements: tuple[Disagreement, ...] = ()
+    notes: str | None = None
+
+    @property
+    def usable_bytes_per_s(self) -> float | None:
+        """What large messages attain on one link or interface, one direction, B/s."""
+        if self.link_bytes_per_s is None or self.usable_fraction is None:
+            return None
+        return self.link_bytes_per_s * self.usable_fraction

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Systems of the catalog: accelerators in a node, the fabric among them, the network between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from cclbench.hardware.fabric import Fabric
+from cclbench.hardware.figure import Disagreement, Source
+
+Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "trainium"]
+"""Generation by which communication libraries choose their tuning tables."""
+
+
+class ScaleUp(msgspec.Struct, frozen=True):
+    """The links of one accelerator, one direction; a domain is all accelerators that they join.
+
+    `bytes_per_s` is the line rate of all its links together, B/s; `links` how many; `peers` how the domain is
+    joined, with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`).
+    """
+
+    fabric: Fabric
+    peers: Literal["switch", "mesh", "torus", "pcie-tree"]
+    domain: int
+    links: int | None = None
+    bytes_per_s: float | None = None
+    links_per_pair: int | None = None
+    dims: tuple[int, ...] | None = None
+
+    @property
+    def usable_bytes_per_s(self) -> float | None:
+        """What large messages attain on all links of one accelerator, one direction, B/s."""
+        return _usable(self.bytes_per_s, self.fabric)
+
+    @property
+    def in_network_reduction(self) -> bool:
+        """Whether switches reduce: the generation can, and there are switches."""
+        return self.fabric.in_network_reduction and self.peers == "switch"
+
+
+class ScaleOut(msgspec.Struct, frozen=True):
+    """The network interfaces of one node, each `bytes_per_s` line rate per direction, B/s.
+
+    `transport` is the software used by default, a key of the fabric's `transports`; its latency on this
+    machine, where one is published, is `transport_latency_s`.
+    """
+
+    fabric: Fabric
+    nics: int
+    bytes_per_s: float | None = None
+    transport: str | None = None
+    transport_latency_s: float | None = None
+
+    @property
+    def usable_bytes_per_s(self) -> float | None:
+        """What large messages attain on one interface, one direction, B/s."""
+        return _usable(self.bytes_per_s, self.fabric)
+
+    def latency_s(self, transport: str | None = None) -> float | None:
+        """Software latency of `transport` (default: the machine's own), s; None where nobody states it."""
+        if transport in (None, self.transport) and self.transport_latency_s is not None:
+            return self.transport_latency_s
+        known = self.fabric.transports.get(transport or self.transport or "")
+        return known.latency_s if known else None
+
+
+class System(msgspec.Struct, frozen=True):
+    """One kind of node and what joins it to its likes; ranks are numbered node by node."""
+
+    id: str
+    kind: Literal["system"]
+    accelerator: str
+    per_node: int
+    scale_up: ScaleUp | None
+    scale_out: ScaleOut | None
+    architecture: Architecture
+    host_cpu: Literal["intel", "amd", "arm"] | None = None
+    sources: Mapping[str, Source] = {}
+    cited: Mapping[str, str] = {}
+    disagreements: tuple[Disagreement, ...] = ()
+    notes: str | None = None
+
+    def tier_of(self, ranks: Sequence[int]) -> Literal["scale_up", "scale_out"] | None:
+        """The tier that a group spans: within one scale-up domain or across; None for a group of one."""
+        if len(set(ranks)) < 2:
+            return None
+        domain = self.scale_up.domain if self.scale_up else 1
+        return "scale_up" if len({rank // domain for rank in ranks}) == 1 else "scale_out"
+
+    def nodes(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """How many of the group's ranks each of its nodes holds, by node."""
+        members: dict[int, int] = {}
+        for rank in sorted(set(ranks)):
+            members[rank // self.per_node] = members.get(rank // self.per_node, 0) + 1
+        return tuple(members.values())
+
+    def rails(self, ranks: Sequence[int]) -> int:
+        """Interfaces of a node that the group's accelerators are nearest to, fewest over its nodes.
+
+        Accelerators have nics / per_node interfaces each; where there are fewer, neighbours share one.
+        """
+        if self.scale_out is None:
+            return 0
+        nics = self.scale_out.nics
+        near: dict[int, set[int]] = {}
+        for rank in set(ranks):
+            node, local = divmod(rank, self.per_node)
+            first, last = local * nics // self.per_node, (local + 1) * nics // self.per_node
+            near.setdefault(node, set()).update(range(first, max(last, first + 1)))
+        return min((len(rails) for rails in near.values()), default=0)
+
+
+def _usable(bytes_per_s: float | None, fabric: Fabric) -> float | None:
+    if bytes_per_s is None or fabric.usable_fraction is None:
+        return None
+    return bytes_per_s * fabric.usable_fraction
