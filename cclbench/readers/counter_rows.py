@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers of hardware counters share: bounded lines, exact numbers, rows, differences of counts.
+"""What readers of hardware counters share: exact numbers, rows, differences of counts.
 
 A cumulative count becomes its differences between samples, each over [earlier sample, later sample).  A
 count that went back was reset or wrapped: it gives no row and is counted.  A count sampled once in its
@@ -8,9 +8,7 @@ file gives its `_total`, which `cclbench.analyzers.counters` pairs with that of 
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -21,12 +19,12 @@ import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.readers import Evidence
-from cclbench.readers.json_events import open_bytes
+from cclbench.readers.texts import LONGEST_LINE, raw_lines
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
 MOST_BYTES: Final = 64 << 20
-LONGEST_LINE: Final = 1 << 16
 CUT: Final = "the last line, which has no end"
+UNENDED: Final = "its last line has no end and may be cut: if it is whole, end it with a line feed"
 NO_VALUE: Final = "values that are not available"
 NO_COUNTER: Final = "values that are not read"
 WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
@@ -36,6 +34,8 @@ NO_ZONE: Final = "its times state no zone, so they have no place on the traces' 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
 _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
+_UNITS: Final = (b" KiB", b" %", b" W")
+"""What a last line may end with instead: a unit behind the number, which is then whole."""
 _INT64: Final = 1 << 63
 _MOST_DEVICES: Final = 1 << 15
 
@@ -57,27 +57,20 @@ class CounterRows:
 
     def lines(self) -> Iterator[str]:
         """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
-        read = 0
-        try:
-            with open_bytes(self.path) as file:
-                while raw := file.readline(LONGEST_LINE + 1):
-                    self.line += 1
-                    read += len(raw)
-                    if len(raw) > LONGEST_LINE or read > MOST_BYTES:
-                        raise self.error(
-                            f"more than {LONGEST_LINE} bytes a line, or {MOST_BYTES} bytes in all"
-                        )
-                    if not raw.endswith(b"\n"):
-                        # Its last number may have lost digits, and nobody could tell.
-                        self.left_out[CUT] += 1
-                        return
-                    yield raw.decode().rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise self.error("not text") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise self.error("the gzip data end early or are damaged", "compress the file again") from None
-        except OSError as error:
-            raise self.error(f"cannot be read: {error.strerror}") from None
+        for number, raw in raw_lines(self.path, MOST_BYTES):
+            self.line = number
+            if len(raw) >= LONGEST_LINE:
+                raise self.error(f"more than {LONGEST_LINE} bytes a line")
+            if not raw.endswith((b"\n", *_UNITS)):
+                # Its last number may have lost digits, and nobody could tell.
+                self.left_out[CUT] += 1
+                self.notes.append(UNENDED)
+                return
+            try:
+                line = raw.decode().rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise self.error("not text") from None
+            yield line
 
     def error(self, what: str, hint: str | None = None) -> InputError:
         """The error to raise about the line being read."""

@@ -27,6 +27,7 @@ from typing import Final, Literal, NamedTuple
 
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.readers.texts import bare
 
 
 class Field(NamedTuple):
@@ -98,7 +99,7 @@ class Dcgm:
 
     def sniff(self, head: bytes) -> float:
         """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""
-        text = head.decode(errors="replace")
+        text = bare(head).decode(errors="replace")
         first = text.lstrip().partition("\n")[0].rstrip()
         return 0.9 if _HEAD.fullmatch(first) or _columns(first) or _TEXT_SEEN.search(text) else 0.0
 

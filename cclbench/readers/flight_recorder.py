@@ -25,7 +25,8 @@ import msgspec
 from cclbench.classify import collective, element_bytes, kind_of
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.pickled import NotPlainError, plain
-from cclbench.readers.timing_rows import MOST_BYTES, Timings, damaged, nanoseconds, reason_of, whole
+from cclbench.readers.texts import bare, damaged, reason_of, whole
+from cclbench.readers.timing_rows import MOST_BYTES, Timings, nanoseconds
 from cclbench.schema import group_id
 
 _MOST_BYTES: Final = 1 << 28
@@ -81,6 +82,7 @@ class FlightRecorder:
 
     def sniff(self, head: bytes) -> float:
         """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
+        head = bare(head)
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
         if head[:1] == b"\x80":
             return 0.9 if groups or calls else 0.0

@@ -23,13 +23,8 @@ import msgspec
 
 from cclbench.classify import bus_factor, kind_of
 from cclbench.readers import READERS, Evidence
-from cclbench.readers.timing_rows import (
-    MOST_BYTES,
-    Timings,
-    damaged,
-    lines,
-    reason_of,
-)
+from cclbench.readers.texts import bare, damaged, lines, reason_of
+from cclbench.readers.timing_rows import MOST_BYTES, Timings
 
 _MOST_BYTES: Final = 1 << 34
 _NS_PER_US: Final = 1000
@@ -129,6 +124,7 @@ class NcclInspector:
 
     def sniff(self, head: bytes) -> float:
         """Sure of the plugin's own keys."""
+        head = bare(head)
         perf = any(key in head for key in (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"'))
         return 0.9 if head.lstrip()[:1] == b"{" and perf and b'"n_ranks"' in head else 0.0
 

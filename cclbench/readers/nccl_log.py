@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.nccl_lines import LineFacts
-from cclbench.readers.timing_rows import lines
+from cclbench.readers.texts import bare, lines
 
 _MOST_BYTES: Final = 1 << 34
 _LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE)
@@ -30,7 +30,7 @@ class NcclLog:
 
     def sniff(self, head: bytes) -> float:
         """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
-        return 0.5 if _LINE.search(head) else 0.0
+        return 0.5 if _LINE.search(bare(head)) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """Facts alone; lists where ranks or communicators differ."""

@@ -26,6 +26,7 @@ from typing import Final, Literal
 
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.readers.texts import bare
 
 DMON: Final = {
     "pwr": "power",
@@ -77,6 +78,7 @@ class NvidiaSmi:
 
     def sniff(self, head: bytes) -> float:
         """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
+        head = bare(head)
         first = _first(head.decode(errors="replace").splitlines())
         own = _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or _SEEN_LINK.search(head)
         return 0.9 if own else 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the readers of collectives' timings share: bounded text, exact times, rows of `schema.TIMINGS`.
+"""What the readers of collectives' timings share: exact times, rows of `schema.TIMINGS`.
 
 A producer's bandwidths are kept as it states them, in 1 GB = 1e9 bytes, and compared with its times:
 algbw = S / t and busbw = f · algbw with nccl-tests' factor f (doc/PERFORMANCE.md), within the precision
@@ -8,30 +8,22 @@ of the figures printed.
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from cclbench.classify import bus_factor
-from cclbench.errors import InputError
-from cclbench.readers.json_events import LARGEST_RATIO, open_bytes
+from cclbench.readers.texts import damaged
 from cclbench.schema import TIMINGS
 
-LONGEST_LINE: Final = 1 << 16
 MOST_BYTES: Final = 1 << 60
 """The largest payload believed: an exabyte."""
 _MOST_NS: Final = 10**17
 """The longest time believed: three years."""
-_LEAST_LIMIT: Final = 64 << 20
 _BLOCK: Final = 1 << 15
 _MOST_WORDS: Final = 100
-_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?", re.ASCII)
 _COMPARED: Final = (
     *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
     *("broadcast", "reduce", "send", "recv", "send_recv"),
@@ -81,75 +73,6 @@ class Timings:
             arrays.append(pa.array(values, column.type))
         self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
         rows.clear()
-
-
-def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
-    """The one clear line about a damaged file."""
-    where = str(path) if line is None else f"{path}: line {line:,}"
-    return InputError(what, where=where, hint=hint or "write it again, or remove it to do without")
-
-
-def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) -> str:
-    """What a decoder found wrong, in one line."""
-    return str(error).replace("`", "'")
-
-
-def limit_of(path: Path, most: int) -> int:
-    """Decompressed bytes read of a file: `most`, or less of one that compresses beyond belief."""
-    try:
-        return min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), most)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
-
-
-def whole(path: Path, most: int) -> bytes:
-    """All (decompressed) bytes of a file of at most `most` bytes."""
-    limit = limit_of(path, most)
-    try:
-        with open_bytes(path) as file:
-            text = file.read(limit + 1)
-    except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error) from None
-    if len(text) > limit:
-        raise damaged(path, f"is larger than {limit >> 20:,} MiB")
-    return text
-
-
-def beginning(path: Path, size: int) -> bytes:
-    """The first `size` (decompressed) bytes of a file."""
-    try:
-        with open_bytes(path) as file:
-            return file.read(size)
-    except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error) from None
-
-
-def lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a text, without their ends; of one longer than `LONGEST_LINE` its beginning."""
-    left, number, inside = limit_of(path, most), 0, False
-    try:
-        with open_bytes(path) as file:
-            while piece := file.readline(LONGEST_LINE):
-                left -= len(piece)
-                if left < 0:
-                    raise damaged(path, f"is larger than {limit_of(path, most) >> 20:,} MiB")
-                if not inside:
-                    number += 1
-                    yield number, piece.decode(errors="replace").rstrip()
-                inside = not piece.endswith(b"\n")
-    except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: EOFError | zlib.error | OSError) -> InputError:
-    if isinstance(error, OSError) and error.strerror:
-        return InputError(f"cannot be read: {error.strerror}", where=str(path))
-    return damaged(path, f"gzip stream is damaged ({error})")
-
-
-def number(text: str) -> Decimal | None:
-    """The number that a text is, exactly as printed; None where it is none."""
-    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:

@@ -17,7 +17,7 @@ from typing import Literal
 from cclbench.readers import HEAD_BYTES, READERS, Evidence
 from cclbench.readers.nccl_tests.printed import Printed
 from cclbench.readers.nccl_tests.stated import read_csv, read_json, read_rocm_json
-from cclbench.readers.timing_rows import beginning
+from cclbench.readers.texts import bare, beginning
 
 _CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
 _JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:\s*"[^"]*"\s*,\s*"args"\s*:\s*\[')
@@ -42,6 +42,7 @@ class NcclTests:
 
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
+        head = bare(head)
         known = any(pattern.match(head) for pattern, _ in _FILES) or _PRINTED.search(head)
         return 0.9 if known else 0.0
 

@@ -16,7 +16,7 @@ from typing import Final
 from cclbench.classify import kind_of
 from cclbench.readers.nccl_lines import LineFacts
 from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, library_version
-from cclbench.readers.timing_rows import lines, number
+from cclbench.readers.texts import lines, number
 
 _MOST_BYTES: Final = 1 << 34
 _MOST_RANKS: Final = 1 << 20

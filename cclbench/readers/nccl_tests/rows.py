@@ -9,13 +9,13 @@ from pathlib import Path
 
 from cclbench.classify import element_bytes
 from cclbench.readers import Evidence
+from cclbench.readers.texts import damaged
 from cclbench.readers.timing_rows import (
     MOST_BYTES,
     Timings,
     believable,
     bytes_per_s,
     contradiction,
-    damaged,
     nanoseconds,
 )
 

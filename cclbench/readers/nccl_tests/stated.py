@@ -15,7 +15,7 @@ import msgspec
 
 from cclbench.classify import kind_of
 from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, library_version
-from cclbench.readers.timing_rows import damaged, lines, number, reason_of, whole
+from cclbench.readers.texts import damaged, lines, number, reason_of, whole
 
 _MOST_BYTES: Final = 1 << 28
 _MOST_KEY: Final = 300

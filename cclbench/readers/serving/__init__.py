@@ -18,6 +18,7 @@ import pyarrow as pa
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.serving import figures, requests
 from cclbench.readers.serving.lines import Written, results
+from cclbench.readers.texts import bare
 from cclbench.schema import SERVING
 
 _MARKS: Final = (
@@ -41,6 +42,7 @@ class Serving:
 
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of the figures of a shortened file."""
+        head = bare(head)
         own = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
         return 0.9 if own else 0.0
 

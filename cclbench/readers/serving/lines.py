@@ -6,9 +6,7 @@ Python's `json` wrote them, so they may hold `Infinity` (SGLang's request rate) 
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from cclbench.errors import InputError
-from cclbench.readers.json_events import open_bytes
+from cclbench.readers.texts import whole
 
 LARGEST: Final = 256 << 20
 """Bytes of a (decompressed) file that are read at most."""
@@ -81,16 +79,6 @@ def results(path: Path) -> Iterator[Written]:
 
 def _text(path: Path) -> str:
     try:
-        with open_bytes(path) as file:
-            read = file.read(LARGEST + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"gzip stream is damaged ({error})", where=str(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
-    if len(read) > LARGEST:
-        hint = "split it: one benchmark a file"
-        raise InputError(f"is larger than {LARGEST >> 20} MiB", where=str(path), hint=hint)
-    try:
-        return read.decode()
+        return whole(path, LARGEST).decode()
     except UnicodeDecodeError as error:
         raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None
