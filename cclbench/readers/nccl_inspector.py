@@ -8,13 +8,15 @@ kind in one communicator.
 
 Null, though something near is told: `rank`, since the header's is the rank within its communicator;
 `start_ns`, since verbose lines tell when the host noticed the kernel, which is later by up to its poll.
-From format 4.3 on a line may leave out its header: that of the last `dump_stats` line holds.
+From format 4.3 on a line may leave out its header: that of the last `dump_stats` line holds.  Other programs
+hand the plugin's records on with times like `5663.0`, or spread over lines as `jq .` does: both are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -36,9 +38,11 @@ _AS_STATED: Final = ("all_reduce", "broadcast", "reduce", "send", "recv", "send_
 
 _TRANSFERS: Final = ("send", "recv", "send_recv")
 _MOST_COUNTERS: Final = 1 << 16
+_MOST_LINES: Final = 1 << 12
+"""Of one record, whose verbose form has some dozens."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
-Micros = Annotated[int, msgspec.Meta(ge=0, lt=10**14)]
+Micros = Annotated[int, msgspec.Meta(ge=0, lt=10**14)] | Annotated[float, msgspec.Meta(ge=0, lt=1e14)]
 Ranks = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 
@@ -94,7 +98,7 @@ class _Record:
     kind: str
     seq: int
     message: int
-    time: int
+    time: int | float
     clock: str | None
     algbw: Rate | None
     busbw: Rate | None
@@ -153,9 +157,7 @@ class NcclInspector:
 def _decoded(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
     """Each line with the header that holds for it."""
     decoder, last = msgspec.json.Decoder(_Line), None
-    for at, text in lines(path, _MOST_BYTES):
-        if not text:
-            continue
+    for at, text in _objects(path):
         try:
             line = decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -164,6 +166,23 @@ def _decoded(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
         if line.dump_stats is not None:
             last = line.header
         yield at, line.header or last, line
+
+
+def _objects(path: Path) -> Iterator[tuple[int, str]]:
+    """The text of each object, with the number of the line it begins on."""
+    begun, gathered = 0, list[str]()
+    for at, text in lines(path, _MOST_BYTES):
+        if gathered:
+            gathered.append(text)
+        elif text == "{":
+            begun, gathered = at, [text]
+        elif text:
+            yield at, text
+        if len(gathered) > _MOST_LINES or (gathered and text == "}"):
+            yield begun, "\n".join(gathered)
+            gathered = []
+    if gathered:
+        yield begun, "\n".join(gathered)
 
 
 def _record(line: _Line) -> _Record | None:
@@ -185,7 +204,7 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
     if size > MOST_BYTES:
         raise damaged(path, "has an impossible size", line=at)
     known = kind in _PER_RANK or kind in _AS_STATED
-    ns = record.time * _NS_PER_US
+    ns = round(Decimal(str(record.time)) * _NS_PER_US)
     # A time of 0 is one that the plugin could not take; its bandwidths are then 0 as well.
     algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
     seen.contradicting += any(

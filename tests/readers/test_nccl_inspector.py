@@ -218,6 +218,16 @@ def test_damage_names_the_line(read: Read, name: str) -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
+def test_records_that_other_programs_wrote_again(read: Read) -> None:
+    again = json.dumps(call(coll_exec_time_us=100.0)), json.dumps(call(coll_sn=8), indent=4)
+    found = read(again[0], again[1], json.dumps(call(coll_sn=9, coll_exec_time_us=100.0625)))
+    assert rows(found, "seq", "dur_ns") == [(7, 100_000), (8, 100_000), (9, 100_062)]
+    with pytest.raises(InputError, match=r"line 2: Input data was truncated"):
+        read(again[0], again[1][:-2])
+    with pytest.raises(InputError, match=r"line 1: "):
+        read("{", *["1,"] * 5000)
+
+
 def test_empty_missing_and_compressed(read: Read, tmp_path: Path) -> None:
     assert rows(read(), "seq") == []
     with pytest.raises(InputError, match="cannot be read"):
