@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from cclbench.classify import element_bytes
+from cclbench.intervals import Int64
 
 MOST_DEVICES: Final = 1 << 20
 """A list of more participants is taken for damage."""
 HOST_MEMORY: Final = 5
 """Memory space S(5) of a layout: the host's."""
+_MOST_AXES: Final = 32
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -34,6 +37,10 @@ _SUB_BYTE: Final = re.compile(r"[suf][1-7](?:e.*)?")
 _NESTING: Final = re.compile(r"[(){}\[\],]")
 _LISTED: Final = re.compile(r"replica_groups=\{((?:\{[\d, ]*\},? ?)*)\}")
 _IOTA: Final = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH: Final = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(((?:\[[^)]*\))?[^)]*)\))? \{([^}]*)\}"
+)
+_TILES: Final = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _PAIRS: Final = re.compile(r"source_target_pairs=\{((?:\{\d+, ?\d+\},? ?)*)\}")
 _CHANNEL: Final = re.compile(r"channel_id=\d")
 
@@ -44,6 +51,19 @@ class Shape(msgspec.Struct, frozen=True):
     dtype: str
     bytes: int | None
     space: int = 0
+
+
+class Participants(msgspec.Struct, frozen=True):
+    """Who takes part in a collective, as numbers of replicas, partitions or both."""
+
+    groups: Groups | None = None
+    """() where all are one group; None where nobody tells, or nothing that can be."""
+    pairs: tuple[tuple[int, int], ...] = ()
+    """Who sends to whom in a collective-permute."""
+    has_channel: bool = False
+    """Whether it communicates across partitions."""
+    has_global_ids: bool = False
+    """Whether groups number devices, replica · partitions + partition, not replicas."""
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -61,16 +81,6 @@ class Instruction(msgspec.Struct, frozen=True):
         """Name of the first operand."""
         name = re.search(r"%([^\s,()]+)$", self.operands[0]) if self.operands else None
         return name[1] if name else None
-
-    @property
-    def has_channel(self) -> bool:
-        """Whether a collective communicates across partitions."""
-        return _CHANNEL.search(self.attributes) is not None
-
-    @property
-    def has_global_ids(self) -> bool:
-        """Whether replica groups number devices, replica · partitions + partition, not replicas."""
-        return "use_global_device_ids=true" in self.attributes
 
 
 def instruction(text: str) -> Instruction | None:
@@ -104,33 +114,87 @@ def total_bytes(arrays: list[Shape]) -> int | None:
     return sum(known) if known and len(known) == len(arrays) else None
 
 
-def replica_groups(attributes: str) -> Groups | None:
-    """Participants in either notation, `{{0,1},{2,3}}` or `[2,2]<=[2,2]T(1,0)`; () where all are one group.
+def participants(attributes: str) -> Participants:
+    """Who takes part, in any notation: `{{0,1},{2,3}}`, `[2,2]<=[2,2]T(1,0)`, `mesh['a'=2,'b'=2] {'a'}`."""
+    pairs = _PAIRS.search(attributes)
+    listed = (_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", pairs[1])) if pairs else ()
+    return Participants(
+        groups=_groups(attributes),
+        pairs=tuple((source, target) for source, target in listed),
+        has_channel=_CHANNEL.search(attributes) is not None,
+        has_global_ids="use_global_device_ids=true" in attributes,
+    )
 
-    None where the text tells nothing, or nothing that can be.
-    """
+
+def _groups(attributes: str) -> Groups | None:
     if listed := _LISTED.search(attributes):
         return tuple(_integers(group) for group in re.findall(r"\{([\d, ]*)\}", listed[1]))
-    iota = _IOTA.search(attributes)
-    if iota is None:
-        return None
-    shape, tiles = _integers(iota[1]), _integers(iota[2])
-    order = _integers(iota[3]) if iota[3] else tuple(range(len(tiles)))
+    if found := _IOTA.search(attributes):
+        shape, tiles, order = (_integers(part or "") for part in found.groups())
+        return rows_of(iota(tiles, order), shape)
+    if found := _MESH.search(attributes):
+        axes = re.findall(r"'([^']*)'=(\d{1,9})", found[1])
+        names = [name for name, _ in axes]
+        parts = re.findall(r"'([^']*)'(?::\((\d{1,9})\)(\d{1,9}))?", found[3])
+        if not all(name in names for name, _, _ in parts):
+            return None
+        tiled = _TILES.fullmatch(found[2] or "")
+        ids = iota(*(_integers(part or "") for part in tiled.groups())) if tiled else None
+        if found[2] and not tiled:
+            ids = np.array(_integers(found[2]), np.int64)
+        within = [(names.index(name), (int(a), int(b)) if a else None) for name, a, b in parts]
+        return mesh([int(size) for _, size in axes], ids, within)
+    return None
+
+
+def iota(tiles: Sequence[int], order: Sequence[int]) -> Int64 | None:
+    """0, 1, 2, ... in the shape `tiles`, its axes transposed into `order`; None where that cannot be."""
     count = math.prod(tiles)
-    fits = math.prod(shape) == count and sorted(order) == list(range(len(tiles)))
-    if not fits or not 0 < count <= MOST_DEVICES or len(tiles) > 32:
+    order = order or range(len(tiles))
+    if not 0 < count <= MOST_DEVICES or not 0 < len(tiles) <= _MOST_AXES or min(tiles) < 0:
         return None
-    ids = np.arange(count).reshape(tiles).transpose(order).reshape(-1, shape[-1])
-    return tuple(map(tuple, ids.tolist()))
+    if sorted(order) != list(range(len(tiles))):
+        return None
+    return np.arange(count).reshape(tiles).transpose(order).reshape(-1)
 
 
-def source_target_pairs(attributes: str) -> tuple[tuple[int, int], ...] | None:
-    """Who sends to whom in a collective-permute."""
-    found = _PAIRS.search(attributes)
-    if found is None:
+def rows_of(ids: Int64 | None, shape: Sequence[int]) -> Groups | None:
+    """Devices in that shape, whose last axis is a group; None where they do not fit."""
+    if ids is None or not shape or min(shape) < 1 or math.prod(shape) != len(ids):
         return None
-    pairs = (_integers(pair) for pair in re.findall(r"\{([\d, ]*)\}", found[1]))
-    return tuple((source, target) for source, target in pairs)
+    return tuple(map(tuple, ids.reshape(-1, shape[-1]).tolist()))
+
+
+def mesh(
+    sizes: Sequence[int], ids: Int64 | None, within: Sequence[tuple[int, tuple[int, int] | None]]
+) -> Groups | None:
+    """Groups along axes of a mesh of devices `ids` (0, 1, 2, ... without); all other axes tell them apart.
+
+    An axis of `within` may be in part, (b, s): of the axis seen as [b, s, rest], the middle.
+    """
+    ids = iota(sizes, ()) if ids is None else ids
+    if ids is None or len(ids) != math.prod(sizes) or any(not 0 <= axis < len(sizes) for axis, _ in within):
+        return None
+    shape: list[int] = []
+    begins: dict[tuple[int, int], int] = {}
+    for axis, size in enumerate(sizes):
+        parts = [part for at, part in within if at == axis and part is not None]
+        cuts = sorted({1, size, *(end for before, own in parts for end in (before, before * own))})
+        if cuts[0] < 1 or cuts[-1] > size or any(b % a for a, b in pairwise(cuts)):
+            return None
+        for a, b in pairwise(cuts):
+            begins[axis, a] = len(shape)
+            shape.append(b // a)
+    chosen = []
+    for axis, part in within:
+        before, own = part or (1, sizes[axis])
+        chosen += [at for (of, a), at in begins.items() if of == axis and before <= a < before * own]
+    if len(set(chosen)) < len(chosen) or not len(shape) <= _MOST_AXES:
+        return None
+    others = [at for at in range(len(shape)) if at not in chosen]
+    apart = ids.reshape(shape).transpose([*others, *chosen]).reshape(-1)
+    size = math.prod(shape[at] for at in chosen)
+    return rows_of(apart, (len(ids) // size, size))
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -138,17 +202,23 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def _shape(dtype: str, dimensions: str, layout: str) -> Shape:
-    space = _SPACE.search(layout)
-    where = int(space[1][:9]) if space else 0
-    if dtype in ("token", "opaque"):
-        return Shape(dtype, 0, where)
+    space, packed = _SPACE.search(layout), _PACKED.search(layout)
     lengths = dimensions.split(",") if dimensions else []
-    packed = _PACKED.search(layout)
-    bits = int(packed[1][:3]) if packed else 8 * (element_bytes(dtype) or bool(_SUB_BYTE.fullmatch(dtype)))
-    if not bits or not all(length.isdecimal() and len(length) < 19 for length in lengths):
-        return Shape(dtype, None, where)
-    size = -(-math.prod(map(int, lengths)) * bits // 8)
-    return Shape(dtype, size if size < 1 << 62 else None, where)
+    known = all(length.isdecimal() and len(length) < 19 for length in lengths)
+    return Shape(
+        dtype,
+        array_bytes(dtype, map(int, lengths), int(packed[1][:3]) if packed else None) if known else None,
+        int(space[1][:9]) if space else 0,
+    )
+
+
+def array_bytes(dtype: str, lengths: Iterable[int], bits: int | None = None) -> int | None:
+    """Bytes of an array, whose elements take `bits` where that is not their type's; None where unknown."""
+    if dtype in ("token", "opaque"):
+        return 0
+    bits = bits or 8 * (element_bytes(dtype) or bool(_SUB_BYTE.fullmatch(dtype)))
+    size = -(-math.prod(lengths) * bits // 8)
+    return size if bits and 0 <= size < 1 << 62 else None
 
 
 def _closing(text: str, at: int) -> int:

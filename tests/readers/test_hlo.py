@@ -33,8 +33,7 @@ def test_operands_of_a_tuple_stay_together_and_attributes_are_apart():
     assert found is not None
     assert (found.opcode, len(found.operands), found.first_operand) == ("all-reduce", 2, "a")
     assert hlo.total_bytes(hlo.shapes(" ".join(found.operands))) == 2 * 3 * 2 + 4 * 4
-    assert found.has_channel
-    assert found.has_global_ids
+    assert hlo.participants(found.attributes) == hlo.Participants(((0, 1), (2, 3)), (), True, True)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +79,36 @@ def test_bytes_of_a_tuple_are_unknown_where_one_part_is():
         ("replica_groups=[4,2]<=[2,4]T(1,1)", None),
         ("replica_groups=[0,0]<=[0]", None),
         ("replica_groups=[1,99999999999]<=[99999999999]", None),
+        ("replica_groups=[1,2]<=[8]", None),
+        ("replica_groups=mesh['a'=2,'b'=4] {'b'}, dimensions={0}", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("replica_groups=mesh['a'=2,'b'=4] {'a'}", ((0, 4), (1, 5), (2, 6), (3, 7))),
+        ("replica_groups=mesh['a'=2,'b'=4] {'b','a'}", ((0, 4, 1, 5, 2, 6, 3, 7),)),
+        ("replica_groups=mesh['a'=2,'b'=4] {}", tuple((i,) for i in range(8))),
+        # As JAX 0.10 prints a product over axes c and a of a mesh a, b, c of 2 devices each.
+        (
+            "replica_groups=mesh['x'=1,'y'=4,'z'=2], device_ids=([4,2]T(1,0)) {'y'}, use_global_device_ids=true",
+            ((0, 4, 1, 5), (2, 6, 3, 7)),
+        ),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'b'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=(0,2,1) {'b'}", None),
+        # Of an axis of 8 seen as [2, 2, 2] the middle one, of [4, 2] the last.
+        ("replica_groups=mesh['a'=8] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
+        ("replica_groups=mesh['a'=8] {'a':(4)2}", ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ("replica_groups=mesh['a'=8] {'a':(3)2}", None),
+        ("replica_groups=mesh['a'=8] {'a','a'}", None),
+        ("replica_groups=mesh['a'=0] {'a'}", None),
+        ("replica_groups=mesh['a'=8] {'b'}", None),
+        ("replica_groups=mesh['a'=999999999] {'a'}", None),
         ("channel_id=1", None),
     ],
 )
 def test_participants(text: str, groups: hlo.Groups | None):
-    assert hlo.replica_groups(text) == groups
+    assert hlo.participants(text).groups == groups
 
 
 def test_pairs_of_a_permute():
-    assert hlo.source_target_pairs("source_target_pairs={{0,1},{1,0}}") == ((0, 1), (1, 0))
-    assert hlo.source_target_pairs("source_target_pairs={}") == ()
-    assert hlo.source_target_pairs("channel_id=1") is None
+    assert hlo.participants("source_target_pairs={{0,1},{1,0}}").pairs == ((0, 1), (1, 0))
+    assert hlo.participants("source_target_pairs={}").pairs == ()
 
 
 @pytest.mark.parametrize(

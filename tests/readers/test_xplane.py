@@ -432,10 +432,15 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(written):
     metadata.described("jit_g(9)", **{"Hlo Proto": module})
     metadata.message.event_metadata[0].key = 9
     trace, _ = read(written(space(plane, metadata, environment())), "/device:GPU:0")
-    ((payload, row),) = zip(trace.told.payloads, trace.told.row, strict=True)
-    assert (row, payload.collective, payload.dtype) == (1, "all_gather", "f32")
+    (payload, nothing), rows = trace.told.payloads, list(trace.told.row)
+    assert (rows, payload.collective, payload.dtype) == ([1, 2], "all_gather", "f32")
     assert (payload.in_bytes, payload.out_bytes, payload.ranks) == (8, 16, None)
-    assert trace.notes == ["payload of 1 collectives unknown: the profile has no HLO of their program"]
+    assert (nothing.collective, nothing.in_bytes, nothing.library) == (None, None, None)
+    assert trace.notes == [
+        "payload of 1 collectives unknown: the profile has no HLO of their program",
+        "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
+        " this GPU is",
+    ]
 
 
 def hlo_field(number: int, value: bytes, *, packed: bool = False) -> bytes:
@@ -563,7 +568,7 @@ BAD = {
     "start": (space(Plane("/device:GPU:0"), Plane("Task Environment", profile_start_time=-5)), "not a time"),
     "assignment": (
         space(tpu(0, []), programs([[0]])).replace(b"\x7a\x09", b"\x7a\x7f"),
-        "a program's HLO",
+        "an HLO module is damaged",
     ),
     "accesses": (
         space(tpu(0, [("loop", 0, 1, {})])).replace(VMEM_READ_64, b"\x0a\x06\x08\x01\x10\x03\x1f\x40"),

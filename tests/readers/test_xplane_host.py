@@ -11,9 +11,11 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.readers import DeviceStep, Part, Rows, Trace
+from cclbench.readers.hlo import Participants
 from cclbench.readers.xplane import host
-from cclbench.readers.xplane.hlo_proto import Instruction, instructions
+from cclbench.readers.xplane.hlo_proto import Instruction, Program
 from cclbench.readers.xplane.proto import space
+from cclbench.schema import Communicator, ProcessGroup
 
 EPOCH = 1_700_000_000_000_000_000
 Stat = int | str | bytes
@@ -172,7 +174,7 @@ def test_devices_are_members_and_have_their_own_ops(write: Callable[..., Path]) 
     zero, two = Member(path, "cpu:0"), Member(path, "cpu:2")
     assert (zero.rows("kernel"), two.rows("kernel")) == ([("dot.1", 10, 5)], [("add", 12, 3)])
     rows = two.batches["kernel", "device"]
-    assert (rows.device, rows.correlation, rows.track.tolist()) == ([2], [-7], [2])
+    assert (rows.device, rows.correlation, rows.track.tolist()) == ([1], [-7], [2])
     assert (zero.trace.facts.local_rank, two.trace.facts.local_rank) == (0, 1)
     assert (two.trace.facts.device_name, two.trace.facts.device_count) == ("CPU", 2)
 
@@ -248,14 +250,16 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(write: Callable
     path = write(*collective_planes())
     for device in (0, 1):
         member = Member(path, f"cpu:{device}")
-        told = [
-            (p.collective, p.ranks, p.in_bytes, p.out_bytes, p.dtype, row, s) for p, row, s in member.told
-        ]
+        told = [(p.collective, p.in_bytes, p.out_bytes, p.dtype, row, s) for p, row, s in member.told]
         assert told == [
-            ("all-reduce", (0, 1), 24, 24, "f32", 0, 0),
-            ("all-reduce", (0, 1), 24, 24, "f32", 1, 1),
-            ("all-gather", (0, 1), 24, 48, "f32", 2, 2),
+            ("all_reduce", 24, 24, "f32", 0, 0),
+            ("all_reduce", 24, 24, "f32", 1, 1),
+            ("all_gather", 24, 48, "f32", 2, 2),
         ]
+        assert {(p.group_name, p.ranks, p.library) for p, _, _ in member.told} == {
+            ("devices 0-1", None, "xla")
+        }
+        assert member.trace.facts.communicators == (Communicator("devices 0-1", device, 2),)
         names, categories = (
             member.batches["kernel", "device"].names,
             member.batches["kernel", "device"].name_categories,
@@ -285,15 +289,21 @@ def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(
     write: Callable[..., Path],
 ) -> None:
     reduce = Op.ran("all-reduce", 0, 20), meeting("all reduce", 1, 10, [0, 131072])
-    (payload, _, seq), *_ = Member(write(Plane("/host:CPU").line("pool", 1, *reduce)), "cpu:0").told
+    member = Member(write(Plane("/host:CPU").line("pool", 1, *reduce)), "cpu:0")
+    (payload, _, seq), *_ = member.told
     assert (payload.group_size, payload.ranks, seq) == (2, None, -1)
+    # The group is listed without ranks, so that none is taken for it; a run that has all members knows them.
+    assert member.trace.facts.groups == (ProcessGroup("devices 0,131072"),)
+    assert member.trace.facts.communicators == (Communicator("devices 0,131072", 0, 2),)
 
 
-def test_ranks_are_the_devices_order_not_their_ordinals(write: Callable[..., Path]) -> None:
+def test_groups_are_of_global_ids_whose_order_is_the_place_within(write: Callable[..., Path]) -> None:
     plane = Plane("/host:CPU")
     for device in (4, 6):
         plane.line("pool", device, Op.ran("psum", 0, 9, device), meeting("all reduce", 1, 5, [4, 6]))
-    assert Member(write(plane), "cpu:6").told[0][0].ranks == (0, 1)
+    member = Member(write(plane), "cpu:6")
+    assert member.told[0][0].group_name == "devices 4,6"
+    assert member.trace.facts.communicators == (Communicator("devices 4,6", 1, 2),)
 
 
 def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
@@ -361,7 +371,7 @@ def test_a_name_that_two_programs_use_differently_has_no_category(write: Callabl
 )
 def test_a_fusion_is_what_is_in_it(opcodes: list[str], category: str | None) -> None:
     inside = [instruction(f"i{at}", opcode, array(1), at) for at, opcode in enumerate(opcodes)]
-    found = instructions(hlo(inside, [instruction("f", "fusion", array(1), 90, calls=1)]), "here")
+    found = Program(hlo(inside, [instruction("f", "fusion", array(1), 90, calls=1)]), "here").instructions
     assert found["f"].category == category
 
 
@@ -376,8 +386,8 @@ def test_bytes_are_those_of_all_operands_and_results() -> None:
             instruction("nibbles", "all-reduce", array(8, kind=21), 5, 77),
         ]
     )
-    found = instructions(program, "here")
-    assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22)
+    found = Program(program, "here").instructions
+    assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants())
     assert (found["absurd"].in_bytes, found["absurd"].out_bytes) == (16, None)
     assert (found["nibbles"].dtype, found["nibbles"].in_bytes, found["nibbles"].out_bytes) == (
         None,
@@ -393,28 +403,39 @@ def nested(depth: int) -> bytes:
     return shape
 
 
+def ran(*events: Event) -> Plane:
+    return Plane("/host:CPU").line("pool", 1, *events)
+
+
 DAMAGED = {
-    "no ops": (Plane("/host:CPU").line("pool", 1, ("add", 0, 1, {})), "no op of a CPU device"),
-    "no planes": (Plane("/host:metadata"), "no op of a CPU device"),
-    "a device no machine has": (
-        Plane("/host:CPU").line("p", 1, Op.ran("add", 0, 1, 40_000)),
-        "ran on device 40000",
+    "no ops": ((ran(("add", 0, 1, {})),), "no op of a CPU device"),
+    "no planes": ((Plane("/host:metadata"),), "no op of a CPU device"),
+    "a device no machine has": ((ran(Op.ran("add", 0, 1, 1 << 40)),), "ran on device 1099511627776"),
+    "negative duration": ((ran(Op.ran("add", 0, -5)),), "impossible time"),
+    "garbage for a program": (
+        (Plane("/host:metadata").module("a", 3, b"\xff" * 40), ran(Op.ran("add", 0, 5))),
+        "HLO module is damaged",
     ),
-    "negative duration": (Plane("/host:CPU").line("pool", 1, Op.ran("add", 0, -5)), "impossible time"),
-    "garbage for a program": (Plane("/host:metadata").module("a", 1, b"\xff" * 40), "HLO module is damaged"),
     "types nested in types": (
-        Plane("/host:metadata").module("a", 1, hlo([instruction("x", "tuple", nested(300))])),
+        (
+            Plane("/host:metadata").module("a", 3, hlo([instruction("x", "tuple", nested(300))])),
+            ran(Op.ran("x", 0, 5)),
+        ),
         "HLO module is damaged",
     ),
 }
 
 
-@pytest.mark.parametrize(("plane", "says"), DAMAGED.values(), ids=DAMAGED)
-def test_damage_gives_one_line_with_the_file(write: Callable[..., Path], plane: Plane, says: str) -> None:
-    path = write(plane)
+@pytest.mark.parametrize(("planes", "says"), DAMAGED.values(), ids=DAMAGED)
+def test_damage_gives_one_line_with_the_file(
+    write: Callable[..., Path], planes: tuple[Plane, ...], says: str
+) -> None:
+    path = write(*planes)
     with pytest.raises(InputError, match=says) as raised:
-        host.members(path, space(path).planes)
+        for part in host.members(path, space(path).planes):
+            Member(path, part.member)
     assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_begin_that_is_no_time_is_refused(write: Callable[..., Path]) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Final, Literal
 
 from cclbench.errors import InputError
 from cclbench.readers import READERS, Part, Rows, Trace
-from cclbench.readers.xplane import collectives, gpu, host, process, proto, tpu
+from cclbench.readers.xplane import gpu, hlo_proto, host, process, proto, tpu
+from cclbench.readers.xplane.collectives import Member
+from cclbench.readers.xplane.hlo_proto import Program
 from cclbench.schema import TraceFacts
 
 _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
@@ -70,6 +72,7 @@ class _Device:
         self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
         self.epoch_ns = proto.epoch_ns(path, space.planes)
         self.first = self.place == 0
+        self.numbers = {int(where.name.rpartition(":")[2]) for where in devices}
 
     def trace(self) -> Trace:
         """All that the device did; the process's first device has the process's own rows as well."""
@@ -77,21 +80,16 @@ class _Device:
         stats = [self._stats(where) for where in self.devices]
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
         device = ids[self.place] if len(set(ids)) == len(ids) else None
-        programs: dict[int, bytes] = {}
+        programs: dict[int, Program] = {}
         for where in self._named(_PROGRAMS):
-            programs |= collectives.programs(proto.plane(self.path, where))
-        assigned = {
-            program: placed
-            for program, told in programs.items()
-            if self.is_tpu
-            and (placed := collectives.assignment(told, f"{self.path}: a program's HLO")) is not None
-        }
+            programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
+        placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
         own = stats[self.place]
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=max((placed.size for placed in assigned.values()), default=None),
+            world_size=max((at.size for at in placed.values()), default=None),
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -99,17 +97,20 @@ class _Device:
         trace = Trace(batches=iter(()), facts=facts)
         if not self.epoch_ns:
             trace.notes.append("the profile does not tell when it began: times count from its own begin")
-        trace.batches = self._batches(trace, message, collectives.Member(device, assigned), programs)
+        if not self.is_tpu and {i for at in placed.values() for i in at.ravel().tolist()} == self.numbers:
+            # Each process counts its GPUs from 0: that is their global id where programs know no others.
+            device = self.number
+        trace.batches = self._batches(trace, message, Member(device, placed), programs)
         return trace
 
     def _batches(
-        self, trace: Trace, message: Any, member: collectives.Member, programs: dict[int, bytes]
+        self, trace: Trace, message: Any, member: Member, programs: dict[int, Program]
     ) -> Iterator[Rows]:
         launched: set[int] = set()
         if self.is_tpu:
             yield from tpu.batches(trace, message, self.path, self.number, member, self.epoch_ns)
         else:
-            yield from gpu.batches(trace, message, self.path, self.number, self.epoch_ns, programs)
+            yield from gpu.batches(trace, message, self.path, self.number, self.epoch_ns, programs, member)
             launched = gpu.correlations(message)
         del message
         elsewhere: set[int] | None = None

@@ -16,14 +16,16 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
-from cclbench.readers import Rows, Trace
-from cclbench.readers.xplane import collectives, proto
-from cclbench.readers.xplane.hlo_proto import Instruction, instructions
+from cclbench.readers import Payload, Rows, Trace
+from cclbench.readers.xplane import proto
+from cclbench.readers.xplane.collectives import Member, Named, of_program
+from cclbench.readers.xplane.hlo_proto import Program
 from cclbench.readers.xplane.rows import DERIVED, Line, rows, steps
 
 _VENDORS: Final = {"nvidia": "nvidia", "amd": "amd"}
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
+_UNKNOWN: Final = Member(None)
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -87,9 +89,10 @@ def batches(
     path: Path,
     device: int,
     epoch_ns: int,
-    programs: Mapping[int, bytes] | None = None,
+    programs: Mapping[int, Program] | None = None,
+    member: Member = _UNKNOWN,
 ) -> Iterator[Rows]:
-    """All rows of a GPU's plane; `programs` are HloProtos, which know the payload of collectives."""
+    """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)
     wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
@@ -106,7 +109,8 @@ def batches(
             told = proto.stats(stat_names, (stat for stat in event.stats if stat.metadata_id in wanted))
             grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
             title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
-            correlation, program = (_number(told.get(name)) for name in _LINKS)
+            correlation, program = _number(told.get("correlation_id")), told.get("program_id")
+            program = program % (1 << 64) if isinstance(program, int) else None
             run = Run(title, correlation, grid, copy, fill, op, program)
             code[i] = codes.setdefault(run, len(codes))
         found.append(Line(name, line.id, code, start, dur))
@@ -127,28 +131,35 @@ def batches(
         if made is None:
             continue
         if kind == "kernel":
-            _tell(trace, made[1], ran, programs or {}, where)
+            _tell(trace, made[1], ran, programs or {}, member)
         yield made[0]
 
 
-def _tell(trace: Trace, codes: Int64, ran: Sequence[Run], programs: Mapping[int, bytes], where: str) -> None:
+def _tell(
+    trace: Trace, codes: Int64, ran: Sequence[Run], programs: Mapping[int, Program], member: Member
+) -> None:
     """What the programs say of the collectives among the kernels, whose codes these are."""
-    known: dict[int, dict[str, Instruction]] = {}
-    unknown = 0
+    named = Named(member.device)
+    unknown = alone = 0
     for row, run in enumerate(ran[code] for code in codes.tolist()):
         if not _communicates(run.name):
             continue
-        program = run.program
-        if program in programs and program not in known:
-            known[program] = instructions(programs[program], where)
-        instruction = known[program].get(run.op) if program in known else None
-        payload = collectives.of_program(instruction) if instruction is not None else None
-        if payload is not None:
-            trace.told.add(payload, row=row)
+        instruction = None
+        if run.program is not None and run.program in programs:
+            instruction = programs[run.program].instructions.get(run.op)
+        payload = of_program(instruction, run.program, member) if instruction is not None else None
         unknown += payload is None
+        alone += payload is not None and payload.ranks is None
+        trace.told.add(named.name(payload or Payload(source="kernel")), row=row)
+    trace.facts = named.facts(trace.facts)
     if unknown:
         trace.notes.append(
             f"payload of {unknown} collectives unknown: the profile has no HLO of their program"
+        )
+    if alone:
+        trace.notes.append(
+            f"process group of {alone} collectives unknown: the profile does not tell which of the program's"
+            " devices this GPU is"
         )
 
 

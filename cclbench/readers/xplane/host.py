@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from cclbench.errors import InputError
 from cclbench.readers import DeviceStep, Names, Part, Payload, Rows, Trace
+from cclbench.readers.xplane.collectives import Member, Named, of_program
 from cclbench.readers.xplane.hlo_proto import Instruction
-from cclbench.readers.xplane.host_events import HostProfile, HostRow, Op, decode, devices
+from cclbench.readers.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
 from cclbench.readers.xplane.ops import CONTAINERS
 from cclbench.readers.xplane.proto import PlaneRange
 from cclbench.schema import TraceFacts
@@ -54,27 +56,28 @@ def trace_of(profile: HostProfile, part: Part) -> Trace:
     """The same of a profile that is decoded."""
     everywhere = devices(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
+    place = everywhere.index(device)
     mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
     whole = [op for op in mine if op.complete]
     kernels = [op for op in whole if not _contains(profile, op)]
     first = device == everywhere[0]
     batches = [
-        _ops("kernel", kernels, profile),
-        _ops("annotation", [op for op in whole if _contains(profile, op)], profile),
-        _rows("sync", [row for row, of in profile.meetings if of == device], device),
+        _ops("kernel", kernels, profile, place),
+        _ops("annotation", [op for op in whole if _contains(profile, op)], profile, place),
+        _rows("sync", [row for row, of in profile.meetings if of == device], place),
         _launches(profile.launches, {op.run for op in mine}),
         _rows("annotation", [*profile.steps, *_of_process(profile, "annotation", first)]),
         _rows("other", _of_process(profile, "other", first)),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
-        facts=_facts(profile, everywhere, device),
+        facts=_facts(profile, len(everywhere), place),
         device_steps=_runs(whole),
         dropped=dict(profile.dropped) if first else {},
     )
     if missing := len(mine) - len(whole):
         trace.dropped["op whose end is not in the capture"] = missing
-    _tell(trace, kernels, profile, everywhere)
+    _tell(trace, kernels, _Calls(profile), device)
     return trace
 
 
@@ -86,10 +89,11 @@ def _contains(profile: HostProfile, op: Op) -> bool:
 
 
 def _known(profile: HostProfile, op: Op) -> Instruction | None:
-    return profile.hlo[op.program].get(op.name) if op.program in profile.hlo else None
+    program = None if op.program is None else profile.programs.get(op.program)
+    return program.instructions.get(op.name) if program else None
 
 
-def _ops(kind: str, ops: Sequence[Op], profile: HostProfile) -> Rows:
+def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
     names = Names()
     codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
     told: dict[int, set[str | None]] = defaultdict(set)
@@ -105,7 +109,7 @@ def _ops(kind: str, ops: Sequence[Op], profile: HostProfile) -> Rows:
         start_ns=start,
         dur_ns=np.array([op.end_ns for op in ops], np.int64) - start,
         track=np.array([op.track for op in ops], np.int64),
-        device=[op.device for op in ops],
+        device=[place] * len(ops),
         correlation=[op.run for op in ops],
         # Programs may use one name for different things; then the name alone has to tell.
         name_categories={
@@ -154,7 +158,7 @@ def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
     return [DeviceStep(module, *span) for (_, module), span in spans.items()]
 
 
-def _facts(profile: HostProfile, everywhere: Sequence[int], device: int) -> TraceFacts:
+def _facts(profile: HostProfile, count: int, place: int) -> TraceFacts:
     process, version = profile.told.get("process_id"), profile.told.get("jax_version")
     return TraceFacts(
         producer="JAX profiler" if version else "XLA profiler",
@@ -162,65 +166,72 @@ def _facts(profile: HostProfile, everywhere: Sequence[int], device: int) -> Trac
         process_id=process if isinstance(process, int) else None,
         device_name="CPU",
         world_size=profile.world_size,
-        device_count=len(everywhere),
-        local_rank=everywhere.index(device),
+        device_count=count,
+        local_rank=place,
     )
 
 
-def _tell(trace: Trace, kernels: Sequence[Op], profile: HostProfile, everywhere: Sequence[int]) -> None:
+def _tell(trace: Trace, kernels: Sequence[Op], calls: _Calls, device: int) -> None:
     """Who takes part in each collective, with how many bytes, and its number within the group."""
-    numbers = _numbers(profile, everywhere)
+    numbers, named = calls.numbers(), Named(device)
     unknown: Counter[str] = Counter()
     for row, op in enumerate(kernels):
-        known = _known(profile, op)
-        if op.meeting is None and not (known and known.collective):
-            continue
-        called = known.opcode if known and known.collective else op.meeting.collective if op.meeting else ""
-        group = op.meeting.devices if op.meeting else None
-        payload = Payload(
-            source="hlo" if known else "kernel",
-            collective=_CALLED.get(called, called),
-            library="xla",
-            in_bytes=known.in_bytes if known else None,
-            out_bytes=known.out_bytes if known else None,
-            dtype=known.dtype if known else None,
-            group_size=len(group) if group else None,
-            ranks=_ranks(group, everywhere),
-        )
-        unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
-        trace.told.add(payload, row=row, seq=numbers.get(id(op)))
+        payload = calls.payload(op)
+        if payload is not None:
+            unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
+            trace.told.add(named.name(payload), row=row, seq=numbers.get(id(op)))
+    trace.facts = named.facts(trace.facts)
     for module, count in (+unknown).items():
         trace.notes.append(
             f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not tell them"
         )
 
 
-def _ranks(group: Sequence[int] | None, everywhere: Sequence[int]) -> tuple[int, ...] | None:
-    """Ranks of the group's devices within the file; None where one ran no ops there."""
-    if group is None or not set(group) <= set(everywhere):
-        return None
-    return tuple(everywhere.index(device) for device in group)
+class _Calls:
+    """What a profile's collectives are, with the devices that take part as their `ranks`."""
 
+    def __init__(self, profile: HostProfile) -> None:
+        self.profile, self.devices = profile, set(devices(profile.ops))
+        listed = ((number, program.devices) for number, program in profile.programs.items())
+        self.placed = {number: ids for number, ids in listed if ids is not None}
+        self.known: dict[tuple[int | None, str, int, Meeting | None], Payload | None] = {}
 
-def _numbers(profile: HostProfile, everywhere: Sequence[int]) -> dict[int, int]:
-    """The sequence number of each collective op within its group, by the op's identity.
+    def payload(self, op: Op) -> Payload | None:
+        """None where the op is no collective; whom it met goes before whom its program says it meets."""
+        key = op.program, op.name, op.device, op.meeting
+        if key not in self.known:
+            self.known[key] = self._payload(op)
+        return self.known[key]
 
-    Partners run the same op of the same run for the same time over; collectives are numbered by their
-    first arrival.  Channel ids tell nothing: JAX gives all of a shard_map the same.
-    """
-    turns: Counter[tuple[object, ...]] = Counter()
-    last: Counter[tuple[int, ...]] = Counter()
-    number: dict[tuple[object, ...], int] = {}
-    found = {}
-    for op in sorted((op for op in profile.ops if op.meeting), key=lambda op: op.start_ns):
-        group = op.meeting.devices if op.meeting else ()
-        if not set(group) <= set(everywhere):
-            continue
-        which = op.run, op.program, op.name
-        turn = turns[(*which, op.device)]
-        turns[(*which, op.device)] += 1
-        if (*which, group, turn) not in number:
-            number[*which, group, turn] = last[group]
-            last[group] += 1
-        found[id(op)] = number[*which, group, turn]
-    return found
+    def _payload(self, op: Op) -> Payload | None:
+        known, met = _known(self.profile, op), op.meeting
+        told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
+        if met is not None:
+            told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
+            told = replace(told, ranks=met.devices, group_size=len(met.devices))
+        return told and replace(told, library="xla")
+
+    def numbers(self) -> dict[int, int]:
+        """The sequence number of each collective op within its group, by the op's identity.
+
+        Partners run the same op of the same run for the same time over; collectives are numbered by their
+        first arrival, which takes all devices of the group.  Channel ids tell nothing: JAX gives all of a
+        shard_map the same.
+        """
+        turns: Counter[tuple[object, ...]] = Counter()
+        last: Counter[tuple[int, ...]] = Counter()
+        number: dict[tuple[object, ...], int] = {}
+        found = {}
+        for op in sorted(self.profile.ops, key=lambda op: op.start_ns):
+            payload = self.payload(op)
+            if payload is None or payload.ranks is None or not self.devices.issuperset(payload.ranks):
+                continue
+            group = tuple(sorted(payload.ranks))
+            which = op.run, op.program, op.name
+            turn = turns[(*which, op.device)]
+            turns[(*which, op.device)] += 1
+            if (*which, group, turn) not in number:
+                number[*which, group, turn] = last[group]
+                last[group] += 1
+            found[id(op)] = number[*which, group, turn]
+        return found

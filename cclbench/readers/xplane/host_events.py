@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.readers.xplane.hlo_proto import Instruction, instructions
+from cclbench.readers.xplane.hlo_proto import Program, programs
 from cclbench.readers.xplane.proto import (
     PlaneRange,
     Stats,
@@ -33,7 +33,7 @@ from cclbench.readers.xplane.proto import (
     times,
 )
 
-_DEVICES: Final = range(1 << 15)
+_DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _MARK, _END, _MEETING = "ThreadpoolListener::", "end: ", "Rendezvous"
 _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devices=\[([\d, ]*)\]")
@@ -47,7 +47,7 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 class Op(msgspec.Struct):
-    """A run of an HLO instruction on one device; times in ns since the epoch."""
+    """A run of an HLO instruction on the device of that global id; times in ns since the epoch."""
 
     name: str
     module: str
@@ -88,8 +88,8 @@ class HostProfile:
     told: Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
     world_size: int | None = None
-    hlo: dict[int, dict[str, Instruction]] = field(default_factory=dict)
-    """Instructions by program id."""
+    programs: dict[int, Program] = field(default_factory=dict)
+    """Compiled programs by id."""
 
 
 def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
@@ -109,20 +109,12 @@ def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfi
     """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
     profile = HostProfile()
     if "/host:metadata" in messages:
-        _programs(profile, messages["/host:metadata"], path)
+        plane_of_programs = messages["/host:metadata"]
+        profile.told |= stats(stat_names(plane_of_programs), plane_of_programs.stats)
+        profile.programs = programs(plane_of_programs, str(path))
     if "/host:CPU" in messages:
         _Threads(profile, messages["/host:CPU"], path, epoch).read()
     return profile
-
-
-def _programs(profile: HostProfile, message: Any, path: Path) -> None:
-    names = stat_names(message)
-    profile.told |= stats(names, message.stats)
-    for metadata in event_metadata(message).values():
-        told = stats(names, metadata.stats)
-        program, hlo = told.get("program_id"), told.get("Hlo Proto")
-        if isinstance(program, int) and isinstance(hlo, bytes):
-            profile.hlo[program] = instructions(hlo, str(path))
 
 
 class _Threads:
@@ -183,7 +175,7 @@ class _Threads:
         profile.others += [("other" if inner else "annotation", row) for row in others]
 
     def _op(self, row: HostRow, told: Stats) -> Op | None:
-        device = told.get("device_ordinal")
+        device, program = told.get("device_ordinal"), _integer(told.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
             return None
@@ -194,7 +186,7 @@ class _Threads:
             module=str(told.get("hlo_module", "")),
             device=device,
             run=row.run,
-            program=_integer(told.get("program_id")),
+            program=None if program is None else program % (1 << 64),
             track=row.track,
             start_ns=row.start_ns,
             end_ns=row.end_ns,

@@ -20,6 +20,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Cut
+from cclbench.readers.xplane import descriptors
 
 LARGEST_PLANE: Final = (1 << 31) - 1
 """Bytes; protobuf parses no longer message."""
@@ -45,7 +46,6 @@ _MESSAGES: Final = {
     "XPlane": "id=1:int64 name=2:string lines=3:XLine* event_metadata=4:EventEntry*"
     " stat_metadata=5:StatEntry* stats=6:XStat*",
 }
-"""Fields as name=number:type; `*` repeats, `?` is one of the message's alternatives."""
 
 
 class PlaneRange(msgspec.Struct, frozen=True):
@@ -225,25 +225,5 @@ def _why(data: Any) -> str:
 
 @cache
 def message_class() -> Any:
-    """The class of XPlane messages, built from `_MESSAGES`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="xplane", package="cclbench", syntax="proto3")
-    for message, described_as in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        if "?" in described_as:
-            described.oneof_decl.add(name="value")
-        for text in described_as.split():
-            name, number, kind = re.split("[=:]", text)
-            field = described.field.add(name=name, number=int(number))
-            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-            if kind.endswith("?"):
-                field.oneof_index = 0
-            kind = kind.rstrip("*?")
-            if kind in _MESSAGES:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".cclbench.{kind}"
-            else:
-                field.type = getattr(field, f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("cclbench.XPlane"))
+    """The class of XPlane messages."""
+    return descriptors.message_class("xplane", _MESSAGES, "XPlane")
