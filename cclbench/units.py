@@ -13,7 +13,7 @@ from typing import Literal
 
 from cclbench.errors import CheckFailed
 
-Dimension = Literal["bandwidth", "size"]
+Dimension = Literal["bandwidth", "size", "time", "work rate"]
 
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
@@ -24,13 +24,24 @@ _FACTORS: dict[Dimension, dict[str, Decimal]] = {
     | {f"{p}B/s": Decimal(10**e) for p, e in _DECIMAL.items()},
     "size": {f"{p}B": Decimal(10**e) for p, e in _DECIMAL.items()}
     | {f"{p}B": Decimal(1024**e) for p, e in _BINARY.items()},
+    "time": {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6")}
+    | {"ns": Decimal("1e-9")},
+    "work rate": {
+        f"{p}{work}/s": Decimal(10**e) for work in ("FLOP", "OP") for p, e in (_DECIMAL | {"P": 15}).items()
+    },
 }
-_EXAMPLE: dict[Dimension, str] = {"bandwidth": "200 Gb/s", "size": "12.5 GB"}
+_EXAMPLE: dict[Dimension, str] = {
+    "bandwidth": "200 Gb/s",
+    "size": "12.5 GB",
+    "time": "1.5 us",
+    "work rate": "989 TFLOP/s",
+}
+_BITS_AND_BYTES = dict.fromkeys(("bandwidth", "size"), " (b is bits, B is bytes)")
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
 
 
 def parse_quantity(text: str, dimension: Dimension) -> float:
-    """Bytes per second ("bandwidth") or bytes ("size") of a number, one space and a unit.
+    """A number, one space and a unit in base SI: bytes/s, bytes, s, or FLOP/s ("work rate"; OP/s of integers).
 
     `b` is bits and `B` is bytes, always: "200 Gb/s" = 2.5e10 and "200 GB/s" = 2e11 bytes/s.
     Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero.
@@ -43,7 +54,7 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
     if unit not in factors:
         raise CheckFailed(
             f"{text!a} has no known unit of {dimension}",
-            hint=f"known: {', '.join(factors)} (b is bits, B is bytes)",
+            hint=f"known: {', '.join(factors)}{_BITS_AND_BYTES.get(dimension, '')}",
         )
     value = float(Decimal(number) * factors[unit])
     if value == 0:

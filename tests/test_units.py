@@ -27,6 +27,15 @@ from cclbench.units import Dimension, humanise, parse_quantity
         ("0.3 GB", "size", 300_000_000),
         ("2 KiB", "size", 2048),
         ("1 GiB", "size", 1_073_741_824),
+        ("1.5 us", "time", 1.5e-6),
+        ("1.5 µs", "time", 1.5e-6),
+        ("75 us", "time", 75e-6),
+        ("600 ns", "time", 6e-7),
+        ("2 ms", "time", 0.002),
+        ("3 s", "time", 3),
+        ("989 TFLOP/s", "work rate", 989e12),
+        ("9 PFLOP/s", "work rate", 9e15),
+        ("1836 TOP/s", "work rate", 1836e12),
     ],
 )
 def test_a_quantity_is_its_base_si_number(text: str, dimension: Dimension, value: float) -> None:

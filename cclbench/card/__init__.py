@@ -10,9 +10,9 @@ from cclbench.card.conform import schema
 from cclbench.card.evidence import root_of
 from cclbench.card.infer import TraceFacts, TraceFile, infer, rooted
 from cclbench.card.model import Card
-from cclbench.card.problem import Problem
 from cclbench.card.upgrade import Upgrade, upgrade
 from cclbench.card.validate import load, validate
+from cclbench.problem import Problem
 
 __all__ = [
     "Card",

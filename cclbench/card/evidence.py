@@ -11,8 +11,8 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from cclbench.card.consistency import Finding, field
-from cclbench.card.problem import Problem, dotted
-from cclbench.card.read import Document
+from cclbench.document import Document
+from cclbench.problem import Problem, dotted
 
 
 def root_of(card: FilePath) -> FilePath:

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cclbench.card.consistency import layouts
-from cclbench.card.problem import shown
 from cclbench.card.write import render
 from cclbench.errors import UsageError
+from cclbench.problem import shown
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from cclbench.card.bandwidth import bandwidths
 from cclbench.card.conform import home, misfit
 from cclbench.card.consistency import field as at
 from cclbench.card.evidence import root_of
-from cclbench.card.problem import Path, Problem, check, dotted, shown
 from cclbench.card.read import Document, parse, read
 from cclbench.card.validate import examine
 from cclbench.card.write import render
 from cclbench.errors import CheckFailed, UsageError
+from cclbench.problem import Path, Problem, check, dotted, shown
 
 _MOVES = {
     "description": "description",

@@ -10,8 +10,8 @@ from cclbench.card.conform import conform
 from cclbench.card.consistency import consistency, field
 from cclbench.card.evidence import evidence, root_of
 from cclbench.card.model import Card, card_of
-from cclbench.card.problem import Problem, check
 from cclbench.card.read import Document, read
+from cclbench.problem import Problem, check
 
 # What a metric can't do without, by the card's path.
 _NEEDED_BY = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cclbench.card.conform import schema
-from cclbench.card.problem import printable, shown
 from cclbench.card.read import scalar
+from cclbench.problem import printable, shown
 
 _WIDTH = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")
