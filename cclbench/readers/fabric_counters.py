@@ -2,8 +2,9 @@
 """Snapshots of the counters of RDMA devices, /sys/class/infiniband: InfiniBand, RoCE, AWS EFA.
 
 A snapshot is what `grep -r . /sys/class/infiniband/*/ports/*/{counters,hw_counters}` prints: a line
-`PATH:VALUE` a counter.  A file holds one or several, each after a line `# time_ns N` (nanoseconds since
-the epoch) where the times are known; scripts/capture/fabric_counters.sh writes both.
+`PATH:VALUE` a counter; `PATH=VALUE`, `PATH VALUE` and the headings of `more` and `tail` say the same.  A file
+holds one or several of one host, each after a line `# time_ns N` (nanoseconds since the epoch) where the
+times are known; scripts/capture/fabric_counters.sh writes both.
 
 Units.  `port_xmit_data` and `port_rcv_data` count words of four octets, in 64 bits (the kernel's
 Documentation/ABI/stable/sysfs-class-infiniband); hardware with 32 bits stops at 2³²−1.  EFA's `tx_bytes`
@@ -15,18 +16,28 @@ parts are rows of their own names and are never added to them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
 from cclbench.readers import READERS, Evidence
 from cclbench.readers.counter_rows import NO_COUNTER, CounterRows
+from cclbench.readers.texts import bare
 
 Counted = tuple[str, str, str]
 Snapshot = dict[Counted, int | None]
 
-_LINE = re.compile(r"(?:.*/)?([\w.-]{1,64})/ports/(\d{1,4})/(counters|hw_counters)/(\w{1,64}):\s*(.*)")
-_OTHER = re.compile(r"(?:/\S*)?/infiniband/\S+:")
-_SEEN = re.compile(rb"/ports/\d{1,4}/(?:hw_)?counters/\w{1,64}:\s*(?:\d|N/A)")
+# Nothing stands before a path: two hosts have ports of the same name.
+_FOLDERS: Final = r"(?:/\S*/|[\w./-]*/)?"
+_LINE = re.compile(
+    _FOLDERS + r"([\w.-]{1,64})/ports/(\d{1,4})/(counters|hw_counters)/(\w{1,64})(?:\s*[:=]\s*|\s+)(.*)"
+)
+_OTHER = re.compile(_FOLDERS + r"(?:infiniband/\S+|ports/\d{1,4}/\S+)[:=\s]")
+_HEADING = re.compile(rf"(?:==> )?({_FOLDERS}[\w.-]{{1,64}}/ports/\d{{1,4}}/[\w./-]+)(?: <==)?")
+_FENCE = re.compile(r":{5,}")
+_SEEN = re.compile(
+    rb"/ports/\d{1,4}/(?:hw_)?counters/\w{1,64}(?:\s*[:=]\s*|\s+)(?:(?:<==|:{5,})\s+)?(?:\d|N/A)"
+)
 _STUCK: Final = (1 << 32) - 1
 
 WORDS: Final = {"port_xmit_data": "nic_tx_bytes", "port_rcv_data": "nic_rx_bytes"}
@@ -69,14 +80,14 @@ class FabricCounters:
 
     def sniff(self, head: bytes) -> float:
         """Sure of lines of counters' paths."""
-        return 0.9 if _SEEN.search(head) else 0.0
+        return 0.9 if _SEEN.search(bare(head)) else 0.0
 
     def read(self, path: Path) -> Evidence:
         """All snapshots: differences from each to the next, by port."""
         rows = CounterRows(path)
         at: int | None = None
         snapshot: Snapshot = {}
-        for line in rows.lines():
+        for line in _headed(rows.lines()):
             mark = rows.mark(line)
             match = _LINE.fullmatch(line)
             if mark is None and match is None:
@@ -84,7 +95,8 @@ class FabricCounters:
                     rows.left_out[NO_COUNTER] += 1
                 elif line.strip():
                     raise rows.error(
-                        "neither `# time_ns N` nor a counter's `PATH:VALUE`", "leave out other lines"
+                        "neither `# time_ns N` nor a counter's `PATH:VALUE`",
+                        "leave out other lines, and what stands before the paths: a file is of one host",
                     )
                 continue
             key = None if match is None else (f"{match[1]}/{match[2]}", match[3], match[4])
@@ -95,6 +107,19 @@ class FabricCounters:
                 snapshot[key] = _value(rows, key, match[5].strip())
         _take(rows, snapshot, at)
         return rows.evidence()
+
+
+def _headed(lines: Iterator[str]) -> Iterator[str]:
+    """The lines, a value under a heading as `PATH:VALUE`."""
+    path = ""
+    for line in map(str.rstrip, lines):
+        if heading := _HEADING.fullmatch(line):
+            path = heading[1]
+        elif path and line and not _FENCE.fullmatch(line):
+            yield f"{path}:{line}"
+            path = ""
+        elif not _FENCE.fullmatch(line):
+            yield line
 
 
 def _value(rows: CounterRows, key: Counted, text: str) -> int | None:

@@ -154,6 +154,42 @@ def test_relative_paths_and_compression(written: Any) -> None:
     assert [row[2] for row in read(path)[0]] == [4.0, 4.0]
 
 
+def _under_headings(text: str, before: str, after: str) -> str:
+    return "".join(before + line.replace(":", after, 1) + "\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "="),
+        ("", " "),
+        ("", "\t"),
+        ("", ": "),
+        ("", "\n"),
+        ("==> ", " <==\n"),
+        (":::::::::::::::\n", "\n::::::::::::::\n"),
+    ],
+)
+def test_other_ways_to_print_a_path_and_its_value(written: Any, before: str, after: str) -> None:
+    plain = efa(100, 200, 150) + f"{SYS}/rdmap144s27/ports/1/state:4: ACTIVE\n" + efa(1100, 2200, 1900)
+    path = written(_under_headings(plain, before, after))
+    assert FabricCounters().sniff(path.read_bytes()) > 0
+    assert read(path) == read(written(plain, "plain.txt"))
+
+
+def test_paths_behind_links(written: Any) -> None:
+    devices = "/sys/devices/pci0000:00/0000:00:01.0/infiniband"
+    rows, _, _ = read(written((mlx5(1, 1) + mlx5(2, 2)).replace(SYS, devices)))
+    assert [row[1:3] for row in rows] == [("mlx5_0/1", 4.0), ("mlx5_0/1", 4.0)]
+
+
+@pytest.mark.parametrize("prefix", ["node1: ", "node1:", "[1,0]<stdout>:"])
+def test_ports_of_two_hosts_are_never_one(written: Any, prefix: str) -> None:
+    path = written(_under_headings(mlx5(1, 1) + mlx5(2, 2), prefix, ":"))
+    with pytest.raises(InputError, match=r"line 1: neither .* a file is of one host"):
+        read(path)
+
+
 def test_other_files_of_the_folder_are_counted(written: Any) -> None:
     other = f"{SYS}/mlx5_0/ports/1/state:4: ACTIVE\n{SYS}/mlx5_0/node_guid:0000:0000:0000:0001\n\n"
     rows, left_out, _ = read(written(mlx5(1, 1) + other + mlx5(2, 2)))
