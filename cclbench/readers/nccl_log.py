@@ -18,6 +18,10 @@ _MOST_BYTES: Final = 1 << 34
 _LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE)
 
 
+# Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.
+_TABLE = re.compile(r"# +size +count +type .* busbw ")
+
+
 class NcclLog:
     """Reader of a job's log with the lines of `NCCL_DEBUG=INFO` in it."""
 
@@ -35,9 +39,11 @@ class NcclLog:
     def read(self, path: Path) -> Evidence:
         """Facts alone; lists where ranks or communicators differ."""
         found = LineFacts()
-        for _, line in lines(path, _MOST_BYTES):
+        notes = list[str]()
+        for at, line in lines(path, _MOST_BYTES):
             found.see(line)
-        notes = []
+            if not notes and _TABLE.search(line):
+                notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
         if found.warnings:
             notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
         return Evidence(facts=found.facts(), notes=notes)

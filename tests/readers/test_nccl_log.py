@@ -177,6 +177,12 @@ def test_recognised(head: str, name: str | None) -> None:
     assert (reader and reader.name) == name
 
 
+def test_a_sweep_behind_a_long_log_is_not_passed_over_in_silence(read: Read) -> None:
+    table = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    found = read(f"{PREFIX}{EFA[2]}\n" * 3 + f"[1,0]<stdout>:{table}" * 2)
+    assert found.notes == ["a benchmark's table on line 4 is not read: put it in a file of its own"]
+
+
 def test_an_empty_log_and_a_damaged_one(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_bytes(b"")

@@ -37,6 +37,7 @@ FOOTER = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 100\n#\n"
 ROW = (
     "  1073741824  268435456  float  sum  -1  5000.0  214.75  322.12      0   4000.0  268.44  402.65    N/A\n"
 )
+NO_RESULTS = "holds no results: the benchmark did not get that far, or its lines begin with something else"
 Read = Callable[..., Evidence]
 
 
@@ -154,12 +155,49 @@ def test_the_collective_is_stated_or_unknown(read: Read) -> None:
     assert rows(read(HEADER.replace("all_reduce", "hypercube") + table), "kind") == [(None,), (None,)]
 
 
+def test_the_files_name_tells_the_collective_where_nothing_else_does(read: Read) -> None:
+    table = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n" + DEVICES + COLUMNS + ROW + FOOTER
+    found = read(table, "alltoall_perf_2n.txt")
+    assert rows(found, "kind") == [("all_to_all",)] * 2
+    assert found.notes[0] == "which collective was measured is told by the file's name alone"
+    found = read(HEADER + DEVICES + COLUMNS + ROW + FOOTER, "all_gather_perf.txt")
+    assert rows(found, "kind") == [("all_reduce",)] * 2
+    assert found.notes == []
+
+
 def test_several_tables_in_a_log(read: Read) -> None:
     second = (HEADER + DEVICES + COLUMNS).replace("all_reduce", "broadcast")
     row = "  4000000000  1000000000  float  none  0  1e+06  4.00  4.00  0  1e+06  4.00  4.00  0\n"
     found = read(HEADER + DEVICES + COLUMNS + ROW + FOOTER + second + row + FOOTER)
     assert rows(found, "kind", "group_size") == [("all_reduce", 4)] * 2 + [("broadcast", 4)] * 2
     assert found.notes == []
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "[1,0]<stdout>:",
+        "[1,12]<stdout>: ",
+        "Thu Oct  2 10:11:12 2025[1,0]<stdout>:",
+        "Thu Oct  2 10:11:12 2025<stdout>: ",
+        "[prterun-alpha-1234@1,0]<stdout>: ",
+        "2025-10-02T10:11:12.123456789Z ",
+        "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:",
+        "00: ",
+    ],
+)
+def test_labels_of_launchers(read: Read, label: str) -> None:
+    text = HEADER + DEVICES + COLUMNS + ROW + FOOTER
+    labelled = read("".join(f"{label}{line}\n" for line in text.splitlines()))
+    columns = ("kind", "group_size", "nodes", "bytes", "dur_ns", "busbw", "in_place", "errors")
+    assert rows(labelled, *columns) == rows(read(text), *columns)
+    assert len(rows(labelled, "bytes")) == 2
+    assert (labelled.notes, labelled.left_out) == ([], {})
+
+
+def test_an_unknown_label_is_not_passed_over_in_silence(read: Read) -> None:
+    text = HEADER + DEVICES + COLUMNS + ROW + FOOTER
+    assert NO_RESULTS in read("".join(f"worker-0 | {line}\n" for line in text.splitlines())).notes
 
 
 def test_other_lines_in_between(read: Read) -> None:
@@ -234,7 +272,7 @@ def test_wrong_results_and_no_results(read: Read) -> None:
     )
     assert found.timings is not None
     assert found.timings.num_rows == 0
-    assert "holds no results: the benchmark did not get that far" in found.notes
+    assert NO_RESULTS in found.notes
 
 
 def test_no_host_process_or_command_leaves_the_file(read: Read) -> None:
@@ -260,9 +298,10 @@ def test_rccl(read: Read) -> None:
     }
 
 
-def test_an_absurd_size_is_an_error(read: Read, tmp_path: Path) -> None:
+@pytest.mark.parametrize("digits", [20, 21, 5000])
+def test_an_absurd_size_is_an_error(read: Read, tmp_path: Path, digits: int) -> None:
     with pytest.raises(InputError, match="impossible size") as raised:
-        read(HEADER + DEVICES + COLUMNS + ROW.replace("1073741824", "9" * 20) + FOOTER)
+        read(HEADER + DEVICES + COLUMNS + ROW.replace("1073741824", "9" * digits) + FOOTER)
     assert (
         raised.value.where
         == f"{tmp_path / 'sweep.txt'}: line {len((HEADER + DEVICES + COLUMNS).splitlines()) + 1}"
@@ -285,4 +324,4 @@ def test_an_absurd_size_is_an_error(read: Read, tmp_path: Path) -> None:
 def test_a_log_without_a_readable_row_says_so(read: Read, text: str) -> None:
     found = read(text)
     assert rows(found, "bytes") == []
-    assert "holds no results: the benchmark did not get that far" in found.notes
+    assert NO_RESULTS in found.notes

@@ -5,7 +5,7 @@ Sizes, by nccl-tests' doc/PERFORMANCE.md: S is the size column, which for all_ga
 total array, so already the large side.  Times are µs per operation as the benchmark averages them; its GB/s
 are 1e9 B/s.  Out of place and in place are rows of their own.  Which collective was measured is stated by
 newer headers ("# Collective test starting: all_reduce_perf"), by the command that a script echoes, by the
-CSV's header, or not at all: then it is null.
+CSV's header, by the file's name (all_reduce_perf-2n.txt), or not at all: then it is null.
 """
 
 from __future__ import annotations

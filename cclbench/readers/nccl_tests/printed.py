@@ -8,7 +8,7 @@ last column is `error`, the largest deviation and no count; `-I` and per-iterati
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -20,12 +20,17 @@ from cclbench.readers.texts import lines, number
 
 _MOST_BYTES: Final = 1 << 34
 _MOST_RANKS: Final = 1 << 20
-# `mpirun --tag-output` and `srun --label` begin each line with the process that wrote it.
-_LABEL = re.compile(r"(?:\[[\d,]+\]<std\w+>: ?|\d+: )", re.ASCII)
+# mpirun's --tag-output and --timestamp-output, `srun --label` and containers' logs begin each line with the
+# time at which it was written and the process that wrote it.
+_LABEL = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) )?(?:[^#<>]{0,100}<std\w+>: ?|\d+: )?", re.ASCII
+)
 _DEVICE = re.compile(
     r"# +Rank +(\d{1,7}) +(?:Group +(\d{1,7}) +)?Pid +\d+ +on +(\S+) +device +\d+ +\[[^\]]*\] +(.*)", re.ASCII
 )
 _PROGRAM = re.compile(r"(?<![\w.-])([a-z][a-z_]*)_perf(?:_mpi)?(?![\w.-])", re.ASCII)
+_NAMED = re.compile(r"([a-z][a-z_]*)_perf(?![a-z])", re.ASCII)
+_BY_NAME: Final = "which collective was measured is told by the file's name alone"
 _LIBRARY_CODE = re.compile(r"nccl-library=(\d{4,6})\b", re.ASCII)
 _TESTS_VERSION = re.compile(r"# [nr]ccl-tests:? [Vv]ersion:? (\d[\w.]{0,20})", re.ASCII)
 _WRONG = re.compile(r"# Out of bounds values +: +(\d+) FAILED", re.ASCII)
@@ -100,7 +105,8 @@ class Printed:
     def read(self) -> SweepRows:
         """All lines."""
         for at, line in lines(self._path, _MOST_BYTES):
-            self._line(_LABEL.sub("", line, count=1) if line[:1] in "[0123456789" else line, at)
+            label = _LABEL.match(line)
+            self._line(line[label.end() :] if label else line, at)
         if self._open:
             self.rows.notes.append("the last table has no end: the benchmark did not finish")
         self.rows.facts |= self._log.facts()
@@ -174,6 +180,10 @@ class Printed:
         lead = names.index("time") if "time" in names else len(names)
         self._table = _Table(lead, tuple(names[lead:]), stamped, "cputime" in words)
         self._sweep, self._open, self._units = self._header.sweep(), True, False
+        if self._sweep.kind is None and (named := _NAMED.search(self._path.name)):
+            self._sweep = replace(self._sweep, kind=kind_of(named[1]))
+            if _BY_NAME not in self.rows.notes:
+                self.rows.notes.append(_BY_NAME)
         self._header.programs.clear()
         self._header.stated = None
 
@@ -187,10 +197,10 @@ class Printed:
             return self.rows.leave_out("of a table whose units are not stated")
         (size, _, dtype, *_), figures = parts
         placements = _placements(table.figures, figures)
-        if placements is None or len(size) > 20:
+        if placements is None:
             return self.rows.leave_out("with text in place of a number")
         for in_place, placement in enumerate(placements[:2]):
-            self.rows.add(self._sweep, int(size), dtype, placement, in_place=bool(in_place), line=line)
+            self.rows.add(self._sweep, int(size[:20]), dtype, placement, in_place=bool(in_place), line=line)
         return None
 
 

@@ -109,7 +109,9 @@ class SweepRows:
                 f" line{'s'[: len(where) > 1]} {first}"
             )
         if not len(self):
-            notes.append("holds no results: the benchmark did not get that far")
+            notes.append(
+                "holds no results: the benchmark did not get that far, or its lines begin with something else"
+            )
         if self._unnamed:
             notes.append(
                 f"which collective {self._unnamed:,} rows are of is not stated: write"
