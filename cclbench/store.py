@@ -192,7 +192,7 @@ class StoredRun:
         """One rank's tables."""
         entry = next((e for e in self.manifest["ranks"] if e["rank"] == rank), None)
         if entry is None:
-            raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks}")
+            raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks or 'no trace'}")
         try:
             facts = msgspec.convert(entry["facts"], TraceFacts)
         except msgspec.ValidationError as error:
