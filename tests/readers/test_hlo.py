@@ -86,7 +86,7 @@ def test_bytes_of_a_tuple_are_unknown_where_one_part_is():
         ("replica_groups=mesh['a'=2,'b'=4] {}", tuple((i,) for i in range(8))),
         # As JAX 0.10 prints a product over axes c and a of a mesh a, b, c of 2 devices each.
         (
-            "replica_groups=mesh['x'=1,'y'=4,'z'=2], device_ids=([4,2]T(1,0)) {'y'}, use_global_device_ids=true",
+            "replica_groups=mesh['x'=1,'y'=4,'z'=2], device_ids=([4,2]T(1,0)) {'y'}, dimensions={0}",
             ((0, 4, 1, 5), (2, 6, 3, 7)),
         ),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=(0,2,1,3) {'b'}", ((0, 2), (1, 3))),

@@ -403,6 +403,11 @@ def nested(depth: int) -> bytes:
     return shape
 
 
+def read_all(path: Path) -> None:
+    for part in host.members(path, space(path).planes):
+        Member(path, part.member)
+
+
 def ran(*events: Event) -> Plane:
     return Plane("/host:CPU").line("pool", 1, *events)
 
@@ -432,8 +437,7 @@ def test_damage_gives_one_line_with_the_file(
 ) -> None:
     path = write(*planes)
     with pytest.raises(InputError, match=says) as raised:
-        for part in host.members(path, space(path).planes):
-            Member(path, part.member)
+        read_all(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU planes: kernels and copies of two GPUs, and the rows of the process that drives them."""
+
+from __future__ import annotations
+
+from readers.xplane_files import BEGIN_NS, Plane, environment, gpu_file, listed, read, space, write
+
+from cclbench.readers import Part
+from cclbench.readers.xplane import Xplane
+
+
+def test_kernels_and_copies_of_a_gpu(tmp_path):
+    path = write(tmp_path, gpu_file())
+    assert Xplane().parts(path) == [Part("/device:GPU:0"), Part("/device:GPU:1")]
+    trace, rows = read(path, "/device:GPU:0")
+    assert listed(rows["device kernel"]) == [("gemm", 100, 20)]
+    assert rows["device kernel"].blocks.to_pylist() == [320]
+    copies = rows["device copy"]
+    assert listed(copies) == [("MemcpyH2D", 90, 10), ("MemcpyD2D", 130, 10)]
+    # A size of 0 is the profiler's word for unknown.
+    assert copies.bytes.to_pylist() == [4096, None]
+    assert copies.copy_direction.to_pylist() == ["h2d", "d2d"]
+    assert trace.dropped == {"row derived from others": 1, "mark of the thread pool": 1}
+    assert (trace.facts.vendor, trace.facts.sm_count, trace.facts.hbm_bytes_per_s) == ("nvidia", 132, 3.35e12)
+    assert (trace.facts.rank, trace.facts.local_rank) == (None, 0)
+
+
+def test_a_launch_belongs_to_the_device_it_launched_on_and_a_step_to_all(tmp_path):
+    path = write(tmp_path, gpu_file())
+    _, first = read(path, "/device:GPU:0")
+    _, second = read(path, "/device:GPU:1")
+    links = [rows["host launch"].correlation.to_pylist() for rows in (first, second)]
+    assert links == [[1, 2, 99], [3]]
+    for rows in (first, second):
+        assert listed(rows["host annotation"]) == [("train step 5", 0, 200)]
+    assert listed(first["host python"]) == [("$model.py:1 forward", 0, 150)]
+    assert "host python" not in second
+
+
+def test_an_amd_gpu_s_stated_bandwidth_is_not_taken(tmp_path):
+    trace, _ = read(write(tmp_path, gpu_file()), "/device:GPU:1")
+    assert (trace.facts.vendor, trace.facts.hbm_bytes_per_s) == ("amd", None)
+
+
+def test_lines_in_epoch_time_are_left_as_they_are(tmp_path):
+    plane = Plane("/device:GPU:0").line("Stream #1", [("k", 5, 1, {})], timestamp_ns=BEGIN_NS + 100)
+    _, rows = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")
+    assert listed(rows["device kernel"]) == [("k", 105, 1)]
