@@ -331,6 +331,7 @@ def test_entries_no_client_writes_are_one_clear_line(
         ('{"itls": ' + "[" * 100_000, "line 1: nests too deep"),
         ('{"duration": ' + "1" * 5_000 + "}", "a number too long"),
         ('{"duration": 1e99999999999999999999}', "a number too long"),
+        (json.dumps({"summary": VLLM}), "line 1: holds no figure and no request of a serving benchmark"),
         ('{"duration": 1e999999}', "duration is no number"),
     ],
 )
@@ -372,6 +373,7 @@ def test_recognised_by_what_either_client_writes_first() -> None:
     assert READER.sniff(json.dumps(SGLANG).encode()) > 0.5
     assert READER.sniff(json.dumps(VLLM, indent=2).encode()) > 0.5
     assert READER.sniff(b'{"duration": 1, "completed": 2, "request_throughput": 2}') > 0.5
+    assert READER.sniff(b'{"mean_ttft_ms": 226.4, "p99_ttft_ms": 472.5}') > 0.5
     for other in (
         b"[]",
         b"{}",

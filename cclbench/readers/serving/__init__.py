@@ -25,6 +25,7 @@ _MARKS: Final = (
     (b'"tokenizer_id"', b'"num_prompts"'),
     (b'"backend"', b'"dataset_name"', b'"request_rate"'),
     (b'"duration"', b'"completed"', b'"request_throughput"'),
+    (b'"mean_ttft_ms"', b'"p99_ttft_ms"'),
 )
 
 Setting = str | int | float
@@ -55,6 +56,8 @@ class Serving:
             stated, missed = figures.rows(written, number)
             rows, left_out = rows + stated, left_out + missed
             settings.append(figures.settings(written))
+            if not len(tables[-1]) and not stated:
+                raise written.bad("holds no figure and no request of a serving benchmark")
             if note := _disagreement(written, tables[-1]):
                 notes.append(f"benchmark {number + 1}: {note}")
         return Evidence(
