@@ -7,20 +7,22 @@ import numpy as np
 import pytest
 from readers.xplane_files import (
     Plane,
+    array,
     environment,
+    groups,
     hlo_field,
-    instruction_of,
+    instruction,
     listed,
     programs,
     read,
     space,
     tpu,
-    varint,
     write,
 )
 
 from cclbench.readers import hlo
 from cclbench.readers.xplane import collectives
+from cclbench.readers.xplane.hlo_proto import Program
 
 
 def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
@@ -113,27 +115,89 @@ def test_partners_of_a_permute():
 
 def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
     """f32[2] gathered into f32[4]: a start's result holds the operand as well."""
-    shapes = [hlo_field(2, varint(11)) + hlo_field(3, b"\x02", packed=True)]
-    shapes.append(hlo_field(2, varint(11)) + hlo_field(3, b"\x04", packed=True))
-    pair = hlo_field(2, varint(13)) + b"".join(hlo_field(4, shape, packed=True) for shape in shapes)
-    operand = instruction_of("a", "parameter", shapes[0], 1)
-    gather = instruction_of("all-gather-start.2", "all-gather-start", pair, 2, operands=b"\x01")
-    body = b"".join(hlo_field(2, i, packed=True) for i in (operand, gather))
-    module = hlo_field(1, hlo_field(3, body, packed=True), packed=True)
-    told = {"hlo_op": "all-gather-start.2", "program_id": 9}
+    pair = hlo_field(2, 13) + hlo_field(4, array(2)) + hlo_field(4, array(4))
+    metadata = programs(
+        [[0], [1], [2], [3]],
+        instruction("a", "parameter", array(2), 1),
+        instruction(
+            "all-gather-start.2", "all-gather-start", pair, 2, hlo_field(36, b"\x01"), groups((0, 2), (1, 3))
+        ),
+    )
+    told = {"hlo_op": "all-gather-start.2", "program_id": 7}
     kernels = [("gemm", 0, 5, {}), ("ncclDevKernel_AllGather_RING_LL", 10, 5, told)]
     kernels.append(("ncclDevKernel_AllGather_RING_LL", 20, 5, told | {"program_id": 8}))
     plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
-    metadata = Plane("/host:metadata")
-    metadata.described("jit_g(9)", **{"Hlo Proto": module})
-    metadata.message.event_metadata[0].key = 9
     trace, _ = read(write(tmp_path, space(plane, metadata, environment())), "/device:GPU:0")
     (payload, nothing), rows = trace.told.payloads, list(trace.told.row)
     assert (rows, payload.collective, payload.dtype) == ([1, 2], "all_gather", "f32")
-    assert (payload.in_bytes, payload.out_bytes, payload.ranks) == (8, 16, None)
+    # One of the program's four devices is here: the group has a size, and which it is nobody tells.
+    assert (payload.in_bytes, payload.out_bytes, payload.group_size, payload.ranks) == (8, 16, 2, None)
     assert (nothing.collective, nothing.in_bytes, nothing.library) == (None, None, None)
+    assert (trace.facts.world_size, trace.facts.communicators) == (4, ())
     assert trace.notes == [
         "payload of 1 collectives unknown: the profile has no HLO of their program",
         "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
         " this GPU is",
     ]
+
+
+NOTATIONS = {
+    "listed before 2024": hlo_field(49, hlo_field(1, b"\x00\x02")) + hlo_field(49, hlo_field(1, b"\x01\x03")),
+    "listed": groups((0, 2), (1, 3)),
+    "iota in a list": hlo_field(
+        87,
+        hlo_field(
+            2, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x02") + hlo_field(4, b"\x01\x00")
+        ),
+    ),
+    "iota": hlo_field(
+        92, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x02") + hlo_field(4, b"\x01\x00")
+    ),
+    # Axes of 2 and 2, grouped along the first, whose index 0 is left out.
+    "mesh": hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 2)) * 2) + hlo_field(2, b"")),
+    "mesh of listed devices": hlo_field(
+        93,
+        hlo_field(1, hlo_field(1, hlo_field(2, 2)) * 2 + hlo_field(2, b"\x00\x02\x01\x03"))
+        + hlo_field(2, hlo_field(1, 1)),
+    ),
+    "mesh of tiled devices": hlo_field(
+        93,
+        hlo_field(
+            1,
+            hlo_field(1, hlo_field(2, 2)) * 2
+            + hlo_field(3, hlo_field(1, b"\x02\x02") + hlo_field(2, b"\x01\x00")),
+        )
+        + hlo_field(2, hlo_field(1, 1)),
+    ),
+    "part of an axis": hlo_field(
+        93,
+        hlo_field(1, hlo_field(1, hlo_field(2, 4)))
+        + hlo_field(2, hlo_field(2, hlo_field(1, 1) + hlo_field(2, 2))),
+    ),
+}
+
+
+@pytest.mark.parametrize("fields", NOTATIONS.values(), ids=NOTATIONS)
+def test_replica_groups_of_a_program_in_all_its_notations(fields):
+    body = hlo_field(2, instruction("r", "all-reduce", array(4), 1, fields))
+    content = hlo_field(1, hlo_field(3, body))
+    found = Program(content, "here").instructions["r"].participants
+    assert found is not None
+    assert found.groups == ((0, 2), (1, 3))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"",
+        hlo_field(92, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x03")),
+        hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 2))) + hlo_field(2, hlo_field(1, 7))),
+        hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 1 << 40))) + hlo_field(2, b"")),
+        hlo_field(93, hlo_field(2, b"")),
+    ],
+)
+def test_replica_groups_that_cannot_be_are_unknown(fields):
+    body = hlo_field(2, instruction("r", "all-reduce", array(4), 1, fields))
+    found = Program(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
+    assert found is not None
+    assert found.groups is None

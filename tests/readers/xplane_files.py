@@ -103,11 +103,11 @@ def environment() -> Plane:
     return Plane("Task Environment", profile_start_time=BEGIN_NS)
 
 
-def tpu(device: int, events: Sequence[Event], **lines: Sequence[Event]) -> Plane:
-    """A TPU's plane with these events on `XLA Ops`, as op, begin, duration; global id 4 + device."""
+def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequence[Event]) -> Plane:
+    """A TPU's plane with these events on `XLA Ops`, as op, begin, duration; global id `first` + device."""
     plane = Plane(
         f"/device:TPU:{device}",
-        core_details=b"\x28" + bytes([4 + device]) + b"\x30" + bytes([4 + device]),
+        core_details=b"\x28" + bytes([first + device]) + b"\x30" + bytes([first + device]),
         device_type_string="TPU v6 Lite",
         peak_teraflops_per_second=918.0,
         peak_hbm_bw_gigabytes_per_second=1638.0,
@@ -134,16 +134,41 @@ def tpu(device: int, events: Sequence[Event], **lines: Sequence[Event]) -> Plane
     return plane
 
 
-def programs(ids: list[list[int]]) -> Plane:
-    """`/host:metadata` with program 7 and its device assignment by computation."""
-    columns = b"".join(b"\x1a" + varint(len(c) + 2) + b"\x0a" + varint(len(c)) + bytes(c) for c in ids)
-    assignment = b"\x08" + varint(len(ids[0])) + b"\x10" + varint(len(ids)) + columns
-    module = b"\x0a\x01f\x7a" + varint(len(assignment)) + assignment
+def programs(ids: list[list[int]], *instructions: bytes, number: int = 7) -> Plane:
+    """`/host:metadata` with a program of those instructions and its device assignment by computation."""
+    columns = [hlo_field(1, b"".join(map(varint, column))) for column in ids]
+    assignment = hlo_field(1, len(ids[0])) + hlo_field(2, len(ids))
+    assignment += b"".join(hlo_field(3, column) for column in columns)
+    body = hlo_field(3, b"".join(hlo_field(2, i) for i in instructions)) if instructions else b""
+    module = hlo_field(1, b"f") + body + hlo_field(15, assignment)
     plane = Plane("/host:metadata")
-    entry = plane.message.event_metadata.add(key=7)
-    entry.value.name = "jit_f(7)"
-    plane._say(entry.value.stats, {"Hlo Proto": b"\x0a" + varint(len(module)) + module})
+    plane.described(f"jit_f({number})", **{"Hlo Proto": hlo_field(1, module)})
+    plane.message.event_metadata[0].key = number
     return plane
+
+
+def hlo_field(number: int, value: int | bytes) -> bytes:
+    """A field of an HloProto: an integer as it is, anything else with its length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def array(elements: int) -> bytes:
+    """The shape f32[elements]."""
+    return hlo_field(2, 11) + hlo_field(3, varint(elements))
+
+
+def instruction(name: str, opcode: str, shape: bytes, number: int, *more: bytes) -> bytes:
+    """An HloInstructionProto with more fields behind."""
+    texts = hlo_field(1, name.encode()) + hlo_field(2, opcode.encode())
+    return texts + hlo_field(3, shape) + hlo_field(35, number) + b"".join(more)
+
+
+def groups(*listed: Sequence[int]) -> bytes:
+    """Fields of an instruction that say who takes part, by global ids."""
+    each = (hlo_field(1, hlo_field(1, b"".join(map(varint, ids)))) for ids in listed)
+    return hlo_field(26, 1) + hlo_field(71, 1) + hlo_field(87, b"".join(each))
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -216,15 +241,3 @@ def gpu_file() -> bytes:
         track=583,
     )
     return space(first, second, host, environment())
-
-
-def hlo_field(number: int, value: bytes, *, packed: bool = False) -> bytes:
-    """A field of an HloProto: an integer as it is, anything else with its length."""
-    return varint(number << 3 | 2) + varint(len(value)) + value if packed else varint(number << 3) + value
-
-
-def instruction_of(name: str, opcode: str, shape: bytes, number: int, operands: bytes = b"") -> bytes:
-    """An HloInstructionProto."""
-    texts = hlo_field(1, name.encode(), packed=True) + hlo_field(2, opcode.encode(), packed=True)
-    ids = hlo_field(35, varint(number)) + hlo_field(36, operands, packed=True)
-    return texts + hlo_field(3, shape, packed=True) + ids
