@@ -196,24 +196,29 @@ def _steps(run: RunView) -> tuple[int, int, int]:
 
 
 def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
-    """Bytes sent and received, where one tool tells them: counted, else by totals, else by rates."""
+    """Bytes sent and received, where one tool tells them: counts, in a file or between two; else rates."""
     told = {}
     for way in ("tx", "rx"):
-        for suffix, made in (("bytes", _differences), ("total", _pairs), ("rate", _held)):
-            rows = own.filter(pc.equal(own["counter"], f"{port}_{way}_{suffix}"))
-            if len(rows) and (moved := made(rows)) is not None:
-                told[way] = moved
-                break
+        counted, totals, rates = (
+            own.filter(pc.equal(own["counter"], f"{port}_{way}_{suffix}"))
+            for suffix in ("bytes", "total", "rate")
+        )
+        pairs, left_out = _pairs(totals)
+        single, twice = _single(counted)
+        known = pa.concat_tables([single, pairs])
+        if len(known):
+            told[way] = _moved(known, {**left_out, **twice, "rates, beside counted bytes": len(rates)})
+        elif moved := _held(rates):
+            told[way] = replace(moved, left_out=left_out)
     return told
 
 
-def _differences(rows: pa.Table) -> Moved:
-    single = rows["port"].is_valid()
-    if pc.any(single).as_py() and not pc.all(single).as_py():
-        # The same bytes, by link and of all links together.
-        left_out = {"intervals of all ports together": len(rows) - pc.sum(single).as_py()}
-        return _moved(rows.filter(single), left_out=left_out)
-    return _moved(rows)
+def _single(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """Rows of single ports: of a file that has the same bytes by link and of all links together."""
+    keys = pa.table({"file": rows["file"].cast(pa.string()), "port": rows["port"].is_valid()})
+    by_port = pc.unique(keys.filter(keys["port"])["file"])
+    twice = pc.and_(pc.invert(keys["port"]), pc.is_in(keys["file"], by_port))
+    return rows.filter(pc.invert(twice)), {"intervals of all ports together": pc.sum(twice).as_py() or 0}
 
 
 def _moved(rows: pa.Table, left_out: dict[str, int] | None = None) -> Moved:
@@ -225,11 +230,11 @@ def _moved(rows: pa.Table, left_out: dict[str, int] | None = None) -> Moved:
         timed=timed,
         rank=rows["rank"].cast(pa.int64()).fill_null(-1).to_numpy(),
         ports=len(np.unique(_places(rows))),
-        left_out=left_out or {},
+        left_out={why: number for why, number in (left_out or {}).items() if number},
     )
 
 
-def _pairs(rows: pa.Table) -> Moved | None:
+def _pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """Totals of two files named alike but for `before` and `after`, subtracted port by port."""
     found: dict[tuple[str, int | None, str | None], dict[int, list[dict[str, Any]]]] = {}
     for row in rows.to_pylist():
@@ -246,7 +251,7 @@ def _pairs(rows: pa.Table) -> Moved | None:
             case _:
                 alone += sum(map(len, moments.values()))
     left_out = {"totals without one `before` and one `after`": alone, "totals that went back: reset": reset}
-    return _moved(pa.Table.from_pylist(pairs, schema=rows.schema), left_out=left_out) if pairs else None
+    return pa.Table.from_pylist(pairs, schema=rows.schema), left_out
 
 
 def _moment(file: str) -> tuple[str, int]:

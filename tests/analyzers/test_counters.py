@@ -164,10 +164,7 @@ def test_totals_of_two_files_are_subtracted() -> None:
     ]
     values = told("comm.nvlink_bytes", rows, steps_of((5, 9)))
     assert only(values).value == 1105
-    assert only(values).left_out == {
-        "totals without one `before` and one `after`": 0,
-        "totals that went back: reset": 0,
-    }
+    assert only(values).left_out == {}
     assert only(values, stat="per_step").value == 105
 
 
@@ -200,6 +197,23 @@ def test_all_links_together_are_not_added_to_each() -> None:
     value = only(told("comm.nvlink_bytes", rows))
     assert value.value == 20
     assert value.left_out == {"intervals of all ports together": 1}
+
+
+def test_every_way_a_tool_counts_is_added_and_what_is_beside_is_counted() -> None:
+    """A file of differences, two files of totals, a file with links and their sum, rates of a fourth."""
+    smi = {"source": "nvidia_smi", "device": 0}
+    counts = "nvlink_tx_bytes"
+    rows = [
+        counted(counts, 1, **smi, file="series.txt", port="nvlink 0"),
+        counted(counts, 1, **smi, file="series.txt", port=None),
+        counted(counts, 20, **smi, file="dmon.csv", port=None),
+        counted("nvlink_tx_total", 100, file="before.txt", **smi),
+        counted("nvlink_tx_total", 400, file="after.txt", **smi),
+        counted("nvlink_tx_rate", 9, **smi, file="dmon.csv", port=None, unit="B/s"),
+    ]
+    value = only(told("comm.nvlink_bytes", rows))
+    assert value.value == 321
+    assert value.left_out == {"intervals of all ports together": 1, "rates, beside counted bytes": 1}
 
 
 @pytest.mark.parametrize(
