@@ -7,11 +7,12 @@ Each device is a rank.  Rows of the host belong to the process that drives all o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench.errors import InputError
+from cclbench.intervals import Int64
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.readers.xplane.collectives import Member
@@ -89,7 +90,7 @@ class _Device:
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=max((at.size for at in placed.values()), default=None),
+            world_size=_world(placed.values()),
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -144,6 +145,12 @@ class _Device:
     def _stats(self, where: proto.PlaneRange) -> proto.Stats:
         message = proto.plane(self.path, where, lines=False)
         return proto.stats(proto.stat_names(message), message.stats)
+
+
+def _world(placed: Iterable[Int64]) -> int | None:
+    """Devices of the largest program; None where their ids leave some out: then there are ranks beyond."""
+    largest = max(placed, key=lambda ids: ids.size, default=None)
+    return None if largest is None or largest.max() >= largest.size else int(largest.size)
 
 
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:
