@@ -44,13 +44,8 @@ class XlaJson:
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         profile = chrome(path)
-        if profile.cut is not None and not profile.planes:
-            raise InputError(
-                f"{profile.cut.reason}, before any event of a device",
-                where=f"{path}: byte {profile.cut.byte:,}",
-                hint=BESIDE,
-            )
-        return [Part(name) for name in profile.devices] or host.members_of(_of_host(profile), path)
+        devices = [Part(name) for name in profile.devices]
+        return devices or host.members_of(_of_host(profile), path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -73,6 +74,11 @@ BAD = {
     "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: no protobuf field"),
     "cut": (b"\x0a\x20\x12\x0d/device:GPU:0", "the file ends 17 bytes before its plane does"),
     "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: no protobuf field"),
+    "compressed": (gzip.compress(space(Plane("/device:GPU:0"))), "gunzip it first"),
+    "cut in the host's plane": (
+        space(environment()) + b"\x0a\x7f\x12\x09/host:CPU",
+        "ends 116 bytes before its plane does, before any event of a device; copy the file again",
+    ),
     "mangled": (b"\x0a" + b"\xef\xbf\xbd" * 20, "text conversion"),
     "lengths within lengths": (
         b"\x0a\x1d\x12\x0d/device:GPU:0" + b"\x1a\x0c" + b"\x22\x78" * 6,

@@ -40,7 +40,7 @@ class Xplane:
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         space = proto.space(path)
-        return [Part(where.name) for where in _devices(space)] or host.members(path, space.planes)
+        return [Part(where.name) for where in _devices(space)] or host.members(path, space.planes, space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""

@@ -190,7 +190,7 @@ def _blocks(details: str, where: str) -> int | None:
     grid = re.search(r"grid:(\d{1,19}),(\d{1,19}),(\d{1,19})", details)
     blocks = math.prod(map(int, grid.groups())) if grid else None
     if blocks is not None and blocks >= 1 << 63:
-        raise InputError(f"impossible grid of {blocks} blocks", where=where, hint="is the file damaged?")
+        raise InputError(f"impossible grid of {blocks} blocks", where=where, hint=proto.AGAIN)
     return blocks or None
 
 
@@ -199,7 +199,7 @@ def _size(details: str, where: str) -> int | None:
     """Bytes from `kind:... size:4 dest:1`; a size of 0 is what the profiler writes where it knows none."""
     size = re.search(r"\b(?:size|num_bytes):(\d{1,40})\b", details)
     if size and int(size[1]) >= 1 << 62:
-        raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint="is the file damaged?")
+        raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint=proto.AGAIN)
     return int(size[1]) or None if size else None
 
 

@@ -152,8 +152,7 @@ class Program:
         try:
             return _class(view).FromString(self._content)
         except DecodeError:
-            hint = "is the file damaged?"
-            raise InputError("an HLO module is damaged", where=self._where, hint=hint) from None
+            raise InputError("an HLO module is damaged", where=self._where, hint=proto.AGAIN) from None
 
 
 def programs(plane: Any, where: str) -> dict[int, Program]:

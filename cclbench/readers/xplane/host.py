@@ -18,26 +18,29 @@ import numpy as np
 from msgspec.structs import replace
 
 from cclbench.errors import InputError
-from cclbench.readers import DeviceStep, Names, Part, Payload, Rows, Trace
+from cclbench.readers import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.readers.xplane.collectives import Member, Named, of_program
 from cclbench.readers.xplane.hlo_proto import Instruction
 from cclbench.readers.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
 from cclbench.readers.xplane.ops import CONTAINERS
-from cclbench.readers.xplane.proto import PlaneRange
+from cclbench.readers.xplane.proto import AGAIN, PlaneRange
 from cclbench.schema import TraceFacts
 
 _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
 
 
-def members(path: Path, planes: Sequence[PlaneRange]) -> list[Part]:
+def members(path: Path, planes: Sequence[PlaneRange], cut: Cut | None = None) -> list[Part]:
     """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
-    return members_of(decode(path, planes), path)
+    return members_of(decode(path, planes), path, cut)
 
 
-def members_of(profile: HostProfile, path: Path) -> list[Part]:
-    """The same of a profile that is decoded."""
+def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
+    """The same of a profile that is decoded; `hint` is what to do where it is cut before them."""
     found = devices(profile.ops)
+    if cut is not None and not found:
+        what = f"{cut.reason}, before any event of a device"
+        raise InputError(what, where=f"{path}: byte {cut.byte:,}", hint=hint)
     if not found:
         raise InputError(
             "no device plane, and no op of a CPU device in the host's",

@@ -24,6 +24,8 @@ from cclbench.readers.xplane import descriptors
 
 LARGEST_PLANE: Final = (1 << 31) - 1
 """Bytes; protobuf parses no longer message."""
+AGAIN: Final = "copy the file again, or profile again"
+"""What helps where bytes of a profile are damaged."""
 Stats = dict[str, str | int | float | bytes]
 
 _LATEST_NS: Final = 1 << 61
@@ -161,7 +163,7 @@ def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tu
         raise InputError(
             f"impossible time in line {line.name[:60]!r}: {begin} ns{of_event}",
             where=str(path),
-            hint="is the file damaged?",
+            hint=AGAIN,
         )
     base = begin + (epoch_ns if begin < epoch_ns else 0)
     start = base + offset // 1000
@@ -220,7 +222,9 @@ def _no_protobuf(data: Any, at: int, where: str) -> InputError:
 def _why(data: Any) -> str:
     if data[: 1 << 12].count(_MANGLED) > 8:
         return "its bytes went through a text conversion (U+FFFD): copy it again as binary"
-    return "is the file damaged?"
+    if data[:2] == b"\x1f\x8b":
+        return "it is compressed: gunzip it first"
+    return AGAIN
 
 
 @cache
