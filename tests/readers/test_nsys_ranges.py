@@ -22,6 +22,7 @@ from readers.nsys_files import (
 )
 
 from cclbench.readers import Payload
+from cclbench.schema import Communicator
 
 CALLS = ("ncclGroupStart", "ncclGroupEnd", "ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend")
 NAMES = strings("ncclDevKernel", "cuLaunchKernelEx", *CALLS, "ncclRecv", "ncclCommInitRank", "MPI_Allreduce")
@@ -68,7 +69,24 @@ def nccl(start, end, name, size=None, comm=COMM, **more):
 
 def sized(collective, in_bytes, out_bytes, ranks=None):
     return Payload(
-        source="host_op", collective=collective, in_bytes=in_bytes, out_bytes=out_bytes, group_size=ranks
+        source="host_op",
+        collective=collective,
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        group_name=f"{COMM:#x}",
+        group_size=ranks,
+    )
+
+
+def begun(comm, size, rank, **more):
+    """The range of the call that makes a communicator."""
+    return nvtx(
+        1,
+        5,
+        textId=INIT,
+        domainId=1,
+        binaryData=blob(51, struct.pack("<Qiii4x", comm, size, rank, rank)),
+        **more,
     )
 
 
@@ -149,14 +167,28 @@ def test_a_call_on_its_own_tells_of_the_kernels_it_launches(ranges):
     ],
 )
 def test_message_size_is_one_ranks_share(ranges, name, told):
-    init = nvtx(1, 5, textId=INIT, domainId=1, binaryData=blob(51, struct.pack("<Qiii4x", COMM, 8, 3, 3)))
-    found = ranges(init, nccl(10, 40, name, 100), calls=[call(20, 30, 5)])
+    found = ranges(begun(COMM, 8, 3), nccl(10, 40, name, 100), calls=[call(20, 30, 5)])
     assert found.told == [(told, 3, 10, 40)]
+    assert found.trace.facts.communicators == (Communicator("0xabc", 3, 8),)
 
 
 def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
     found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
     assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
+
+
+def test_two_sizes_of_a_communicator_are_none(ranges):
+    made = [begun(COMM, 8, 3), begun(COMM, 4, 3)]
+    found = ranges(*made, nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
+    assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
+    assert [one.size for one in found.trace.facts.communicators] == [8, 4]
+
+
+@pytest.mark.parametrize(("comm", "size", "rank"), [(0, 8, 3), (COMM, 8, 8), (COMM, 8, -1), (COMM, 0, 0)])
+def test_places_in_no_communicator(ranges, comm, size, rank):
+    found = ranges(begun(comm, size, rank), nccl(10, 40, REDUCE, 64, comm=0), calls=[call(20, 30, 5)])
+    assert [told.group_name for told, *_ in found.told] == [None]
+    assert found.trace.facts.communicators == ()
 
 
 def test_a_group_of_one_call_is_launched_at_its_end(ranges):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from cclbench.errors import InputError
@@ -65,7 +66,7 @@ def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
         yield from reader.rows()
         yield from ranges(reader)
         yield from mpi_calls(reader, trace.told)
-        tell(reader, trace.told)
+        communicators = tell(reader, trace.told)
         if reader.mpi_calls and capture.count(part.member):
             note = "calls of MPI are rows of the host: their time is no time of the device"
             reader.notes.append(f"{reader.mpi_calls} {note}")
@@ -75,7 +76,7 @@ def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
             for reason, count in capture.left_out().items():
                 dropped[reason] = dropped.get(reason, 0) + count
         trace.dropped = dropped
-        trace.facts = facts(capture, part.member)
+        trace.facts = msgspec.structs.replace(facts(capture, part.member), communicators=communicators)
         trace.notes = [*capture.notes, *reader.notes, *(diagnostics(database) if first else ())]
 
 

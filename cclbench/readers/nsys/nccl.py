@@ -4,7 +4,8 @@
 A kernel is launched in the call itself or, as frameworks group their calls, in the `ncclGroupEnd` that
 closes their group.  "Message size" is what NCCL's functions take as their count, in bytes: one rank's
 share of all_gather and reduce_scatter, and of all_to_all that for one peer.  Peers are ranks within the
-communicator, whose global ranks nobody states: they are not told.
+communicator, whose global ranks nobody states: they are not told.  A communicator's id is the same in all
+its processes; its size and the process's place come with the calls that begin and end it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.readers.nsys.capture import NVTX, RANGES
 from cclbench.readers.nsys.rows import TableReader, thread
+from cclbench.schema import Communicator
 
 _CALL: Final = re.compile(
     r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll|Gather|Scatter|Send|Recv)"
@@ -35,7 +37,8 @@ _HEADER: Final = struct.Struct("<QQQQ")
 """Of `binaryData`: domain, schema, size of the payload, its offset."""
 _LONGEST_BLOB: Final = 4096
 _LARGEST_BYTES: Final = 1 << 56
-_COMMUNICATOR, _SIZE, _RANKS = "NCCL communicator ID", "Message size [bytes]", "No. of ranks"
+_MOST_RANKS: Final = 1 << 24
+_COMMUNICATOR, _SIZE, _RANKS, _RANK = "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank"
 
 Layout = dict[tuple[int, int], dict[str, tuple[int, str]]]
 """Offset and format of each field, by domain and schema."""
@@ -47,16 +50,19 @@ class _Range:
     track: int
     start_ns: int
     end_ns: int
-    communicator: int | None = None
+    communicator: str | None = None
     size: int | None = None
 
 
-def tell(reader: TableReader, told: Told) -> None:
-    """Add what NCCL's and PyTorch's ranges around NCCL say to `told`, once all launches are read."""
+def tell(reader: TableReader, told: Told) -> tuple[Communicator, ...]:
+    """Add what NCCL's and PyTorch's ranges around NCCL say to `told`, once all launches are read.
+
+    The member's communicators.
+    """
     if not reader.database.has(NVTX, "domainId", "eventType", "textId"):
-        return
-    ranks: dict[int, int] = {}
-    calls = _calls(reader, ranks)
+        return ()
+    calls, communicators = _calls(reader)
+    ranks = _sizes(communicators)
     around = _around(reader)
     for track, listed in around.items():
         for one in listed:
@@ -78,10 +84,11 @@ def tell(reader: TableReader, told: Told) -> None:
             f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export left"
             " them out; re-export with nsys export --type sqlite --include-blobs=true"
         )
+    return communicators
 
 
-def _calls(reader: TableReader, ranks: dict[int, int]) -> dict[int, list[_Range]]:
-    """NCCL's ranges by thread, in order; `ranks` gets the size of each communicator."""
+def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
+    """NCCL's ranges by thread, in order, and the communicators they tell of."""
     database, layout = reader.database, _layout(reader)
     blob = "NULL"
     if layout and database.has(NVTX, "binaryData"):
@@ -94,16 +101,27 @@ def _calls(reader: TableReader, ranks: dict[int, int]) -> dict[int, list[_Range]
         f" AND ({database.column(NVTX, 'text')} {named} OR textId IN ({ids}))"
     )
     calls: dict[int, list[_Range]] = defaultdict(list)
+    communicators: dict[Communicator, None] = {}
     for one, domain, payload in _ranges(reader, where, blob):
         fields = _decode(payload, domain, layout) if payload else {}
-        communicator, size = fields.get(_COMMUNICATOR), fields.get(_SIZE)
-        if communicator is not None and (count := fields.get(_RANKS)) is not None and 0 < count < 1 << 24:
-            ranks[communicator] = count
-        known = size if size is not None and 0 <= size < _LARGEST_BYTES else None
+        # An id of 0 is NCCL's for a call without a communicator.
+        communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
+        rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
+        if communicator and 0 <= rank < count < _MOST_RANKS:
+            communicators[Communicator(communicator, rank, count)] = None
+        known = size if 0 <= size < _LARGEST_BYTES else None
         calls[one.track].append(_Range(one.name, one.track, one.start_ns, one.end_ns, communicator, known))
     for listed in calls.values():
         listed.sort(key=lambda one: one.start_ns)
-    return calls
+    return calls, tuple(communicators)
+
+
+def _sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
+    """Ranks in each communicator, but for those of which two sizes are told."""
+    told = defaultdict[str, set[int]](set)
+    for one in communicators:
+        told[one.name].add(one.size)
+    return {name: sizes.pop() for name, sizes in told.items() if len(sizes) == 1}
 
 
 def _around(reader: TableReader) -> dict[int, list[_Range]]:
@@ -149,7 +167,7 @@ def _layout(reader: TableReader) -> Layout:
     if table is None:
         return {}
     columns = "DISTINCT domainId, schemaId, name, type, coalesce(offset, 0)"
-    where = f"name IN ('{_COMMUNICATOR}', '{_SIZE}', '{_RANKS}')"
+    where = f"name IN ('{_COMMUNICATOR}', '{_SIZE}', '{_RANKS}', '{_RANK}')"
     layout: Layout = defaultdict(dict)
     contradicted = set()
     for domain, schema, name, kind, offset in database.select(table, columns, where, "LIMIT 65536"):
@@ -194,7 +212,7 @@ def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
     return found
 
 
-def _payload(calls: Sequence[_Range], ranks: dict[int, int], around: str | None) -> Payload | None:
+def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
     """What one kernel for these calls does; None where they are not of one kind and communicator."""
     communicators = {one.communicator for one in calls}
     kinds = {kind_of(one.name) or "broadcast" for one in calls}
@@ -214,6 +232,7 @@ def _payload(calls: Sequence[_Range], ranks: dict[int, int], around: str | None)
             collective=kinds.pop() if len(kinds) == 1 else around or "send_recv",
             in_bytes=sum(sent) if sent and whole else None,
             out_bytes=sum(received) if received and whole else None,
+            group_name=communicator,
             group_size=count,
         )
     kind = kinds.pop()
@@ -221,7 +240,12 @@ def _payload(calls: Sequence[_Range], ranks: dict[int, int], around: str | None)
     total = sum(told) if len(told) == len(calls) else None
     in_bytes, out_bytes = _sides(kind, total, count)
     return Payload(
-        source="host_op", collective=kind, in_bytes=in_bytes, out_bytes=out_bytes, group_size=count
+        source="host_op",
+        collective=kind,
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        group_name=communicator,
+        group_size=count,
     )
 
 
