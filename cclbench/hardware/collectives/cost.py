@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a collective costs, as terms a reader can check: steps × latency + share of the bytes / rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """So many steps after one another, each that late, s."""
+
+    count: float
+    each_s: float
+    what: str
+
+    @property
+    def total_s(self) -> float:
+        """count × each."""
+        return self.count * self.each_s
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The share of S that passes the narrowest place, and that place's rate, B/s."""
+
+    share: float
+    bytes_per_s: float
+    what: str
+
+    @property
+    def s_per_byte(self) -> float:
+        """share / rate."""
+        return self.share / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time of one algorithm in one protocol: T(S) = Σ steps + S · traffic / efficiency(S), s.
+
+    `efficiency` is the share of the rate by power of two of S from 64 B on (its last entry is the one of
+    all larger S; smaller S have the first).  Messages above `eager_bytes` of S also pay `rendezvous`.
+    """
+
+    algorithm: str
+    protocol: str
+    steps: tuple[Steps, ...]
+    traffic: Traffic
+    efficiency: tuple[float, ...] = ()
+    rendezvous: Steps | None = None
+    eager_bytes: float = 0.0
+
+    @property
+    def alpha_s(self) -> float:
+        """Latency of an empty message, s."""
+        return sum(step.total_s for step in self.steps)
+
+    @property
+    def beta_s_per_byte(self) -> float:
+        """Time a byte of S takes at full rate, s/B."""
+        return self.traffic.s_per_byte
+
+    def time_s(self, size: Floats) -> Floats:
+        """T of each size, s."""
+        moving = size * self.beta_s_per_byte
+        if self.efficiency:
+            power = np.log2(np.maximum(size, _TABLE_FROM) / _TABLE_FROM).astype(np.int64)
+            moving = moving / np.array(self.efficiency)[np.minimum(power, len(self.efficiency) - 1)]
+        late = 0.0 if self.rendezvous is None else self.rendezvous.total_s * (size > self.eager_bytes)
+        return np.asarray(self.alpha_s + late + moving, np.float64)
+
+
+_TABLE_FROM: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What no specification states, for one edge of the band or its middle.
+
+    `launch_s`: host work and launch of one call that is not part of a CUDA graph, s.  The factors
+    multiply all step latencies, the software latency of the network and all rates.
+    """
+
+    launch_s: float
+    latency: float
+    transport: float
+    rate: float
+
+
+# Launch: small single-node calls of public sweeps take 8 to 32 us where NCCL's own table says 10 to 15 us.
+# Transport: one platform's plugin has stated 20, 35, 75 and 150 us in turn.  Rates: plateaus of rings over
+# three NVLink generations are 0.93 to 0.99 of what NCCL takes for usable; network interfaces 0.90 to 0.96.
+EXPECTED: Final = Assumed(launch_s=6e-6, latency=1.0, transport=1.0, rate=1.0)
+BEST: Final = Assumed(launch_s=0.0, latency=0.75, transport=0.4, rate=1.07)
+WORST: Final = Assumed(launch_s=18e-6, latency=1.5, transport=4.0, rate=0.75)

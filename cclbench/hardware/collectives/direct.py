@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Direct exchange within a node: everyone sends to everyone at once, over a switch or a full mesh.
+
+All-gather and reduce-scatter T = α + (n − 1)/n · S / B; all-reduce does both: twice that.  On a mesh B is the
+links to all peers together, which the exchange fills evenly.  What custom all-reduce kernels of
+serving engines and MSCCL++ do; NCCL does not: priced when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import LL, SIMPLE, Constants
+
+_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+
+def direct(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+    """Its cost; none across nodes, on a torus or for other kinds."""
+    n, rounds = group.ranks, _ROUNDS.get(kind)
+    if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):
+        return
+    for protocol in (LL, SIMPLE):
+        yield Cost(
+            "direct",
+            protocol,
+            (
+                Steps(1, assumed.launch_s, "launch"),
+                Steps(1, table.base_s("ring", protocol) * assumed.latency, "base"),
+                Steps(rounds, table.up_s("ring", protocol) * assumed.latency, "exchanges in the node"),
+            ),
+            Traffic(
+                rounds * (n - 1) / n,
+                group.up_bytes_per_s * (0.5 if protocol == LL else 1.0) * assumed.rate,
+                "links of an accelerator",
+            ),
+        )

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recursive halving and doubling: log2 n exchanges with partners at distance n/2, n/4, ..., 1.
+
+All-reduce T = 2 log2 n · α + 2 (n − 1)/n · S / B; its halves are reduce-scatter and all-gather.  Numbered
+node by node, the log2 N farthest exchanges cross nodes, at distances where every rank of a node is on its own
+rail.  (Thakur, Rabenseifner, Gropp 2005.)  Not an algorithm of NCCL's: priced when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log2
+from typing import Final
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+
+def halving_doubling(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+    """Its cost; none for other kinds or where n is no power of two."""
+    n, rounds = group.ranks, _ROUNDS.get(kind)
+    if rounds is None or n & (n - 1) or group.nodes & (group.nodes - 1):
+        return
+    inside, across = log2(group.per_node), log2(group.nodes)
+    up = group.pair_bytes_per_s if group.peers == "mesh" else group.up_bytes_per_s
+    # Bytes exchanged across nodes: S/2 + S/4 + ... over log2 N exchanges; the rest stays inside.
+    far = 1 - 1 / group.nodes
+    near = 1 / group.nodes - 1 / n
+    s_per_byte = (far / group.nic_bytes_per_s if far else 0.0) + (near / up if near > 0 else 0.0)
+    share = rounds * (far + near)
+    yield Cost(
+        "halving_doubling",
+        SIMPLE,
+        (
+            Steps(1, assumed.launch_s, "launch"),
+            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
+            Steps(rounds * inside, table.up_s("ring", SIMPLE) * assumed.latency, "exchanges in the node"),
+            Steps(
+                rounds * across,
+                network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed),
+                "exchanges over the network",
+            ),
+        ),
+        Traffic(share, share / (rounds * s_per_byte) * assumed.rate, "both tiers, one after the other"),
+        rendezvous=rendezvous(group, rounds * across, SIMPLE, assumed),
+    )

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hierarchical: reduce-scatter in the node, rings over nodes on each rail, all-gather in the node.
+
+All-reduce T = 2 (g − 1) α_up + 2 (N − 1) α_net + 2 (g − 1)/g · S / B_up + 2 (N − 1)/N · S/g / B_rail, phases
+one after the other; all-gather and reduce-scatter are half of it.  B_rail is what one accelerator has
+of its node's interfaces.  Not an algorithm of NCCL's: priced when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+
+def hierarchical(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+    """Its cost; none for other kinds or where there is only one tier."""
+    rounds = _ROUNDS.get(kind)
+    g, nodes = group.per_node, group.nodes
+    if rounds is None or nodes == 1 or g == 1:
+        return
+    inside = rounds * (g - 1) / g
+    across = rounds * (nodes - 1) / nodes / g
+    s_per_byte = inside / group.up_bytes_per_s + across / group.nic_bytes_per_s
+    yield Cost(
+        "hierarchical",
+        SIMPLE,
+        (
+            Steps(1, assumed.launch_s, "launch"),
+            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
+            Steps(rounds * (g - 1), table.up_s("ring", SIMPLE) * assumed.latency, "steps in the node"),
+            Steps(
+                rounds * (nodes - 1),
+                network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed),
+                "steps over the network",
+            ),
+        ),
+        Traffic(
+            inside + across, (inside + across) / s_per_byte * assumed.rate, "both tiers, one after the other"
+        ),
+        rendezvous=rendezvous(group, rounds * (nodes - 1), SIMPLE, assumed),
+    )

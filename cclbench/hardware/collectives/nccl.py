@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's own cost constants by version: latencies, protocol rates, the correction of trees.
+
+Source: NVIDIA/nccl `src/graph/tuning.cc` at the releases named below.  Latencies there are µs and rates
+GB/s; here s and B/s.  RCCL is priced with them too, for want of a table of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.hardware.collectives.group import Group
+
+LL, LL128, SIMPLE = "LL", "LL128", "Simple"
+PROTOCOLS: Final = (LL, LL128, SIMPLE)
+
+_US: Final = 1e-6
+_GB: Final = 1e9
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})", re.ASCII)
+
+_Three = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """One release's table; triples are (LL, LL128, Simple), µs."""
+
+    since: tuple[int, int]
+    base: Mapping[str, _Three]
+    nvlink: Mapping[str, _Three]
+    net: Mapping[str, _Three]
+    ll_most: Mapping[str, _Three]
+    """Most an LL channel set moves in one node by generation, on two, on more by host CPU, GB/s."""
+    nvls_us: float | None
+    nvls_tree_net_us: float
+    ring_ll: float
+    """LL's share of a ring's rate."""
+    plateau: float
+    """Factor of the latency of Simple rings over several nodes."""
+
+    def base_s(self, algorithm: str, protocol: str) -> float:
+        """Latency of a call, s."""
+        return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
+
+    def up_s(self, algorithm: str, protocol: str) -> float:
+        """Latency of a step over NVLink, s."""
+        return self.nvlink[algorithm][PROTOCOLS.index(protocol)] * _US
+
+    def net_s(self, algorithm: str, protocol: str) -> float:
+        """Latency of a step over an InfiniBand-like network, s; what other transports add is not in it."""
+        return self.net[algorithm][PROTOCOLS.index(protocol)] * _US
+
+    def ll_bytes_per_s(self, group: Group) -> float:
+        """The most that LL moves: by generation within a node, by the hosts' CPU across nodes, B/s."""
+        row = group.architecture if group.nodes == 1 else ("ampere" if group.host_cpu == "amd" else "volta")
+        return self.ll_most.get(row, self.ll_most["ampere"])[min(group.nodes, 3) - 1] * _GB
+
+
+_LL_MOST: Final = {"volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0)}
+_NVLINK: Final = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)}
+_NVLINK_2_12: Final = {"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)}
+
+VERSIONS: Final = (
+    Constants(  # 2.29: nvls_tree's step over the network is 20.9 µs
+        since=(2, 29),
+        base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
+        nvlink=_NVLINK,
+        net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+        ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
+        nvls_us=25.0,
+        nvls_tree_net_us=20.9,
+        ring_ll=0.5,
+        plateau=1.4,
+    ),
+    Constants(  # seen in 2.27.3; 2.22 to 2.26 are counted to it
+        since=(2, 22),
+        base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
+        nvlink=_NVLINK,
+        net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+        ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
+        nvls_us=25.0,
+        nvls_tree_net_us=14.0,
+        ring_ll=0.5,
+        plateau=1.4,
+    ),
+    Constants(  # seen in 2.21.5
+        since=(2, 12),
+        base={"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)},
+        nvlink=_NVLINK_2_12,
+        net={"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 14.0)},
+        ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
+        nvls_us=23.0,
+        nvls_tree_net_us=14.0,
+        ring_ll=0.25,
+        plateau=1.4,
+    ),
+    Constants(  # seen in 2.10.3
+        since=(0, 0),
+        base={"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)},
+        nvlink={"tree": (0.52, 1.2, 28.0), "ring": (0.47, 1.9, 3.4)},
+        net={"tree": (5.0, 8.5, 50.0), "ring": (2.7, 4.0, 9.6)},
+        ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
+        nvls_us=None,
+        nvls_tree_net_us=14.0,
+        ring_ll=0.25,
+        plateau=1.9,
+    ),
+)
+
+RING_LL128: Final = 0.92
+TREE_LL: Final = 1 / 3.8
+TREE_LL128_ONE_NODE: Final = 7 / 9
+TREE_LL128: Final = 120 / 128
+TREE_RATE: Final = 0.92
+
+NVLS_EFFICIENCY: Final = {"hopper": 0.85, "blackwell": 0.74}
+
+# Share of the rate by power of two of S from 64 B on.
+TREE_EFFICIENCY: Final = {
+    LL: (*(1.0,) * 4, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    LL128: (*(1.0,) * 5, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0),
+    SIMPLE: (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, *(0.5,) * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, *(0.9,) * 3, 1.0),
+}
+
+
+def constants(version: str | None) -> Constants:
+    """The table of that release (`2.21.5`); the newest where no version is known or it is not a number."""
+    found = _VERSION.match(version or "")
+    if found is None:
+        return VERSIONS[0]
+    release = int(found[1]), int(found[2])
+    return next(table for table in VERSIONS if table.since <= release)
+
+
+def protocols(group: Group, version: str | None = None) -> tuple[str, ...]:
+    """Those NCCL enables by itself: LL128 needs interfaces next to the GPUs.
+
+    Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
+    """
+    found = _VERSION.match(version or "")
+    near = group.host_cpu != "arm" or (found is not None and (int(found[1]), int(found[2])) >= (2, 28))
+    return PROTOCOLS if group.nodes == 1 or near else (LL, SIMPLE)
+
+
+def net_overhead_s(group: Group, protocol: str) -> float:
+    """What the proxy needs to post a message, s: 2 µs on AMD hosts, else 1 µs; three such for Simple."""
+    if group.nodes == 1:
+        return 0.0
+    return (2.0 if group.host_cpu == "amd" else 1.0) * _US * (3 if protocol == SIMPLE else 1)

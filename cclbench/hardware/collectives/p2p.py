@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers between pairs: send and receive, all-to-all, gather and scatter.
+
+Send T = base + α + S / B_pair.  All-to-all sends S/n to each of the others at once:
+T = base + α + (n − 2) · 0.4 µs + max(S (g − 1)/n / B_up, S (n − g)/n / B_nic), the two tiers side by side.
+Gather and scatter pass (n − 1)/n of S through the root's links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import LL, SIMPLE, Constants
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+# NCCL's figure for one more peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
+_PEER_S: Final = 0.4e-6
+# Of NVLink's usable rate: sendrecv reaches 195 of 240 GB/s between A100 (nccl-tests, published run).
+_INSIDE: Final = 0.8
+# Of the interfaces: all-to-all of 2 x 8 B200 reached 0.45 of the line rate; pairwise transfers alone 0.9.
+_ACROSS: Final = 0.65
+
+PAIRS: Final = ("send", "recv", "send_recv")
+
+
+def p2p(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+    """Costs of pairwise transfers; none for other kinds."""
+    rates = _traffic(kind, group)
+    if rates is None:
+        return
+    slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
+    across = 1 if group.nodes > 1 else 0
+    for protocol in (LL, SIMPLE):
+        step = (
+            network_step_s(group, table.net_s("ring", protocol), protocol, assumed)
+            if across
+            else table.up_s("ring", protocol) * assumed.latency
+        )
+        rate = slowest.bytes_per_s * assumed.rate * (0.5 if protocol == LL else 1.0)
+        peers = group.ranks - 2 if kind not in PAIRS else 0
+        yield Cost(
+            "p2p",
+            protocol,
+            (
+                Steps(1, assumed.launch_s, "launch"),
+                Steps(1, table.base_s("ring", protocol) * assumed.latency, "base"),
+                Steps(1, step, "step over the network" if across else "step in the node"),
+                Steps(peers, _PEER_S * assumed.latency, "further peers"),
+            ),
+            Traffic(slowest.share, rate, slowest.what),
+            rendezvous=rendezvous(group, across, protocol, assumed),
+            eager_bytes=(group.eager_bytes or 0.0) * (1 if kind in PAIRS else group.ranks),
+        )
+
+
+def _traffic(kind: str, group: Group) -> tuple[Traffic, ...] | None:
+    n, g = group.ranks, group.per_node
+    nic = group.nic_bytes_per_s * _ACROSS
+    if kind in PAIRS:
+        if group.nodes > 1:
+            return (Traffic(1.0, group.nic_bytes_per_s * 0.9, "interface of a rank"),)
+        return (Traffic(1.0, group.pair_bytes_per_s * _INSIDE, "links of a pair"),)
+    if kind == "all_to_all":
+        inside = Traffic((g - 1) / n, group.up_bytes_per_s * _INSIDE, "links of an accelerator")
+        if group.nodes == 1:
+            return (inside,)
+        across = Traffic((n - g) / n, nic, "interface of a rank")
+        return (across,) if g == 1 else (inside, across)
+    if kind in ("gather", "scatter"):
+        if group.nodes > 1:
+            return (Traffic((n - g) / n, nic, "interface of the root"),)
+        return (Traffic((n - 1) / n, group.up_bytes_per_s * _INSIDE, "links of the root"),)
+    return None

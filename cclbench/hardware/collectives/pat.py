@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PAT (parallel aggregated trees): all-gather and reduce-scatter in log2 N steps; NCCL: one rank a node.
+
+T = base + ⌈log2 N⌉ α_net / 3.5 + n · 2.8 µs + S / (0.75 B): NCCL's form, whose linear part its authors
+mean to remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, log2
+from typing import Final
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+_BASE_S: Final = 8e-6
+_LINEAR_S: Final = 2.8e-6
+_RATE: Final = 0.75
+_SINCE: Final = (2, 22)
+
+
+def pat(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+    """Its cost; none for other kinds, several ranks a node, or releases before 2.23."""
+    one_each = group.nodes == group.ranks
+    if kind not in ("all_gather", "reduce_scatter") or not one_each or table.since < _SINCE:
+        return
+    steps = ceil(log2(group.nodes))
+    yield Cost(
+        "pat",
+        SIMPLE,
+        (
+            Steps(1, assumed.launch_s, "launch"),
+            Steps(1, _BASE_S * assumed.latency, "base"),
+            Steps(
+                steps / 3.5,
+                network_step_s(group, table.net_s("tree", SIMPLE), SIMPLE, assumed),
+                "aggregated steps over the network",
+            ),
+            Steps(group.ranks, _LINEAR_S * assumed.latency, "linear part"),
+        ),
+        Traffic(1.0, group.out_bytes_per_s * _RATE * assumed.rate, "interfaces of a rank"),
+        rendezvous=rendezvous(group, steps / 3.5, SIMPLE, assumed),
+    )

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prices of collectives: what applies is costed, the fastest wins, a band says how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cclbench.errors import UsageError, near
+from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
+from cclbench.hardware.collectives.direct import direct
+from cclbench.hardware.collectives.group import Group, Refusal, group_of
+from cclbench.hardware.collectives.halving import halving_doubling
+from cclbench.hardware.collectives.hierarchical import hierarchical
+from cclbench.hardware.collectives.nccl import PROTOCOLS, constants, protocols
+from cclbench.hardware.collectives.nvls import nvls
+from cclbench.hardware.collectives.p2p import p2p
+from cclbench.hardware.collectives.pat import pat
+from cclbench.hardware.collectives.ring import bus_share, ring
+from cclbench.hardware.collectives.schedule import Schedule, scheduled
+from cclbench.hardware.collectives.torus import torus
+from cclbench.hardware.collectives.tree import tree
+from cclbench.hardware.system import System
+from cclbench.schema import COLLECTIVE_KINDS
+
+ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical")
+"""Algorithms that the vendors' libraries do not choose by themselves."""
+
+ALGORITHMS: Final = (
+    "ring",
+    "tree",
+    "nvls",
+    "nvls_tree",
+    "pat",
+    "p2p",
+    "torus_bucket",
+    "torus_all_to_all",
+    "torus_neighbour",
+    *ON_REQUEST,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Modelled times by size: s; bandwidths B/s with nccl-tests' factors; who won at each size.
+
+    The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated`
+    where measured times of the same machine carry the figure, else `spec`.  `reason` says what was assumed.
+    """
+
+    time_s: Floats
+    algbw: Floats
+    busbw: Floats
+    low_s: Floats
+    high_s: Floats
+    algorithm: tuple[str, ...]
+    protocol: tuple[str, ...]
+    basis: Literal["spec", "calibrated"]
+    reason: str | None
+
+
+def price(
+    kind: str,
+    size: ArrayLike,
+    group: Sequence[int],
+    system: System,
+    *,
+    library_version: str | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    transport: str | None = None,
+    plan: Schedule | None = None,
+) -> Prediction | Refusal:
+    """Time of a collective of `size` bytes S (one or many) among the global ranks `group` of a system.
+
+    S is the large side of all-gather and reduce-scatter, each rank's total of an all-to-all.  `algorithm` and
+    `protocol` narrow the choice to one; `plan` is priced instead of any algorithm.  What cannot be
+    priced is a `Refusal` that names the field it needs.
+    """
+    if kind not in COLLECTIVE_KINDS:
+        raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
+    for word, known in ((algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
+        if word is not None and word not in known:
+            raise UsageError(f"there is no algorithm or protocol {word!r}", hint=near(word, known))
+    sizes = np.atleast_1d(np.asarray(size, np.float64))
+    if kind == "barrier":
+        sizes = np.full(sizes.shape, 1.0)
+    if not (np.isfinite(sizes) & (sizes >= 0)).all():
+        raise UsageError("sizes are bytes from 0 on")
+    known_group = group_of(system, group, transport=transport)
+    if isinstance(known_group, Refusal):
+        return known_group
+    return price_group(
+        "all_reduce" if kind == "barrier" else kind,
+        sizes,
+        known_group,
+        library_version=library_version,
+        algorithm=algorithm,
+        protocol=protocol,
+        plan=plan,
+    )
+
+
+def price_group(
+    kind: str,
+    sizes: Floats,
+    group: Group,
+    *,
+    library_version: str | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    plan: Schedule | None = None,
+) -> Prediction | Refusal:
+    """`price` for a group that is known already."""
+
+    def times(assumed: Assumed) -> tuple[list[Cost], Floats]:
+        found = [
+            cost
+            for cost in costs(kind, group, assumed, library_version, plan=plan, algorithm=algorithm)
+            if protocol in (None, cost.protocol) and algorithm in (None, cost.algorithm)
+        ]
+        return found, np.array([cost.time_s(sizes) for cost in found])
+
+    found, every = times(EXPECTED)
+    if not found:
+        asked = " ".join(word for word in (algorithm, protocol) if word) or "no algorithm known here"
+        return Refusal(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {asked} does not apply")
+    winner = every.argmin(axis=0)
+    ordered = np.sort(every, axis=0)
+    best, worst = times(BEST)[1].min(axis=0), times(WORST)[1].min(axis=0)
+    # Libraries choose by estimates of their own: the runner-up may run instead.
+    high = np.maximum(worst, ordered[min(1, len(found) - 1)])
+    algbw = sizes / ordered[0]
+    return Prediction(
+        time_s=ordered[0],
+        algbw=algbw,
+        busbw=algbw * bus_share(kind, group.ranks),
+        low_s=np.minimum(best, ordered[0]),
+        high_s=high,
+        algorithm=tuple(found[i].algorithm for i in winner),
+        protocol=tuple(found[i].protocol for i in winner),
+        basis="spec",
+        reason="; ".join(group.assumptions) or None,
+    )
+
+
+def costs(
+    kind: str,
+    group: Group,
+    assumed: Assumed,
+    library_version: str | None = None,
+    *,
+    plan: Schedule | None = None,
+    algorithm: str | None = None,
+) -> list[Cost]:
+    """What each algorithm and protocol that applies to the group costs."""
+    table = constants(library_version)
+    if plan is not None:
+        cost = scheduled(plan, group, table, assumed) if plan.kind == kind else None
+        return [] if cost is None else [cost]
+    if group.peers == "torus":
+        return list(torus(kind, group, assumed))
+    enabled = protocols(group, library_version)
+    found = [
+        *ring(kind, group, table, assumed, enabled),
+        *tree(kind, group, table, assumed, enabled),
+        *nvls(kind, group, table, assumed),
+        *pat(kind, group, table, assumed),
+        *p2p(kind, group, table, assumed),
+    ]
+    if algorithm in ON_REQUEST:
+        found += [
+            *direct(kind, group, table, assumed),
+            *halving_doubling(kind, group, table, assumed),
+            *hierarchical(kind, group, table, assumed),
+        ]
+    return found

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ring: n − 1 steps for all-gather and reduce-scatter, twice that for all-reduce.
+
+T = base + (steps − network steps) · α_up + network steps · α_net + S · steps/n / B, B the narrowest place
+of the ring.  Broadcast and reduce stream through the ring: S / B.  (Patarasuk and Yuan 2009; NCCL.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import (
+    LL,
+    LL128,
+    RING_LL128,
+    SIMPLE,
+    Constants,
+    net_overhead_s,
+)
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+PLATEAU = 0.965
+"""Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
+
+
+def bus_share(kind: str, ranks: int) -> float:
+    """Share of S that a rank of a ring must send: busbw / algbw, as nccl-tests defines it."""
+    rounds = 1 if kind == "all_to_all" else _ROUNDS.get(kind)
+    return 1.0 if rounds is None else rounds * (ranks - 1) / ranks
+
+
+def ring(
+    kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
+) -> Iterator[Cost]:
+    """Costs of a ring by protocol; none for kinds that rings do not do."""
+    if kind not in _ROUNDS and kind not in ("broadcast", "reduce"):
+        return
+    n = group.ranks
+    rate = ring_bytes_per_s(group)
+    rounds = _ROUNDS.get(kind)
+    total = n - 1 if rounds is None else rounds * (n - 1)
+    across = 0 if group.nodes == 1 else (rounds or 1) * (group.nodes - 1)
+    share = 1.0 if rounds is None else total / n
+    for protocol in protocols:
+        own = rate
+        if protocol == LL:
+            own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
+        elif protocol == LL128:
+            own = rate * RING_LL128
+        up_s = max(table.up_s("ring", protocol), net_overhead_s(group, protocol))
+        plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0
+        yield Cost(
+            "ring",
+            protocol,
+            (
+                Steps(1, assumed.launch_s, "launch"),
+                Steps(1, table.base_s("ring", protocol) * assumed.latency * plateau, "base"),
+                Steps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
+                Steps(
+                    across,
+                    network_step_s(group, table.net_s("ring", protocol), protocol, assumed) * plateau,
+                    "steps over the network",
+                ),
+            ),
+            Traffic(share, own * assumed.rate, "narrowest place of the ring"),
+            rendezvous=rendezvous(group, across, protocol, assumed),
+            eager_bytes=_eager(group, protocol),
+        )
+
+
+def ring_bytes_per_s(group: Group) -> float:
+    """What a ring moves past every rank: the accelerator's links, or all interfaces of a node, B/s."""
+    inside = group.up_bytes_per_s * PLATEAU
+    if group.nodes == 1:
+        return inside
+    return group.out_bytes_per_s if group.per_node == 1 else min(inside, group.out_bytes_per_s)
+
+
+def _eager(group: Group, protocol: str) -> float:
+    """S up to which a step's message, S/n (twice that in LL's lines), is eager."""
+    return (group.eager_bytes or 0.0) * group.ranks / (2 if protocol == LL else 1)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A schedule given as data: steps of sends, priced one by one (schedules of TACCL's and MSCCL's kind).
+
+    kind: all_gather
+    ranks: 4
+    steps:
+      - [[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]]   # from, to, share of S
+      - [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]
+
+A step takes its latency plus the time of its busiest place: the links from or to one accelerator, the links
+of one pair, the interfaces of one node.  Steps follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.errors import InputError
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+from cclbench.schema import COLLECTIVE_KINDS
+
+_MOST_RANKS: Final = 1 << 16
+_MOST_SENDS: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """From one rank of the group to another, a share of S."""
+
+    source: int
+    target: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps of sends among ranks 0 to `ranks` − 1, numbered node by node."""
+
+    kind: str
+    ranks: int
+    steps: tuple[tuple[Send, ...], ...]
+
+
+def schedule(raw: object, *, where: str) -> Schedule:
+    """The schedule that decoded YAML or JSON holds; `InputError` with the step where it is no schedule."""
+    if not isinstance(raw, Mapping) or set(raw) != {"kind", "ranks", "steps"}:
+        raise InputError("is no schedule: it needs kind, ranks and steps, and nothing else", where=where)
+    kind, ranks, steps = raw["kind"], raw["ranks"], raw["steps"]
+    if kind not in COLLECTIVE_KINDS:
+        raise InputError(
+            f"is no schedule of a known kind: {str(kind)[:40]!r}",
+            where=where,
+            hint="known: " + ", ".join(COLLECTIVE_KINDS),
+        )
+    if type(ranks) is not int or not 2 <= ranks <= _MOST_RANKS:
+        raise InputError(f"has no ranks from 2 to {_MOST_RANKS:,}", where=where)
+    if not isinstance(steps, list) or not steps:
+        raise InputError("has no list of steps", where=where)
+    if sum(len(step) for step in steps if isinstance(step, list)) > _MOST_SENDS:
+        raise InputError(f"has more than {_MOST_SENDS:,} sends", where=where)
+    return Schedule(
+        kind,
+        ranks,
+        tuple(_step(step, ranks, where=f"{where}: step {at}") for at, step in enumerate(steps, 1)),
+    )
+
+
+def _step(raw: object, ranks: int, *, where: str) -> tuple[Send, ...]:
+    if not isinstance(raw, list) or not raw:
+        raise InputError("has no sends", where=where)
+    return tuple(_send(send, ranks, where=where) for send in raw)
+
+
+def _send(raw: object, ranks: int, *, where: str) -> Send:
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise InputError("has a send that is not [from, to, share of S]", where=where)
+    source, target, share = raw
+    if type(source) is not int or type(target) is not int or source == target:
+        raise InputError("has a send between other than two ranks", where=where)
+    if not (0 <= source < ranks and 0 <= target < ranks):
+        raise InputError(f"has a send of a rank outside 0 to {ranks - 1}", where=where)
+    if type(share) not in (int, float) or not 0 < share <= ranks:
+        raise InputError("has a send whose share of S is not above 0 and finite", where=where)
+    return Send(source, target, float(share))
+
+
+def scheduled(plan: Schedule, group: Group, table: Constants, assumed: Assumed) -> Cost | None:
+    """Its cost on a group of as many ranks; None where the group has another size."""
+    if plan.ranks != group.ranks:
+        return None
+    far = [
+        any(_node(send.source, group) != _node(send.target, group) for send in step) for step in plan.steps
+    ]
+    s_per_byte = sum(_busiest(step, group) for step in plan.steps)
+    up_s = table.up_s("ring", SIMPLE) * assumed.latency
+    net_s = network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed)
+    return Cost(
+        "schedule",
+        SIMPLE,
+        (
+            Steps(1, assumed.launch_s, "launch"),
+            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
+            Steps(len(far) - sum(far), up_s, "steps in the node"),
+            Steps(sum(far), net_s, "steps over the network"),
+        ),
+        Traffic(1.0, assumed.rate / s_per_byte, "busiest place of each step"),
+        rendezvous=rendezvous(group, sum(far), SIMPLE, assumed),
+    )
+
+
+def _busiest(step: tuple[Send, ...], group: Group) -> float:
+    """Time a byte of S takes in the step, s/B: the most loaded of links, pairs and nodes' interfaces."""
+    load: dict[tuple[str, int, int], float] = {}
+    for send in step:
+        source, target = _node(send.source, group), _node(send.target, group)
+        if source == target:
+            places = [("out", send.source, 0), ("in", send.target, 0), ("pair", send.source, send.target)]
+        else:
+            places = [("node out", source, 0), ("node in", target, 0)]
+        for place in places:
+            load[place] = load.get(place, 0.0) + send.share
+    rates = {
+        "out": group.up_bytes_per_s,
+        "in": group.up_bytes_per_s,
+        "pair": group.pair_bytes_per_s,
+        "node out": group.out_bytes_per_s,
+        "node in": group.out_bytes_per_s,
+    }
+    return max(share / rates[place[0]] for place, share in load.items())
+
+
+def _node(rank: int, group: Group) -> int:
+    return rank // group.per_node

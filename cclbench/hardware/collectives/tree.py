@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Double binary tree: all-reduce in 2 ⌈log2 N⌉ network steps, chains of g − 1 steps inside nodes.
+
+T = base + 2 [(g − 1) α_up + ⌈log2 N⌉ α_net] + S / B / efficiency(S).  Each of the two trees carries S/2
+up and S/2 down, so an inner rank sends S twice: B is half of a link.  On two nodes each is root of one tree
+and leaf of the other, which sends S once: B is all of the network.  (Sanders, Speck, Träff 2009; NCCL.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, log2
+
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.nccl import (
+    LL,
+    LL128,
+    TREE_EFFICIENCY,
+    TREE_LL,
+    TREE_LL128,
+    TREE_LL128_ONE_NODE,
+    TREE_RATE,
+    Constants,
+)
+from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+
+
+def tree(
+    kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
+) -> Iterator[Cost]:
+    """Costs of the double binary tree by protocol; none but for all-reduce."""
+    if kind != "all_reduce":
+        return
+    depth = ceil(log2(group.nodes))
+    for protocol in protocols:
+        rate, half = _bytes_per_s(group)
+        if protocol == LL:
+            rate = min(rate * TREE_LL, table.ll_bytes_per_s(group))
+        elif protocol == LL128:
+            rate *= TREE_LL128_ONE_NODE if group.nodes == 1 else TREE_LL128
+        yield Cost(
+            "tree",
+            protocol,
+            (
+                Steps(1, assumed.launch_s, "launch"),
+                Steps(1, table.base_s("tree", protocol) * assumed.latency, "base"),
+                Steps(
+                    2 * (group.per_node - 1),
+                    table.up_s("tree", protocol) * assumed.latency,
+                    "steps in the node",
+                ),
+                Steps(
+                    2 * depth,
+                    network_step_s(group, table.net_s("tree", protocol), protocol, assumed),
+                    "steps over the network",
+                ),
+            ),
+            Traffic(half, rate * assumed.rate, "narrowest place of the tree"),
+            efficiency=TREE_EFFICIENCY[protocol],
+            rendezvous=rendezvous(group, 2 * depth, protocol, assumed),
+            eager_bytes=(group.eager_bytes or 0.0) * (1 if protocol == LL else 2),
+        )
+
+
+def _bytes_per_s(group: Group) -> tuple[float, float]:
+    """The rate of the narrowest place, and how often S passes it."""
+    inside = group.up_bytes_per_s * TREE_RATE
+    if group.nodes == 1:
+        return inside, 2.0
+    across = group.out_bytes_per_s * (2 if group.nodes == 2 else 1)
+    return (across if group.per_node == 1 else min(inside, across)), 2.0
