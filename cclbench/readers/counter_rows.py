@@ -54,6 +54,7 @@ class CounterRows:
         }
         self._last: dict[tuple[str, int | None, str | None], tuple[Decimal | int, int | None]] = {}
         self._twice: set[tuple[str, int | None, str | None]] = set()
+        self._devices: dict[int, str] = {}
 
     def lines(self) -> Iterator[str]:
         """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
@@ -88,10 +89,14 @@ class CounterRows:
             raise self.error("a counter below 0 or beyond 2⁶³", "the file is damaged: capture it again")
         return value
 
-    def device(self, text: str) -> int:
-        """The index of an accelerator."""
+    def device(self, text: str, uuid: str = "") -> int:
+        """The index of an accelerator; `InputError` where its UUID is not that of the index before."""
         if not text.isascii() or not text.isdigit() or not int(text[:9]) < _MOST_DEVICES or len(text) > 9:
             raise self.error("no index of a GPU where one belongs")
+        if uuid and self._devices.setdefault(int(text), uuid) != uuid:
+            raise self.error(
+                f"GPU {int(text)} is another one than before", "give each host a file of its own"
+            )
         return int(text)
 
     def mark(self, line: str) -> int | None:

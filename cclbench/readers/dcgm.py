@@ -161,7 +161,7 @@ def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
             rows.left_out[OTHER] += 1
         else:
             at = None if metric[4] is None else _moment(rows, int(metric[4]) * 10**6)
-            _sample(rows, metric[1], metric[3], rows.device(labels["gpu"]), at, at)
+            _sample(rows, metric[1], metric[3], rows.device(labels["gpu"], labels.get("UUID", "")), at, at)
 
 
 def _columns(head: str) -> tuple[int, int] | None:

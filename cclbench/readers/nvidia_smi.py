@@ -58,7 +58,7 @@ _FACTORS: Final = {
 """Of a unit as the tool writes it: our unit, and how many of it."""
 
 _SECOND: Final = timedelta(seconds=1)
-_GPU = re.compile(r"GPU (\d{1,5}): [^\n]*\(UUID: [^)]*\)\s*")
+_GPU = re.compile(r"GPU (\d{1,5}): .*?(?:\(UUID: ([^)]*)\))?\s*")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (Data|Raw) (Tx|Rx): (\S+)(?: (\w+))?\s*")
 _NO_LINK = re.compile(r"\s*(?:NVML: )?Unable to retrieve NVLink .*")
 _SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
@@ -237,7 +237,7 @@ def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
         if (mark := rows.mark(line)) is not None:
             at, device, dumped = mark, None, set()
         elif gpu := _GPU.fullmatch(line):
-            device = rows.device(gpu[1])
+            device = rows.device(gpu[1], gpu[2] or "")
             if device in dumped:  # the next dump begins, at a time that no line tells
                 at, dumped = None, set()
             dumped.add(device)

@@ -199,6 +199,10 @@ BROKEN = {
     "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
     "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
     "a GPU of no index": (PROMETHEUS.replace('gpu="3"', 'gpu="99999"'), "no index of a GPU"),
+    "two hosts": (
+        PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
+        "GPU 3 is another one than before",
+    ),
     "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
     "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
     "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a head of 5"),

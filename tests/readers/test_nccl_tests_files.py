@@ -93,6 +93,13 @@ def test_json_of_nccl_tests(read: Read) -> None:
     assert found.left_out == {"without a time": 1}
 
 
+def test_json_in_another_order_of_keys(read: Read) -> None:
+    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
+    assert NcclTests().sniff(again.encode()) > 0.5
+    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
+    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
+
+
 def test_json_of_rccl_tests(read: Read) -> None:
     record = {"numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": 2, "ranksPerNode": 2, "gpusPerRank": 1}
     record |= {

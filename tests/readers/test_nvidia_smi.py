@@ -217,6 +217,7 @@ BROKEN = {
         nvlink(10).replace("KiB", "KB"),
         "line 2: an NVLink count that is no whole number of KiB",
     ),
+    "two hosts": (nvlink(10) + nvlink(20).replace("GPU-34", "GPU-35"), "line 4: GPU 0 is another one than"),
     "count cut": (nvlink(10).replace("10 KiB", "10"), "line 2: an NVLink count"),
 }
 
@@ -230,6 +231,20 @@ def test_broken_files_say_where(written: Any, case: str) -> None:
     assert str(path) in str(raised.value)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_last_line_that_ends_with_its_unit_is_whole(written: Any) -> None:
+    text = nvlink(10) + nvlink(30)
+    assert read(written(text[:-1])) == read(written(text))
+    rows, left_out, notes = read(written(text[:-2]))
+    assert [row[2:4] for row in rows] == [("nvlink_tx_bytes", 20 * KIB), ("nvlink_rx_total", 20 * KIB)]
+    assert left_out == {"the last line, which has no end": 1}
+    assert "its last line has no end and may be cut: if it is whole, end it with a line feed" in notes
+
+
+def test_a_gpu_without_its_uuid(written: Any) -> None:
+    text = (nvlink(10) + nvlink(30)).replace(" (UUID: GPU-34bf77d1-c686)", "")
+    assert [row[3] for row in read(written(text))[0]] == [20 * KIB, 40 * KIB]
 
 
 def test_a_line_without_end_is_left_out(written: Any) -> None:

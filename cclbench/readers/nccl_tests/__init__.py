@@ -20,7 +20,10 @@ from cclbench.readers.nccl_tests.stated import read_csv, read_json, read_rocm_js
 from cclbench.readers.texts import bare, beginning
 
 _CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
-_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:\s*"[^"]*"\s*,\s*"args"\s*:\s*\[')
+# As the benchmark writes it, and in whatever order of keys another program has written it again.
+_JSON = re.compile(
+    rb'\s*\{(?:\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:\s*"[^"]*"\s*,\s*"args"\s*:\s*\[|(?s:.*)"alg_bw"\s*:)'
+)
 _ROCM_JSON = re.compile(rb'\s*\[\s*\{\s*"numCycle"\s*:')
 _PRINTED = re.compile(
     rb"# nThread +\d+ +nGpus +\d+ +minBytes|# Collective test starting: |# +size +count +type .* busbw "
