@@ -21,7 +21,7 @@ def departures(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
     """Every way in which the document departs from the schema, in the order of the file.
 
     A `format` in the schema that names a dimension of `units` asks for a quantity of it, maybe with the key
-    of its source behind it in brackets.
+    of its source behind it in parentheses.
     """
     problems = {
         Problem("error", document.file, document.line(path), dotted(path), message)
@@ -63,7 +63,7 @@ def _dialect() -> Callable[[Mapping[str, Any]], Any]:
 
 def _not_a_quantity(text: str, dimension: Dimension) -> str | None:
     try:
-        parse_quantity(text.partition(" [")[0], dimension)
+        parse_quantity(text.partition(" (")[0], dimension)
     except CheckFailed as error:
         return str(error)
     return None
@@ -110,6 +110,8 @@ def _wrong_type(error: Any) -> str:
     if error.instance is None:
         return "is empty; fill it in or delete the line"
     wanted = error.validator_value
+    if isinstance(wanted, list):
+        return _example(error)
     if wanted == "string" and isinstance(error.instance, int | float):
         return f"is {shown(error.instance)} but must be text; put it in quotes"
     return f"is {shown(error.instance)} but must be {_KINDS[wanted]}"
@@ -120,7 +122,8 @@ def _not_a_choice(error: Any) -> str:
 
 
 def _example(error: Any) -> str:
-    if "format" in error.schema and (reason := _not_a_quantity(error.instance, error.schema["format"])):
+    value, dimension = error.instance, error.schema.get("format")
+    if dimension and isinstance(value, str) and (reason := _not_a_quantity(value, dimension)):
         return reason
     example = error.schema["examples"][0]
     return f"is {shown(error.instance)}, which does not fit: {error.schema['title']}, like {shown(example)}"

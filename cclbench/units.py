@@ -41,7 +41,7 @@ _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
 
 
 def parse_quantity(text: str, dimension: Dimension) -> float:
-    """A number, one space and a unit in base SI: bytes/s, bytes, s, or FLOP/s ("work rate"; OP/s of integers).
+    """A number, one space and a unit in base SI: bytes/s, bytes, s, or FLOP/s or OP/s ("work rate").
 
     `b` is bits and `B` is bytes, always: "200 Gb/s" = 2.5e10 and "200 GB/s" = 2e11 bytes/s.
     Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero.

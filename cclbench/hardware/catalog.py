@@ -1,84 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalog of accelerators: dense peaks, memory and links, each file with its source.
+"""The catalog of accelerators, fabrics and systems: one YAML an entry, each figure with its source.
 
-A figure nobody could source is null, and what needs it does not apply.
+The files and folders of files named in `CCLBENCH_HARDWARE` (a list, separated as in PATH) are added; an entry
+with the id of another replaces it.  A figure nobody could source is null, and what needs it does not apply.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cclbench import document
+from cclbench.document import Document
 from cclbench.errors import InputError, UsageError, near
+from cclbench.hardware import entry as checks
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.fabric import Fabric
+from cclbench.hardware.figure import figures
+from cclbench.hardware.system import System
+from cclbench.problem import Problem
+from cclbench.units import humanise
 
-# Drivers report binary gigabytes less a reserve where vendors print decimal ones, up to 7.4 % apart.
-_MEMORY_TOLERANCE: Final = 0.1
+__all__ = [
+    "VARIABLE",
+    "Accelerator",
+    "Fabric",
+    "System",
+    "accelerator",
+    "accelerators",
+    "by_device_name",
+    "fabric",
+    "fabrics",
+    "system",
+    "systems",
+]
 
+VARIABLE: Final = "CCLBENCH_HARDWARE"
+_NOUN: Final = "hardware file"
+_MOST_FILES: Final = 1000
+_APART: Final = 2.0
+"""A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""
+_KIND = re.compile(r"^kind: (\w+)", re.MULTILINE)
 
-class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One accelerator as software sees it (of a module of two dies: one die); its file is `data/<id>.yaml`.
-
-    `peak_flops_per_s` is dense (no sparsity), by dtype, FLOP/s (integer types: op/s).  `sm_count` are
-    streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line rate of all its
-    scale-up links together, per direction, B/s.  `unverified` names the fields that no source was
-    at hand for.
-    """
-
-    id: str
-    kind: Literal["accelerator"]
-    vendor: Literal["nvidia", "amd", "google", "aws", "generic"]
-    names: tuple[str, ...]  # regular expressions for the whole device name, case ignored
-    peak_flops_per_s: Mapping[str, float | None]
-    hbm_bytes: int | None
-    hbm_bytes_per_s: float | None
-    sm_count: int | None
-    scale_up_bytes_per_s: float | None
-    source: str
-    unverified: tuple[str, ...]
-    notes: str | None
-
-    def has_name(self, name: str) -> bool:
-        """Whether profilers print this name for it."""
-        return any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern in self.names)
-
-    def has_memory(self, reported_bytes: int) -> bool:
-        """Whether a driver that reports so many bytes can be talking of it."""
-        if self.hbm_bytes is None:
-            return True
-        return abs(reported_bytes / self.hbm_bytes - 1) <= _MEMORY_TOLERANCE
+_Finding = tuple[tuple[str, ...], str]
+T = TypeVar("T", Accelerator, Fabric, System)
 
 
-@cache
 def accelerators() -> Mapping[str, Accelerator]:
-    """All accelerators by id, sorted; read once."""
-    import yaml  # lazily: a bare `--help` need not pay for it
+    """All accelerators by id, sorted."""
+    return _accelerators(os.environ.get(VARIABLE, ""))
 
-    found: dict[str, Accelerator] = {}
-    folder = files("cclbench.hardware") / "data"
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if not entry.name.endswith(".yaml"):
-            continue
-        try:
-            machine = yaml.safe_load(entry.read_text("utf-8"))
-            if machine["kind"] == "accelerator":
-                found[machine["id"]] = msgspec.convert(machine, Accelerator)
-        except (yaml.YAMLError, KeyError, TypeError, msgspec.ValidationError) as error:
-            raise InputError(f"is no catalog entry: {error}", where=str(entry)) from None
-    return MappingProxyType(found)
+
+def fabrics() -> Mapping[str, Fabric]:
+    """All fabrics by id, sorted."""
+    return _fabrics(os.environ.get(VARIABLE, ""))
+
+
+def systems() -> Mapping[str, System]:
+    """All systems by id, sorted."""
+    return _systems(os.environ.get(VARIABLE, ""))
 
 
 def accelerator(id: str) -> Accelerator:  # noqa: A002 - the catalog's word for it
     """The accelerator of that id; `UsageError` with near matches where there is none."""
-    try:
-        return accelerators()[id]
-    except KeyError:
-        raise UsageError(f"the catalog has no accelerator {id!r}", hint=near(id, accelerators())) from None
+    return _one("accelerator", id, accelerators())
+
+
+def fabric(id: str) -> Fabric:  # noqa: A002
+    """The fabric of that id; `UsageError` with near matches where there is none."""
+    return _one("fabric", id, fabrics())
+
+
+def system(id: str) -> System:  # noqa: A002
+    """The system of that id; `UsageError` with near matches where there is none."""
+    return _one("system", id, systems())
 
 
 def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | None:
@@ -90,3 +93,123 @@ def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | 
     if memory_bytes is not None:
         named = [entry for entry in named if entry.has_memory(memory_bytes)]
     return named[0] if len(named) == 1 else None
+
+
+def _one(kind: str, name: str, known: Mapping[str, T]) -> T:
+    try:
+        return known[name]
+    except KeyError:
+        raise UsageError(f"the catalog has no {kind} {name!r}", hint=near(name, known)) from None
+
+
+@cache
+def _accelerators(more: str) -> Mapping[str, Accelerator]:
+    return _entries("accelerator", more, lambda document: _built(document, Accelerator))
+
+
+@cache
+def _fabrics(more: str) -> Mapping[str, Fabric]:
+    return _entries("fabric", more, lambda document: _built(document, Fabric))
+
+
+@cache
+def _systems(more: str) -> Mapping[str, System]:
+    return _entries("system", more, lambda document: _system(document, more))
+
+
+def _entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[str, T]:
+    found = {document.value["id"]: build(document) for document in _documents(kind, more)}
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def _documents(kind: str, more: str) -> Iterator[Document]:
+    """The files of one kind: the package's, which tests have checked, then the user's, checked here."""
+    for file in sorted((files("cclbench.hardware") / "data").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".yaml"):
+            text = file.read_text("utf-8")
+            if (match := _KIND.search(text)) and match[1] == kind:
+                yield document.parse(text, str(file), _NOUN)
+    for user_document in _users(more):
+        if user_document.value["kind"] == kind:
+            yield user_document
+
+
+@cache
+def _users(more: str) -> tuple[Document, ...]:
+    found: dict[tuple[str, str], Document] = {}
+    for path in (Path(part) for part in more.split(os.pathsep) if part):
+        for file in _yaml_files(path) if path.is_dir() else [path]:
+            read = document.read(file, _NOUN)
+            checks.check(read)
+            found[read.value["kind"], read.value["id"]] = read
+    return tuple(found.values())
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml"})
+    if not found or len(found) > _MOST_FILES:
+        what = f"holds over {_MOST_FILES:,} YAML files" if found else "holds no YAML file"
+        raise InputError(what, where=str(folder), hint=f"{VARIABLE} names folders of hardware files")
+    return found
+
+
+def _built(read: Document, as_type: type[T], **resolved: Any) -> T:
+    given, cited = figures(read.value)
+    try:
+        return msgspec.convert({**given, **resolved, "cited": cited}, as_type)
+    except msgspec.ValidationError as error:
+        raise InputError(f"is no catalog entry: {error}", where=read.file) from None
+
+
+def _system(read: Document, more: str) -> System:
+    """A system with its fabrics in place; refused where a reference leads nowhere or rates contradict."""
+    given, _ = figures(read.value)
+    machines, known = _accelerators(more), _fabrics(more)
+    machine = machines.get(given["accelerator"])
+    found: list[_Finding] = []
+    if machine is None:
+        message = f"is no accelerator of the catalog; {near(given['accelerator'], machines)}"
+        found.append((("accelerator",), message))
+    resolved: dict[str, Any] = {}
+    for tier in ("scale_up", "scale_out"):
+        if (part := given[tier]) is None:
+            continue
+        if (used := known.get(part["fabric"])) is None:
+            found.append(((tier, "fabric"), f"is no fabric of the catalog; {near(part['fabric'], known)}"))
+            continue
+        found += _contradictions(tier, part, used, machine)
+        resolved[tier] = {**part, "fabric": used}
+    checks.refuse(
+        [Problem("error", read.file, read.line(path), ".".join(path), message) for path, message in found]
+    )
+    return _built(read, System, **resolved)
+
+
+def _contradictions(
+    tier: str, part: Mapping[str, Any], used: Fabric, machine: Accelerator | None
+) -> Iterator[_Finding]:
+    if used.tier != tier:
+        yield (tier, "fabric"), f"is {used.id}, a {used.tier} fabric"
+    transport = part.get("transport")
+    if transport is not None and transport not in used.transports:
+        yield (tier, "transport"), f"is no transport of {used.id}; {near(transport, used.transports)}"
+    rate, line = part.get("bytes_per_s"), used.link_bytes_per_s
+    others = {}
+    if tier == "scale_out" and line:
+        others[f"the line rate of {used.id}"] = line
+    elif tier == "scale_up" and line and part.get("links"):
+        others[f"{part['links']} links of {used.id}"] = part["links"] * line
+    if tier == "scale_up" and machine and machine.scale_up_bytes_per_s:
+        others[f"the scale-up rate of {machine.id}"] = machine.scale_up_bytes_per_s
+    for words, other in others.items():
+        if rate and (reason := _contradiction(rate, other, words)):
+            yield (tier, "bytes_per_s"), reason
+            break
+
+
+def _contradiction(rate: float, other: float, words: str) -> str | None:
+    ratio = max(rate / other, other / rate)
+    if ratio <= _APART:
+        return None
+    hint = ": bits where bytes are meant, or the other way?" if 4 <= ratio <= 16 else ""
+    return f"is {humanise(rate, 'B/s')}, but {words}: {humanise(other, 'B/s')}{hint}"

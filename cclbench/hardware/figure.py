@@ -1,9 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the catalog: a number with its unit and the key of its source, `200 Gb/s [efa-docs]`."""
+"""Figures of the catalog: a number, its unit and the key of its source, like `200 Gb/s (sheet)`."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
 import msgspec
+
+from cclbench.document import scalar
+from cclbench.units import Dimension, parse_quantity
+
+UNVERIFIED: Final = "unverified"
+"""The key of figures that no source was found for."""
+
+_CITED: Final = re.compile(r"(.+) \(([a-z0-9][a-z0-9-]*)\)")
+_WORDS: Final = ("id", "kind", "names", "sources", "disagreements", "notes")
+_DIMENSIONS: Final[tuple[tuple[str, Dimension], ...]] = (
+    ("flops_per_s", "work rate"),
+    ("bytes_per_s", "bandwidth"),
+    ("bytes", "size"),
+    ("_s", "time"),
+)
+"""What the end of a field's name says of its unit."""
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,8 +35,46 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Disagreement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What another source says of a figure (`field`, dotted), as it prints it."""
+    """What another source, by its key, says of a figure (`field`, dotted), as it prints it."""
 
     field: str
     says: str
     source: str
+
+
+def figures(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """An entry with its figures as numbers in base SI, and the source of each by its dotted field."""
+    cited: dict[str, str] = {}
+
+    def numbers(value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, Mapping):
+            return {key: numbers(below, (*path, key)) for key, below in value.items()}
+        match = _CITED.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            return value
+        cited[".".join(path)] = match[2]
+        return _number(match[1], path)
+
+    given = {key: value if key in _WORDS else numbers(value, (key,)) for key, value in entry.items()}
+    return given, cited
+
+
+def _number(text: str, path: tuple[str, ...]) -> object:
+    if path[-1] == "dims":
+        return tuple(int(side) for side in text.split(" x "))
+    for name in reversed(path):
+        for end, dimension in _DIMENSIONS:
+            if name.endswith(end):
+                value = parse_quantity(text, dimension)
+                return round(value) if dimension == "size" else value
+    return scalar(text)
+
+
+def leaves(entry: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every field of an entry as written that may hold a figure, with its text."""
+    for key, value in entry.items():
+        if path or key not in _WORDS:
+            if isinstance(value, Mapping):
+                yield from leaves(value, (*path, key))
+            elif isinstance(value, str):
+                yield (*path, key), value

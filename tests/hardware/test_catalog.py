@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import jsonschema
 import pytest
 import yaml
 
-from cclbench.errors import UsageError
-from cclbench.hardware.catalog import accelerator, accelerators, by_device_name
+from cclbench import document
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware.catalog import accelerator, accelerators, by_device_name, fabrics, system, systems
+from cclbench.hardware.entry import problems
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cclbench"
 FILES = sorted((PACKAGE / "hardware" / "data").glob("*.yaml"))
@@ -23,37 +26,68 @@ SCHEMA = json.loads((PACKAGE / "schemas" / "hardware.json").read_text())
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_file_is_valid_and_named_by_its_id(path: Path) -> None:
-    machine = yaml.safe_load(path.read_text())
+    entry = document.read(path, "hardware file")
+    assert [str(problem) for problem in problems(entry)] == []
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    errors = [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(machine)]
-    assert errors == []
-    assert machine["id"] == path.stem
-    for pattern in machine["names"]:
-        re.compile(pattern)
-    for field in machine["unverified"]:
-        name, _, dtype = field.partition(".")
-        assert (machine[name][dtype] if dtype else machine[name]) is not None
+    assert [e.message for e in jsonschema.Draft7Validator(SCHEMA).iter_errors(entry.value)] == []
+    assert entry.value["id"] == path.stem
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("hbm_bytes", "80 GB"),
-        ("sm_count", 0),
-        ("kind", "toaster"),
-        ("peak_flops_per_s", {"bf16": 1e15}),
-        ("x", 1),
-    ],
-)
-def test_the_schema_refuses(field: str, value: object) -> None:
-    machine: dict[str, Any] = yaml.safe_load(FILES[0].read_text())
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(machine | {field: value}, SCHEMA)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_figure_has_a_source_with_a_date_or_is_marked_unverified(path: Path) -> None:
+    raw = yaml.safe_load(path.read_text())
+    cited = set()
+    for field, value in figures_of(raw):
+        match = re.fullmatch(r".+ \(([a-z0-9-]+)\)", str(value))
+        assert match, f"{field} is {value!r}: no source"
+        cited.add(match[1])
+    sources = raw.get("sources", {})
+    cited |= {other["source"] for other in raw.get("disagreements", ())}
+    assert cited - set(sources) <= {"unverified"}
+    assert set(sources) <= cited
+    assert all(re.fullmatch(r"20\d\d-\d\d", source["date"]) for source in sources.values())
+
+
+def figures_of(raw: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """What a file says in figures: all its fields but names, references and what figures are of."""
+    words = "id kind vendor names tier topology accelerator architecture fabric peers transport"
+    for key, value in raw.items():
+        if key in words.split() or key in ("sources", "disagreements", "notes"):
+            continue
+        if isinstance(value, dict):
+            yield from figures_of(value, f"{path}{key}.")
+        elif value is not None:
+            yield path + key, value
 
 
 def test_the_catalog_holds_every_file() -> None:
-    assert list(accelerators()) == [path.stem for path in FILES]
-    assert len(FILES) == 28
+    kinds = [yaml.safe_load(path.read_text())["kind"] for path in FILES]
+    assert (len(accelerators()), len(fabrics()), len(systems())) == tuple(
+        kinds.count(kind) for kind in ("accelerator", "fabric", "system")
+    )
+    assert [*accelerators(), *fabrics(), *systems()] == sorted(accelerators()) + sorted(fabrics()) + sorted(
+        systems()
+    )
+    assert (len(accelerators()), len(fabrics()), len(systems())) == (28, 31, 34)
+
+
+def test_where_sources_disagree_it_is_recorded() -> None:
+    (other,) = accelerator("nvidia-a100-sxm-80gb").disagreements
+    assert (other.field, other.says, other.source) == ("hbm_bytes_per_s", "2 TB/s", "ml-engineering")
+    assert "hbm_bytes_per_s" in accelerator("nvidia-a100-sxm-80gb").unverified
+
+
+@pytest.mark.parametrize(
+    ("id", "flops"),
+    [("nvidia-a100-sxm-80gb", 271e12), ("nvidia-h100-sxm", 794.5e12), ("amd-mi355x", 1565e12)],
+)
+def test_attainable_peaks_lie_below_the_dense_ones(id: str, flops: float) -> None:  # noqa: A002
+    entry = accelerator(id)
+    assert entry.attainable_flops_per_s["bf16"] == flops
+    assert entry.cited["attainable_flops_per_s.bf16"] == "ml-engineering"
+    for machine in accelerators().values():
+        for dtype, attainable in machine.attainable_flops_per_s.items():
+            assert (attainable or 0) < (machine.peak_flops_per_s[dtype] or 0)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +105,7 @@ def test_the_catalog_holds_every_file() -> None:
         ("amd-mi250x", "bf16", 191.5e12, 64e9, 1640e9, 110, 175e9),
         ("amd-mi300x", "bf16", 1307e12, 192e9, 5300e9, 304, 448e9),
         ("google-tpu-v6e", "bf16", 918e12, 32e9, 1638e9, None, 400e9),
+        ("google-tpu-v5p", "int8", 918e12, 95e9, 2765e9, None, 600e9),
         ("aws-trainium2", "bf16", 667e12, 96e9, 2900e9, None, 640e9),
         ("generic-cpu", "bf16", None, None, None, None, None),
     ],
@@ -155,3 +190,163 @@ def test_devices_of_real_traces_are_found(test_data: Path) -> None:
         "NVIDIA H100 80GB HBM3": ("nvidia-h100-sxm", True),
         "Tesla V100-SXM2-32GB": ("nvidia-v100-sxm2-32gb", True),
     }
+
+
+MINE = """\
+id: lab-chip
+kind: accelerator
+vendor: generic
+names: ['Lab Chip']
+peak_flops_per_s: {fp32: null, tf32: null, fp16: null, bf16: 90 TFLOP/s (bench), fp8: null,
+    int8: null, fp4: null}
+hbm_bytes: 16 GB (bench)
+hbm_bytes_per_s: 400 GB/s (bench)
+sm_count: null
+scale_up_bytes_per_s: 100 GB/s (bench)
+sources:
+  bench: {title: 'our own measurement', date: 2026-11}
+"""
+MY_LINKS = """\
+id: lab-link
+kind: fabric
+tier: scale_up
+topology: mesh
+link_bytes_per_s: 25 GB/s (unverified)
+"""
+MY_NODE = """\
+id: lab-node
+kind: system
+accelerator: lab-chip
+per_node: 4 (unverified)
+architecture: ampere
+scale_up:
+  fabric: lab-link
+  peers: mesh
+  domain: 4 (unverified)
+  links: 4 (unverified)
+  bytes_per_s: 100 GB/s (unverified)
+scale_out:
+  fabric: infiniband-hdr
+  nics: 2 (unverified)
+  bytes_per_s: 200 Gb/s (unverified)
+  transport: ib-verbs
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with an accelerator, a fabric and a system of their own."""
+    folder = tmp_path / "hardware"
+    folder.mkdir()
+    for name, text in (("chip", MINE), ("link", MY_LINKS), ("node", MY_NODE)):
+        (folder / f"{name}.yaml").write_text(text)
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(folder))
+    return folder
+
+
+@pytest.mark.usefixtures("lab")
+def test_a_users_entries_are_added() -> None:
+    assert accelerator("lab-chip").peak_flops_per_s["bf16"] == 90e12
+    assert by_device_name("lab chip") == accelerator("lab-chip")
+    node = system("lab-node")
+    assert node.scale_up is not None
+    assert (node.scale_up.fabric.id, node.scale_up.bytes_per_s) == ("lab-link", 100e9)
+    assert "nvidia-h100-sxm" in accelerators()
+
+
+def test_a_users_entry_replaces_the_one_with_its_id(lab: Path) -> None:
+    (lab / "chip.yaml").write_text(MINE.replace("lab-chip", "nvidia-l4"))
+    (lab / "node.yaml").unlink()
+    assert accelerator("nvidia-l4").hbm_bytes == 16e9
+
+
+def test_a_single_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    monkeypatch.setenv("CCLBENCH_HARDWARE", f"{tmp_path / 'mine.yaml'}")
+    assert accelerator("lab-chip").hbm_bytes == 16e9
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "line", "said"),
+    [
+        ("chip", "hbm_bytes: 16 GB", "hbm_bytes: -16 GB", 7, "not a number, one space and a unit"),
+        ("chip", "400 GB/s", "0 GB/s", 8, "is zero"),
+        ("chip", "400 GB/s", "-400 GB/s", 8, "not a number"),
+        ("chip", "400 GB/s", "nan GB/s", 8, "not a number"),
+        ("chip", "400 GB/s (bench)", "4e11", 8, "does not fit"),
+        ("chip", "400 GB/s", "400 GBps", 8, "no known unit of bandwidth"),
+        ("chip", "400 GB/s", "400 Gb/s", 8, "does not fit: device memory bandwidth"),
+        ("chip", "400 GB/s (bench)", "400 GB/s", 8, "does not fit"),
+        ("chip", "400 GB/s (bench)", "400 GB/s (banch)", 8, "did you mean bench?"),
+        ("chip", "400 GB/s", "999999999 TB/s", 8, "nothing has more than 100 TB/s"),
+        ("chip", "16 GB", "16 GiB", 7, "does not fit"),
+        ("chip", "sm_count: null", "sm_count: 0 (bench)", 9, "does not fit"),
+        ("chip", "sm_count", "sm_cuont", 9, "did you mean sm_count?"),
+        ("chip", "kind: accelerator", "kind: toaster", 2, "known: accelerator, fabric, system"),
+        ("chip", "'Lab Chip'", "'Lab ('", 4, "is no regular expression"),
+        ("chip", "date: 2026-11", "date: yesterday", 12, "does not fit"),
+        ("chip", "hbm_bytes: 16 GB (bench)", "hbm_bytes: &x 16 GB", 7, "YAML anchor"),
+        ("link", "tier: scale_up", "tier: scale_sideways", 3, "did you mean scale_up or scale_out?"),
+        ("link", "topology: mesh", "topology: net", 4, "known: dragonfly"),
+        ("link", "scale_up", "scale_out", 7, "a scale_out fabric"),
+        ("link", "25 GB/s", "25 Gb/s", 11, "bits where bytes are meant"),
+        ("node", "accelerator: lab-chip", "accelerator: lab-chop", 3, "did you mean lab-chip?"),
+        ("node", "fabric: lab-link", "fabric: lab-lynk", 7, "did you mean lab-link?"),
+        ("node", "200 Gb/s", "200 GB/s", 15, "bits where bytes are meant"),
+        ("node", "bytes_per_s: 100 GB/s", "bytes_per_s: 100 Gb/s", 11, "bits where bytes are meant"),
+        ("node", "ib-verbs", "ip-verbs", 16, "did you mean ib-verbs?"),
+        ("node", "peers: mesh", "peers: mash", 8, "did you mean mesh?"),
+        ("node", "nics: 2", "nics: 0", 14, "does not fit"),
+        ("node", "architecture: ampere", "architecture: turing", 5, "did you mean trainium?"),
+        ("node", "links: 4 (unverified)", "dims: 2 x 3 (unverified)", 10, "has 6 places, but domain is 4"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_with_the_line(
+    lab: Path, file: str, old: str, new: str, line: int, said: str
+) -> None:
+    path = lab / f"{file}.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(InputError) as refused:
+        systems()
+    assert re.search(rf"\.yaml:{line}: ", str(refused.value)), str(refused.value)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) <= 4
+
+
+def test_no_interface_is_that_fast(lab: Path) -> None:
+    text = MY_LINKS.replace("scale_up", "scale_out").replace("25 GB/s", "400 GB/s")
+    (lab / "link.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"link\.yaml:5: .* more than any interface: bytes where bits"):
+        fabrics()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"- a\n", "is a list"),
+        (b"id: \xff", "not UTF-8"),
+        (b"id: x\n", "kind: is missing"),
+        (b"{" * 50, "nested"),
+        (b"a: [\n", "not valid YAML"),
+        (b"x" * 1_000_001, "over 1 MB"),
+        (b"kind: fabric\nkind: system\n", "is there twice"),
+    ],
+)
+def test_what_is_no_hardware_file_is_refused(lab: Path, content: bytes, said: str) -> None:
+    (lab / "chip.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        accelerators()
+
+
+def test_a_folder_without_files_and_a_missing_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path))
+    with pytest.raises(InputError, match="holds no YAML file"):
+        fabrics()
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(tmp_path / "none.yaml"))
+    with pytest.raises(InputError, match="cannot be read"):
+        fabrics()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accelerators of the catalog: dense peaks, memory and links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from cclbench.hardware.figure import UNVERIFIED, Disagreement, Source
+
+# Drivers report binary gigabytes less a reserve where vendors print decimal ones, up to 7.4 % apart.
+_MEMORY_TOLERANCE: Final = 0.1
+
+
+class Accelerator(msgspec.Struct, frozen=True):
+    """One accelerator as software sees it (of a module of two dies: one die).
+
+    `peak_flops_per_s` is dense (no sparsity), by dtype, FLOP/s (integer types: op/s), None where the device
+    lacks the type or nobody states a dense figure; `attainable_flops_per_s` is the fastest matrix product
+    anybody measured over many shapes.  `names` are regular expressions for the whole device name, case
+    ignored.  `sm_count` are streaming multiprocessors or compute units.  `scale_up_bytes_per_s` is the line
+    rate of all its scale-up links together, per direction, B/s.  `cited` names the source of each figure by
+    its dotted field (a key of `sources`, or `unverified`).
+    """
+
+    id: str
+    kind: Literal["accelerator"]
+    vendor: Literal["nvidia", "amd", "google", "aws", "generic"]
+    names: tuple[str, ...]
+    peak_flops_per_s: Mapping[str, float | None]
+    hbm_bytes: int | None
+    hbm_bytes_per_s: float | None
+    sm_count: int | None
+    scale_up_bytes_per_s: float | None
+    attainable_flops_per_s: Mapping[str, float | None] = {}
+    sources: Mapping[str, Source] = {}
+    cited: Mapping[str, str] = {}
+    disagreements: tuple[Disagreement, ...] = ()
+    notes: str | None = None
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """The dotted fields that no source was found for."""
+        return tuple(field for field, source in self.cited.items() if source == UNVERIFIED)
+
+    def has_name(self, name: str) -> bool:
+        """Whether profilers print this name for it."""
+        return any(re.fullmatch(pattern, name, re.IGNORECASE) for pattern in self.names)
+
+    def has_memory(self, reported_bytes: int) -> bool:
+        """Whether a driver that reports so many bytes can be talking of it."""
+        if self.hbm_bytes is None:
+            return True
+        return abs(reported_bytes / self.hbm_bytes - 1) <= _MEMORY_TOLERANCE

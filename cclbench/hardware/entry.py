@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file of the catalog: read strictly, checked against the schema and against itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from cclbench.conform import departures
+from cclbench.document import Document
+from cclbench.errors import InputError, near
+from cclbench.hardware.figure import UNVERIFIED, figures, leaves
+from cclbench.problem import Path, Problem, dotted
+
+KINDS: Final = ("accelerator", "fabric", "system")
+_KEY: Final = re.compile(r".* \(([^)]*)\)")
+_MOST_SHOWN: Final = 3
+_LARGEST: Final[Mapping[str, tuple[float, str]]] = {
+    "flops_per_s": (1e18, "1,000 PFLOP/s"),
+    "bytes_per_s": (1e14, "100 TB/s"),
+    "bytes": (1e14, "100 TB"),
+    "latency_s": (1.0, "1 s"),
+}
+"""Beyond these no device, link or transport is; a unit is mistaken."""
+_FASTEST_INTERFACE: Final = 2e11
+"""Line rate of one network interface that would be 1.6 Tb/s, B/s: twice the fastest in use."""
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """The JSON Schema (draft-07) of the catalog's files."""
+    loaded: dict[str, Any] = json.loads((files("cclbench") / "schemas" / "hardware.json").read_text("utf-8"))
+    return loaded
+
+
+def problems(document: Document) -> list[Problem]:
+    """Everything wrong with one file, in the order of its lines; references to other entries aside."""
+    if document.problems:
+        return list(document.problems)
+    kind = document.value.get("kind")
+    if kind not in KINDS:
+        message = near(str(kind), KINDS) if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
+        return [_problem(document, ("kind",), message)]
+    found = departures(document, schema()["definitions"][kind])
+    if not found:
+        found = [_problem(document, path, message) for path, message in _contradictions(document.value)]
+    return sorted(found, key=lambda problem: problem.line or 0)
+
+
+def check(document: Document) -> None:
+    """Raise one `InputError` with file and line of the first problems, if there are any."""
+    refuse(problems(document))
+
+
+def refuse(found: list[Problem]) -> None:
+    """Raise one `InputError` that lists the first of the problems, if there are any."""
+    if found:
+        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
+        raise InputError("\n".join([*map(str, found[:_MOST_SHOWN]), *more]))
+
+
+def _problem(document: Document, path: Path, message: str) -> Problem:
+    return Problem("error", document.file, document.line(path), dotted(path), message)
+
+
+def _contradictions(entry: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    sources = {*entry.get("sources", {}), UNVERIFIED}
+    for path, text in leaves(entry):
+        match = _KEY.fullmatch(text)
+        if match and match[1] not in sources:
+            yield path, f"cites {match[1]!r}, which is not among sources; {near(match[1], sources)}"
+    for index, disagreement in enumerate(entry.get("disagreements", ())):
+        here = ("disagreements", index)
+        if disagreement["source"] not in sources:
+            yield (*here, "source"), f"is not among sources; {near(disagreement['source'], sources)}"
+        if disagreement["field"] not in _fields(entry):
+            yield (*here, "field"), f"is no field of the entry; {near(disagreement['field'], _fields(entry))}"
+    for index, pattern in enumerate(entry.get("names", ())):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield ("names", index), f"is no regular expression: {error}"
+    given, _ = figures(entry)
+    yield from _absurd(entry, given)
+    up = given.get("scale_up")
+    if up and up.get("dims") and math.prod(up["dims"]) != up["domain"]:
+        yield ("scale_up", "dims"), f"has {math.prod(up['dims'])} places, but domain is {up['domain']}"
+
+
+def _fields(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in entry.items():
+        yield prefix + key
+        if isinstance(value, Mapping):
+            yield from _fields(value, f"{prefix}{key}.")
+
+
+def _absurd(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    for path, text in leaves(entry):
+        value: Any = given
+        for key in path:
+            value = value[key]
+        for end, (most, shown) in _LARGEST.items():
+            if isinstance(value, int | float) and any(key.endswith(end) for key in path) and value > most:
+                yield path, f"is {text}, and nothing has more than {shown}; is the unit right?"
+                break
+    rate = given.get("link_bytes_per_s")
+    if entry.get("tier") == "scale_out" and rate is not None and rate >= _FASTEST_INTERFACE:
+        message = f"is {entry['link_bytes_per_s']}, more than any interface: bytes where bits are meant?"
+        yield ("link_bytes_per_s",), message
