@@ -184,6 +184,25 @@ def test_operations_and_memory_traffic(tpus):
     }
 
 
+def test_operations_and_memory_traffic_of_a_step(test_data, tmp_path):
+    """Three additions of 5·2^28 floats, each a read and a write, and six transfers, each one of the two."""
+    wanted = ("time.step", "memory.hbm_utilization", "compute.achieved_flops")
+    run = cclbench.run(test_data / "xprof" / TPU, store=tmp_path, metrics=wanted)
+    array = 5 * 1024 * 1024 * 256 * 4
+    for rank in (4, 5, 6, 7):
+        step, utilization, flops = (
+            next(
+                row["value"]
+                for row in run.rows
+                if (row["metric"], row["rank"], row["step"], row["stat"]) == (metric, rank, None, None)
+            )
+            for metric in wanted
+        )
+        assert step == pytest.approx(0.78424, rel=1e-4)
+        assert utilization == pytest.approx((3 * 2 + 6) * array / (step * 1637993152512), rel=1e-3)
+        assert flops == pytest.approx(3 * array / 4 / step, rel=1e-3)
+
+
 def test_the_plane_states_its_peaks(tpus):
     facts = tpus["/device:TPU:3"][0].facts
     assert (facts.vendor, facts.device_name) == ("google", "TPU v6 Lite")

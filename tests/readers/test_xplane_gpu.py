@@ -3,7 +3,19 @@
 
 from __future__ import annotations
 
-from readers.xplane_files import BEGIN_NS, Plane, environment, gpu_file, listed, read, space, write
+from readers.xplane_files import (
+    BEGIN_NS,
+    Plane,
+    array,
+    environment,
+    gpu_file,
+    instruction,
+    listed,
+    programs,
+    read,
+    space,
+    write,
+)
 
 from cclbench.readers import Part
 from cclbench.readers.xplane import Xplane
@@ -46,3 +58,30 @@ def test_lines_in_epoch_time_are_left_as_they_are(tmp_path):
     plane = Plane("/device:GPU:0").line("Stream #1", [("k", 5, 1, {})], timestamp_ns=BEGIN_NS + 100)
     _, rows = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")
     assert listed(rows["device kernel"]) == [("k", 105, 1)]
+
+
+def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
+    inside = [instruction("i1", "dot", array(4), 1)]
+    program = programs(
+        [[0]], instruction("r.1", "sort", array(4), 2), instruction("c.2", "all-reduce", array(4), 3), *inside
+    )
+    told = {"program_id": 7}
+    kernels = [
+        ("kernel_1", 0, 5, told | {"hlo_op": "r.1"}),
+        ("kernel_2", 10, 5, told | {"hlo_op": "c.2"}),
+        ("kernel_3", 20, 5, told | {"hlo_op": "i1"}),
+        ("cutlass_gemm", 30, 5, told | {"hlo_op": "r.1"}),
+        ("kernel_4", 40, 5, {"hlo_op": "r.1"}),
+    ]
+    plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
+    trace, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
+    made = rows["device kernel"]
+    assert {name: (made.name_categories or {}).get(code) for name, code in made.names.items()} == {
+        "kernel_1": "reduction",
+        "kernel_2": "communication",
+        "kernel_3": "gemm",
+        "cutlass_gemm": None,  # its name tells
+        "kernel_4": None,
+    }
+    (payload,), (row,) = trace.told.payloads, trace.told.row
+    assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)

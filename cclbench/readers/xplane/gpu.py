@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from cclbench import classify
 from cclbench.errors import InputError
@@ -19,13 +20,14 @@ from cclbench.intervals import Int64
 from cclbench.readers import Payload, Rows, Trace
 from cclbench.readers.xplane import proto
 from cclbench.readers.xplane.collectives import Member, Named, of_program
-from cclbench.readers.xplane.hlo_proto import Program
+from cclbench.readers.xplane.hlo_proto import Instruction, Program
 from cclbench.readers.xplane.rows import DERIVED, Line, rows, steps
 
 _VENDORS: Final = {"nvidia": "nvidia", "amd": "amd"}
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
 _UNKNOWN: Final = Member(None)
+_NOTHING: Final[Mapping[int, Program]] = {}
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -89,7 +91,7 @@ def batches(
     path: Path,
     device: int,
     epoch_ns: int,
-    programs: Mapping[int, Program] | None = None,
+    programs: Mapping[int, Program] = _NOTHING,
     member: Member = _UNKNOWN,
 ) -> Iterator[Rows]:
     """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
@@ -127,11 +129,19 @@ def batches(
                 [_direction(f"{run.name} {run.copy}") for run in ran], pa.string()
             )
         chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
-        made = rows(kind, "device", chosen, [run.name for run in ran], device=device, columns=columns)
+        made = rows(
+            kind,
+            "device",
+            chosen,
+            [run.name for run in ran],
+            device=device,
+            columns=columns,
+            categories=[_category(run, programs) for run in ran] if kind == "kernel" else (),
+        )
         if made is None:
             continue
         if kind == "kernel":
-            _tell(trace, made[1], ran, programs or {}, member)
+            _tell(trace, made[1], ran, programs, member)
         yield made[0]
 
 
@@ -142,15 +152,15 @@ def _tell(
     named = Named(member.device)
     unknown = alone = 0
     for row, run in enumerate(ran[code] for code in codes.tolist()):
-        if not _communicates(run.name):
+        by_name = _communicates(run.name)
+        if not by_name and _category(run, programs) != "communication":
             continue
-        instruction = None
-        if run.program is not None and run.program in programs:
-            instruction = programs[run.program].instructions.get(run.op)
+        instruction = _instruction(run, programs)
         payload = of_program(instruction, run.program, member) if instruction is not None else None
         unknown += payload is None
         alone += payload is not None and payload.ranks is None
-        trace.told.add(named.name(payload or Payload(source="kernel")), row=row)
+        payload = named.name(payload or Payload(source="kernel"))
+        trace.told.add(payload if by_name else replace(payload, library="xla"), row=row)
     trace.facts = named.facts(trace.facts)
     if unknown:
         trace.notes.append(
@@ -161,6 +171,24 @@ def _tell(
             f"process group of {alone} collectives unknown: the profile does not tell which of the program's"
             " devices this GPU is"
         )
+
+
+def _instruction(run: Run, programs: Mapping[int, Program]) -> Instruction | None:
+    program = programs.get(run.program) if run.program is not None else None
+    return program.instructions.get(run.op) if program is not None else None
+
+
+def _category(run: Run, programs: Mapping[int, Program]) -> str | None:
+    """What its program says the kernel does, where its name does not tell."""
+    if _known(run.name):
+        return None
+    instruction = _instruction(run, programs)
+    return instruction.category if instruction is not None else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _known(name: str) -> bool:
+    return classify.category(name) is not None
 
 
 @lru_cache(maxsize=1 << 12)
