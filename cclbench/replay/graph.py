@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run as a graph of nodes: host order with measured gaps, launches, stream order, waits, rendezvous.
+
+What no row states is inferred from times; how often is told in `Graph.inferred`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cclbench.intervals import Int64, Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.accelerator import accelerator
+from cclbench.replay.cpu import cpu
+from cclbench.replay.nodes import Edges, Nodes
+from cclbench.replay.simulate import Pieces, pieces
+from cclbench.replay.tables import RankRows
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """The run's collectives, one entry a rank's part, arrays of shape (calls,).
+
+    `known` are those whose waiting is told from transfer; `node` the transfer's node.
+    """
+
+    rank: Int64
+    kind: tuple[str | None, ...]
+    group: tuple[str | None, ...]
+    size: Int64
+    bytes: Int64
+    known: Mask
+    instance: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """All ranks' nodes and how they fall into pieces."""
+
+    nodes: Nodes
+    cut: Pieces
+    transfers: Transfers
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    ranks: tuple[RankRows, ...]
+    inferred: Counter[str]
+    on_host: Mask
+    """Whether the CPU is the device, shape of `ranks`."""
+    measured_transfer: Int64
+    """Durations of the transfers as measured, shape of `nodes`, 0 elsewhere."""
+
+
+def build(ranks: Sequence[RankRows]) -> Graph:
+    """The graph of these ranks."""
+    names: dict[str, int] = {}
+    categories: dict[str, int] = {}
+    parts: list[Nodes] = []
+    edges = Edges()
+    inferred: Counter[str] = Counter()
+    shift = lanes = calls = 0
+    for rank in ranks:
+        part = cpu(rank) if rank.on_host else accelerator(rank)
+        own = part.nodes
+        coded = np.array([names.setdefault(w, len(names)) for w in rank.work.names] or [0], np.int64)
+        kinds = np.array(
+            [categories.setdefault(w, len(categories)) for w in rank.work.categories] or [0], np.int64
+        )
+        own.name[:] = np.where(own.name >= 0, coded[own.name], -1)
+        own.category[:] = np.where(own.category >= 0, kinds[own.category], -1)
+        own.call[:] = np.where(own.call >= 0, own.call + calls, -1)
+        own.lane[:] += lanes
+        source, target, lag = part.edges.arrays(shift)
+        edges.add(source, target, lag)
+        parts.append(own)
+        inferred += part.inferred
+        shift += len(own)
+        own.feeder[:] = np.where(own.feeder >= 0, own.feeder + shift - len(own), -1)
+        lanes = int(own.lane.max(initial=lanes - 1)) + 1
+        calls += len(rank.calls.instance)
+    transfers = _transfers(ranks)
+    whole = n.joined(parts) if parts else n.blank(0)
+    whole = _met(whole, transfers, ranks, edges, lanes)
+    measured = np.where(whole.kind == n.TRANSFER, whole.dur, 0)
+    source, target, lag = edges.arrays()
+    return Graph(
+        nodes=whole,
+        cut=pieces(whole, source, target, lag),
+        transfers=transfers,
+        names=(*names,),
+        categories=(*categories,),
+        ranks=tuple(ranks),
+        inferred=inferred,
+        on_host=np.array([r.on_host for r in ranks], np.bool_),
+        measured_transfer=measured,
+    )
+
+
+def _transfers(ranks: Sequence[RankRows]) -> Transfers:
+    empty = np.empty(0, np.int64)
+
+    def column(name: str) -> Int64:
+        return np.concatenate([empty, *(getattr(r.calls, name) for r in ranks)]).astype(np.int64)
+
+    instance, complete = column("instance"), column("complete").astype(np.bool_)
+    # an instance of which a rank is not replayed has no rendezvous here
+    size = column("size")
+    kinds = tuple(k for r in ranks for k in r.calls.kind)
+    pair = np.array([k in ("send", "recv") for k in kinds], np.bool_)
+    there = np.bincount(instance[complete], minlength=1)[np.where(complete, instance, 0)]
+    return Transfers(
+        rank=np.repeat(np.array([r.rank for r in ranks], np.int64), [len(r.calls.instance) for r in ranks]),
+        kind=kinds,
+        group=tuple(g for r in ranks for g in r.calls.group),
+        size=np.where(pair, 2, size),
+        bytes=column("bytes"),
+        known=complete & (there == np.where(pair, 2, size)),
+        instance=instance,
+    )
+
+
+def _met(nodes: Nodes, transfers: Transfers, ranks: Sequence[RankRows], edges: Edges, lanes: int) -> Nodes:
+    """The nodes with a meeting for each collective, behind which its ranks' transfers begin together."""
+    at = np.flatnonzero(nodes.kind == n.TRANSFER)
+    at = at[transfers.known[nodes.call[at]]]
+    instance, of = np.unique(transfers.instance[nodes.call[at]], return_inverse=True)
+    # a call that runs as several rows has its last rows' transfers meet: rows of one call are one node
+    latest = np.full(len(instance), np.iinfo(np.int64).min)
+    np.maximum.at(latest, of, nodes.end[at - 1])
+    taken = np.maximum(nodes.end[at] - latest[of], 0)
+    nodes.dur[at] = taken
+    nodes.start[at] = nodes.end[at] - taken
+    count = len(instance)
+    meetings = n.blank(
+        count, kind=n.MEETING, lane=lanes + np.arange(count), start=latest, end=latest, rank=-1
+    )
+    edges.add(at - 1, len(nodes) + of, 0)
+    edges.add(len(nodes) + of, at, 0)
+    return n.joined([nodes, meetings])

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank's rows as the replay needs them: NumPy arrays in order of start, on the run's common clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.intervals import Int64, Mask
+from cclbench.store import RankFiles, StoredRun
+
+Int32 = npt.NDArray[np.int32]
+
+_WORK = ("kernel", "copy", "memset")
+_COLUMNS = ("track", "device", "name", "category", "start_ns", "dur_ns", "correlation", "step", "collective")
+_POLICIES = (("device", "module"), ("annotation",), ("whole_trace",))
+_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|gloo:")
+"""Host rows that compute nothing themselves: autograd's nodes, ranges, calls of the library."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of one kind or several, in order of start; arrays of shape (rows,), −1 for unknown.
+
+    `lane` numbers the (device, track) pairs in `lanes`; `name` and `category` are codes into `names`
+    and `categories`; `row` is the collectives table's row, −1 for none; times in ns.
+    """
+
+    start: Int64
+    end: Int64
+    lane: Int32
+    name: Int32
+    category: Int32
+    correlation: Int64
+    step: Int64
+    row: Int64
+    copy: Mask
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+    lanes: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def at(self, chosen: npt.NDArray[Any]) -> Rows:
+        """Some of the rows, in the order given."""
+        arrays = {
+            f: getattr(self, f)[chosen]
+            for f in ("start", "end", "lane", "name", "category", "correlation", "step", "row", "copy")
+        }
+        return Rows(**arrays, names=self.names, categories=self.categories, lanes=self.lanes)
+
+    def named(self, *patterns: str) -> Mask:
+        """Rows whose name holds any of the texts, shape (rows,)."""
+        hit = [any(p in name for p in patterns) for name in self.names]
+        return np.array([*hit, False], np.bool_)[self.name]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """A rank's rows of the collectives table, arrays of shape (calls,); −1 for unknown."""
+
+    instance: Int64
+    complete: Mask
+    kind: tuple[str | None, ...]
+    group: tuple[str | None, ...]
+    size: Int64
+    bytes: Int64
+    start: Int64
+    end: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankRows:
+    """One rank: its device's work, its launches and waits, its collectives, its windows.
+
+    On a CPU-only rank `work` holds the transfers, and `host` its operators and annotations, which are
+    the work itself; else `host` tells when a thread was active at all.
+    """
+
+    rank: int
+    on_host: bool
+    work: Rows
+    launches: Rows
+    syncs: Rows
+    host: Rows
+    computing: Mask
+    """Which rows of `host` are operators at work, no waiting call and no wrapper."""
+    annotation: Mask
+    """Which rows of `host` are annotations."""
+    calls: Calls
+    policy: str
+    windows: tuple[tuple[int | None, int, int], ...]
+
+
+def ranks(run: StoredRun, chosen: Sequence[int] | None = None) -> list[RankRows]:
+    """The run's ranks with work, or some of them; times count from the earliest row of all."""
+    clocks = {c["rank"]: c for c in run.manifest["clocks"]["ranks"] if c["applied"]}
+    reference = int(run.manifest["clocks"]["reference_ns"])
+    spans = [e["span_ns"] for e in run.manifest["ranks"] if e["span_ns"]]
+    origin = min((span[0] for span in spans), default=0)
+    wanted = run.ranks if chosen is None else [r for r in run.ranks if r in set(chosen)]
+    return [_rank(run.rank(r), r, _Clock(clocks.get(r), reference, origin)) for r in wanted]
+
+
+class _Clock:
+    """From a rank's own time to ns since the run's origin on the common clock."""
+
+    def __init__(self, entry: Mapping[str, Any] | None, reference: int, origin: int) -> None:
+        self.offset = float(entry["offset_ns"]) if entry else 0.0
+        self.drift = float(entry["drift_ppm"]) / 1e6 if entry else 0.0
+        self.reference, self.origin = reference, origin
+
+    def common(self, at: Int64) -> Int64:
+        shift = np.rint(self.offset + self.drift * (at - self.reference)).astype(np.int64)
+        return np.asarray(at - shift - self.origin, np.int64)
+
+
+def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
+    on_host = files.facts.works_on == "host"
+    table = files.collectives()
+    of_call = {key: i for i, key in enumerate(table["collective"].to_pylist())}
+    host, annotation = _host(files, clock, of_call)
+    work = _read(files, _WORK, clock, of_call)
+    if on_host:
+        work = host.at(host.row >= 0)
+        host, annotation = host.at(host.row < 0), annotation[host.row < 0]
+    computing = np.array([*(not _WRAPPER.match(n) for n in host.names), False], np.bool_)[host.name]
+    policy, windows = _windows(files, clock)
+    return RankRows(
+        rank=rank,
+        on_host=on_host,
+        work=work,
+        launches=_read(files, ("launch",), clock, of_call),
+        syncs=_read(files, ("sync",), clock, of_call, side="host"),
+        host=host,
+        computing=computing & ~annotation,
+        annotation=annotation,
+        calls=_calls(table, clock),
+        policy=policy,
+        windows=windows,
+    )
+
+
+def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
+    """Operators and host annotations, in order of start, and which of them are annotations."""
+    ops = _read(files, ("op",), clock, of_call)
+    notes = _read(files, ("annotation",), clock, of_call, side="host")
+    both = _joined([ops, notes])
+    order = np.lexsort((-both.end, both.start))
+    return both.at(order), (np.arange(len(both)) >= len(ops))[order]
+
+
+def _windows(files: RankFiles, clock: _Clock) -> tuple[str, tuple[tuple[int | None, int, int], ...]]:
+    """The rank's windows by the first policy that it has: what `time.step` is about."""
+    table = files.steps()
+    sources = table["source"].to_pylist()
+    for wanted in _POLICIES:
+        found = [i for i, source in enumerate(sources) if source in wanted]
+        if found:
+            own = table.take(found).sort_by("start_ns")
+            starts, ends = (clock.common(own[c].to_numpy()) for c in ("start_ns", "end_ns"))
+            numbers = own["step"].to_pylist()
+            return wanted[0], tuple(zip(numbers, starts.tolist(), ends.tolist(), strict=True))
+    return "none", ()
+
+
+def _calls(table: pa.Table, clock: _Clock) -> Calls:
+    def numbers(name: str) -> Int64:
+        return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
+
+    return Calls(
+        instance=numbers("instance"),
+        complete=table["wait_ns"].is_valid().to_numpy(),
+        kind=tuple(table["kind"].to_pylist()),
+        group=tuple(table["group"].to_pylist()),
+        size=numbers("group_size"),
+        bytes=np.maximum(numbers("in_bytes"), numbers("out_bytes")),
+        start=clock.common(table["start_ns"].to_numpy()),
+        end=clock.common(table["end_ns"].to_numpy()),
+    )
+
+
+def _read(
+    files: RankFiles,
+    kinds: Sequence[str],
+    clock: _Clock,
+    of_call: Mapping[int, int],
+    side: str | None = None,
+) -> Rows:
+    parts = [
+        _batch(batch, kind, clock, of_call, side)
+        for kind in kinds
+        for batch in files.events((kind,), (*_COLUMNS, "side"))
+    ]
+    whole = _joined(parts)
+    return whole.at(np.lexsort((whole.end, whole.start)))
+
+
+def _batch(
+    batch: pa.RecordBatch, kind: str, clock: _Clock, of_call: Mapping[int, int], side: str | None
+) -> Rows:
+    if side is not None:
+        batch = batch.filter(pa.array(np.array(batch["side"].to_pylist()) == side, pa.bool_()))
+    start = batch["start_ns"].to_numpy()
+    keys = batch["collective"]
+    row = np.full(len(batch), -1, np.int64)
+    at = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+    row[at] = [of_call.get(key, -1) for key in keys.take(pa.array(at)).to_pylist()]
+    device = batch["device"].fill_null(-1).to_numpy().astype(np.int64)
+    track = batch["track"].to_numpy()
+    pairs, lane = np.unique(np.stack([device, track]), axis=1, return_inverse=True)
+    return Rows(
+        start=clock.common(start),
+        end=clock.common(start + batch["dur_ns"].to_numpy()),
+        lane=lane.reshape(-1).astype(np.int32),
+        name=batch["name"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
+        category=batch["category"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
+        correlation=batch["correlation"].fill_null(-1).to_numpy(),
+        step=batch["step"].fill_null(-1).to_numpy().astype(np.int64),
+        row=row,
+        copy=np.full(len(batch), kind in ("copy", "memset")),
+        names=tuple(batch["name"].dictionary.to_pylist()),
+        categories=tuple(batch["category"].dictionary.to_pylist()),
+        lanes=tuple((int(d), int(t)) for d, t in pairs.T),
+    )
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    """Rows of several batches, with one vocabulary of names, categories and lanes."""
+    names: dict[str, int] = {}
+    categories: dict[str, int] = {}
+    lanes: dict[tuple[int, int], int] = {}
+    coded: dict[str, list[Any]] = {"name": [], "category": [], "lane": []}
+    for p in parts:
+        for field, words, known in (
+            ("name", p.names, names),
+            ("category", p.categories, categories),
+            ("lane", p.lanes, lanes),
+        ):
+            codes = np.array([known.setdefault(w, len(known)) for w in words] or [0], np.int32)  # type: ignore[attr-defined]
+            coded[field].append(codes[getattr(p, field)] if len(p) else np.empty(0, np.int32))
+    plain = {
+        f: np.concatenate([np.empty(0, np.int64), *(getattr(p, f) for p in parts)]).astype(np.int64)
+        for f in ("start", "end", "correlation", "step", "row")
+    }
+    codes = {f: np.concatenate([np.empty(0, np.int32), *c]).astype(np.int32) for f, c in coded.items()}
+    copy = np.concatenate([np.empty(0, np.bool_), *(p.copy for p in parts)]).astype(np.bool_)
+    return Rows(**plain, **codes, copy=copy, names=(*names,), categories=(*categories,), lanes=(*lanes,))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of a replay: the windows of the measured run, at the times that the replay gives their nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cclbench.intervals import Int64
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph
+from cclbench.replay.tables import RankRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A rank's window: the nodes whose earliest start begins it and whose latest end ends it.
+
+    It begins and ends as far from those as was measured; a `joined` one ends where the next begins.
+    """
+
+    rank: int
+    step: int | None
+    measured_ns: int
+    members: Int64
+    before: int
+    behind: int
+    joined: bool
+
+
+def windows(graph: Graph) -> list[Window]:
+    """The windows of all ranks, each rank's in order of time."""
+    found: list[Window] = []
+    at = np.flatnonzero(graph.nodes.rank >= 0)
+    order = at[np.argsort(graph.nodes.rank[at], kind="stable")]
+    owner = graph.nodes.rank[order]
+    for rank in graph.ranks:
+        first, last = np.searchsorted(owner, [rank.rank, rank.rank + 1])
+        found += _of_rank(graph, rank, order[first:last])
+    return found
+
+
+def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
+    found = []
+    nodes = graph.nodes
+    work = own[nodes.kind[own] != n.HOST]
+    for i, (step, start, end) in enumerate(rank.windows):
+        if rank.policy == "annotation":
+            members = own[((nodes.start[own] == start) | (nodes.end[own] == end)) & (nodes.kind[own] == n.HOST)]
+        elif rank.policy == "device":
+            members = work[nodes.step[work] == step]
+        else:
+            members = work if len(work) else own
+        if not len(members):
+            continue
+        before = start - int(nodes.start[members].min())
+        behind = end - int(nodes.end[members].max())
+        joined = i + 1 < len(rank.windows) and rank.windows[i + 1][1] == end and rank.policy == "device"
+        found.append(Window(rank.rank, step, end - start, members, before, behind, joined))
+    return found
+
+
+def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
+    """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
+    begins = [int(start[w.members].min()) + w.before for w in found]
+    ends = [
+        begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)
+    ]
+    return np.array(ends, np.int64) - np.array(begins, np.int64)
+
+
+def step_time(found: list[Window], length: Int64) -> float:
+    """Mean over steps of the maximum over ranks, ns: what `time.step` is."""
+    longest: dict[int | None, int] = {}
+    for window, ns in zip(found, length.tolist(), strict=True):
+        longest[window.step] = max(longest.get(window.step, 0), ns)
+    return sum(longest.values()) / len(longest) if longest else 0.0
