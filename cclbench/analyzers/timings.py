@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from statistics import fmean
 from typing import Any, Final
 
@@ -16,8 +17,14 @@ from cclbench.analyzers.run_view import RunView
 
 _BENCHMARK: Final = "nccl_tests"
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
-_SETTING: Final = ("file", "library", "group_size", "nodes", "dtype")
-"""What tells the sweeps of one kind apart."""
+_SETTING: Final = {
+    "file": "{}",
+    "library": "{}",
+    "group_size": "{} ranks",
+    "nodes": "{} nodes",
+    "dtype": "{}",
+}
+"""What tells the sweeps of one kind apart, in words."""
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -43,7 +50,7 @@ class _Sweep:
     definition="Bus bandwidth that a benchmark of the collective itself (nccl-tests, rccl-tests) states, by"
     " kind and size; a kind's own figure is that of its largest size. Out of place, and in place as stat"
     " in_place. A size that was measured more than once has the mean; sweeps of different files, group sizes"
-    " or element types are never mixed. 1 GB = 1e9 bytes.",
+    " or element types are never mixed: their rows say in category which is which. 1 GB = 1e9 bytes.",
     formula="busbw as stated",
     unit="B/s",
     better="higher",
@@ -56,13 +63,15 @@ def measured_busbw(run: RunView) -> Iterator[Value]:
     rows = table.filter(pc.equal(table["source"], _BENCHMARK)).to_pylist()
     if not rows:
         raise NotApplicable(_NONE)
-    found = sorted(_sweeps(rows).items())
-    if several := [f"{len(sweeps)} sweeps of {kind}" for kind, sweeps in found if len(sweeps) > 1]:
-        reason = f"{', '.join(several)}: run one at a time"
-        yield Value(value=None, status="not_applicable", source=_BENCHMARK, reason=reason)
-    for kind, sweeps in found:
+    for kind, sweeps in sorted(_sweeps(rows).items()):
         if len(sweeps) == 1:
             yield from _values(kind, sweeps[0])
+            continue
+        reason = f"{len(sweeps)} sweeps: see their rows"
+        yield Value(value=None, status="not_applicable", collective=kind, source=_BENCHMARK, reason=reason)
+        for label, sweep in zip(_labels(sweeps), sweeps, strict=True):
+            for value in _values(kind, sweep):
+                yield replace(value, category=", ".join(filter(None, (label, value.category))))
 
 
 def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
@@ -75,6 +84,18 @@ def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
         else:
             sweep.rounded += 1
     return {kind: list(of.values()) for kind, of in found.items()}
+
+
+def _labels(sweeps: Sequence[_Sweep]) -> list[str]:
+    """What tells each from the others: `a.txt`, `16 ranks half`."""
+    apart = [len(set(values)) > 1 for values in zip(*(sweep.setting for sweep in sweeps), strict=True)]
+    return [
+        " ".join(
+            words.format(value or "unknown")
+            for words, value in compress(zip(_SETTING.values(), sweep.setting, strict=True), apart)
+        )
+        for sweep in sweeps
+    ]
 
 
 def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:

@@ -78,7 +78,12 @@ def test_repeated_sizes_have_the_mean() -> None:
 def test_what_is_printed_as_nothing_is_left_out() -> None:
     """0.00 GB/s is a rounded figure, not a bandwidth of zero."""
     found = values(row(8, 0.0), row(16, 0.0, in_place=True), row(32, None), row(1024, 2 * GB, nodes=2))
-    assert [value.status for value in found] == ["not_applicable"]  # two sweeps: nodes differ
+    assert {value.category: value.value for value in found} == {
+        None: None,  # two sweeps: nodes differ
+        "1 nodes": None,
+        "2 nodes": 2 * GB,
+        "2 nodes, 1KiB": 2 * GB,
+    }
     found = values(row(8, 0.0), row(16, 0.0, in_place=True), row(32, None), row(1024, 2 * GB))
     (own,) = [value for value in found if value.category is None]
     assert own.words == "8 ranks on 1 node, at 1KiB; left out: 3 whose stated bandwidth is 0.00 GB/s"
@@ -86,12 +91,27 @@ def test_what_is_printed_as_nothing_is_left_out() -> None:
     assert (nothing.value, nothing.status) == (None, "not_applicable")
 
 
-@pytest.mark.parametrize("change", [{"file": "b.txt"}, {"group_size": 16}, {"nodes": 2}, {"dtype": "half"}])
-def test_sweeps_are_never_mixed(change: dict[str, Any]) -> None:
-    several, *rest = values(row(1024, 1 * GB), row(2048, 2 * GB, **change), row(8, 1 * GB, kind="reduce"))
-    assert (several.value, several.status, several.collective) == (None, "not_applicable", None)
-    assert several.reason == "2 sweeps of all_reduce: run one at a time"
-    assert set(numbers(rest)) == {("reduce", None, None), ("reduce", "8B", None)}
+@pytest.mark.parametrize(
+    ("change", "first", "second"),
+    [
+        ({"file": "b.txt"}, "a.txt", "b.txt"),
+        ({"group_size": 16}, "8 ranks", "16 ranks"),
+        ({"nodes": 2}, "1 nodes", "2 nodes"),
+        ({"nodes": None, "dtype": "half"}, "1 nodes float", "unknown nodes half"),
+    ],
+)
+def test_sweeps_are_never_mixed(change: dict[str, Any], first: str, second: str) -> None:
+    several, *rest = values(row(1024, 1 * GB), row(2048, 2 * GB, **change), row(8, 3 * GB, kind="reduce"))
+    assert (several.value, several.status, several.collective) == (None, "not_applicable", "all_reduce")
+    assert several.reason == "2 sweeps: see their rows"
+    assert numbers(rest) == {
+        ("all_reduce", first, None): 1 * GB,
+        ("all_reduce", f"{first}, 1KiB", None): 1 * GB,
+        ("all_reduce", second, None): 2 * GB,
+        ("all_reduce", f"{second}, 2KiB", None): 2 * GB,
+        ("reduce", None, None): 3 * GB,
+        ("reduce", "8B", None): 3 * GB,
+    }
 
 
 def test_what_is_unknown_is_called_so() -> None:
