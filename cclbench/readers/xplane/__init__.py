@@ -30,7 +30,10 @@ class Xplane:
     description = "XLA profiles (XSpace protobuf): TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".xplane.pb",)
     versions = "JAX 0.4 to 0.10"
-    tested = "real: TPU v6e, MI300X, JAX on CPU devices; documentation: NVIDIA GPUs, asynchronous collectives"
+    tested = (
+        "real: TPU v6e, MI300X, JAX on CPU devices of one and of two processes;"
+        " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
+    )
     reads: Literal["trace"] = "trace"
 
     def sniff(self, head: bytes) -> float:

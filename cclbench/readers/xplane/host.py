@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -80,7 +81,7 @@ def trace_of(profile: HostProfile, part: Part) -> Trace:
     )
     if missing := len(mine) - len(whole):
         trace.dropped["op whose end is not in the capture"] = missing
-    _tell(trace, kernels, _Calls(profile), device)
+    _tell(trace, kernels, _calls(profile), device)
     return trace
 
 
@@ -176,13 +177,13 @@ def _facts(profile: HostProfile, count: int, place: int) -> TraceFacts:
 
 def _tell(trace: Trace, kernels: Sequence[Op], calls: _Calls, device: int) -> None:
     """Who takes part in each collective, with how many bytes, and its number within the group."""
-    numbers, named = calls.numbers(), Named(device)
+    named = Named(device)
     unknown: Counter[str] = Counter()
     for row, op in enumerate(kernels):
         payload = calls.payload(op)
         if payload is not None:
             unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
-            trace.told.add(named.name(payload), row=row, seq=numbers.get(id(op)))
+            trace.told.add(named.name(payload), row=row, seq=calls.numbers.get(id(op)))
     trace.facts = named.facts(trace.facts)
     for module, count in (+unknown).items():
         trace.notes.append(
@@ -214,6 +215,7 @@ class _Calls:
             told = replace(told, ranks=met.devices, group_size=len(met.devices))
         return told and replace(told, library="xla")
 
+    @cached_property
     def numbers(self) -> dict[int, int]:
         """The sequence number of each collective op within its group, by the op's identity.
 
@@ -238,3 +240,9 @@ class _Calls:
                 last[group] += 1
             found[id(op)] = number[*which, group, turn]
         return found
+
+
+@lru_cache(maxsize=1)
+def _calls(profile: HostProfile) -> _Calls:
+    """Those of the last profile asked for are remembered, for its next device."""
+    return _Calls(profile)

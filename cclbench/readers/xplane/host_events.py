@@ -73,7 +73,7 @@ class HostRow(msgspec.Struct, frozen=True):
     run: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HostProfile:
     """All that is read of a profile, in the order of its threads."""
 
