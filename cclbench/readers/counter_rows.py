@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.readers import Evidence
-from cclbench.readers.texts import LONGEST_LINE, raw_lines
+from cclbench.readers.texts import LONGEST_LINE, number, raw_lines
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
 MOST_BYTES: Final = 64 << 20
@@ -32,7 +32,6 @@ CLOCK_BACK: Final = "values over a clock that went back"
 NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
-_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
 _UNITS: Final = (b" KiB", b" %", b" W")
 """What a last line may end with instead: a unit behind the number, which is then whole."""
@@ -58,8 +57,8 @@ class CounterRows:
 
     def lines(self) -> Iterator[str]:
         """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
-        for number, raw in raw_lines(self.path, MOST_BYTES):
-            self.line = number
+        for at, raw in raw_lines(self.path, MOST_BYTES):
+            self.line = at
             if len(raw) >= LONGEST_LINE:
                 raise self.error(f"more than {LONGEST_LINE} bytes a line")
             if not raw.endswith((b"\n", *_UNITS)):
@@ -82,10 +81,10 @@ class CounterRows:
         if text in _MISSING or text.startswith("N/A"):
             self.left_out[NO_VALUE] += 1
             return None
-        if _NUMBER.fullmatch(text) is None:
+        value = number(text.removeprefix("-"))
+        if value is None:
             raise self.error("text where a number belongs", "leave out lines that the tool did not write")
-        value = Decimal(text)
-        if not 0 <= value < _INT64:
+        if text.startswith("-") or value >= _INT64:
             raise self.error("a counter below 0 or beyond 2⁶³", "the file is damaged: capture it again")
         return value
 

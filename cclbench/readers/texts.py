@@ -19,7 +19,7 @@ LONGEST_LINE: Final = 1 << 16
 _LEAST_LIMIT: Final = 64 << 20
 _ORDER_MARK: Final = b"\xef\xbb\xbf"
 _COLOUR = re.compile(rb"\x1b\[[\d;]*[mK]")
-_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?", re.ASCII)
+_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 
 
 def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:

@@ -275,6 +275,12 @@ def test_wrong_results_and_no_results(read: Read) -> None:
     assert NO_RESULTS in found.notes
 
 
+def test_a_count_of_wrong_results_that_is_none_is_unknown(read: Read) -> None:
+    for text in ("1e30", "9" * 20, "nan"):
+        found = read(HEADER + DEVICES + COLUMNS + ROW.replace("     0 ", f"  {text} ", 1) + FOOTER)
+        assert rows(found, "bytes", "errors")[0] == (1 << 30, None)
+
+
 def test_no_host_process_or_command_leaves_the_file(read: Read) -> None:
     found = read(
         "alpha$ mpirun -np 4 /home/user/all_reduce_perf\n" + HEADER + DEVICES + COLUMNS + ROW + FOOTER

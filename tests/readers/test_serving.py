@@ -378,6 +378,8 @@ def test_recognised_by_what_either_client_writes_first() -> None:
         b"[]",
         b"{}",
         b'{"traceEvents": []}',
+        b'{"runs": [{"mean_ttft_ms": 3, "p99_ttft_ms": 4}]}',
+        b'{"model": {"mean_ttft_ms": 3, "p99_ttft_ms": 4}}',
         b'[{"tokenizer_id": 1, "num_prompts": 1}]',
         b"",
         b"x",

@@ -110,6 +110,6 @@ def test_only_what_terminals_and_editors_add_is_removed() -> None:
     assert bare(b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf") == b"ab\x1b[2Jc \xef\xbb\xbf"
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 19, "1.5.2", "\u0661"])
+@pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"])
 def test_no_number(text: str) -> None:
     assert number(text) is None

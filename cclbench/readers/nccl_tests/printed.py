@@ -15,7 +15,7 @@ from typing import Final
 
 from cclbench.classify import kind_of
 from cclbench.readers.nccl_lines import LineFacts
-from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, library_version
+from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, count, library_version
 from cclbench.readers.texts import lines, number
 
 _MOST_BYTES: Final = 1 << 34
@@ -211,8 +211,7 @@ def _placements(names: tuple[str, ...], words: list[str]) -> list[Figures] | Non
     for begin, end in pairwise([*begins, len(names)]):
         own = dict(zip(names[begin:end], words[begin:end], strict=True))
         time, algbw, busbw = (number(own.get(name, "")) for name in ("time", "algbw", "busbw"))
-        wrong = number(own["wrong"]) if own.get("wrong", "N/A") != "N/A" else None
         if time is None or algbw is None or busbw is None:
             return None
-        found.append(Figures(time, algbw, busbw, None if wrong is None else int(wrong)))
+        found.append(Figures(time, algbw, busbw, count(number(own.get("wrong", "")))))
     return found or None

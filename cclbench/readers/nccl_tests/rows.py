@@ -123,6 +123,11 @@ class SweepRows:
         return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
 
 
+def count(value: Decimal | None) -> int | None:
+    """Wrong results as a whole number; None where what is stated is no count."""
+    return None if value is None or not 0 <= value < 1 << 60 else int(value)
+
+
 def library_version(code: int) -> str:
     """NCCL's version code as a version: 22907 is 2.29.7, and 2708 of before 2.9 is 2.7.8."""
     unit = 10_000 if code >= 10_000 else 1000

@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from cclbench.classify import kind_of
-from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, library_version
+from cclbench.readers.nccl_tests.rows import Figures, Sweep, SweepRows, count, library_version
 from cclbench.readers.texts import damaged, lines, number, reason_of, whole
 
 _MOST_BYTES: Final = 1 << 28
@@ -88,7 +88,7 @@ def read_json(path: Path) -> SweepRows:
         for in_place, placement in ((False, result.out_of_place), (True, result.in_place)):
             if placement is not None:
                 time, algbw, busbw = map(_finite, (placement.time, placement.alg_bw, placement.bus_bw))
-                figures = Figures(time, algbw, busbw, _count(_finite(placement.nwrong)))
+                figures = Figures(time, algbw, busbw, count(_finite(placement.nwrong)))
                 rows.add(sweep, result.size, result.type, figures, in_place=in_place, line=at)
     for device in file.config.devices if file.config else []:
         rows.gpu(device.device_info[:80])
@@ -120,7 +120,7 @@ def read_rocm_json(path: Path) -> SweepRows:
     for at, record in enumerate(_decoded(path, list[_RocmRecord]), 1):
         sweep = Sweep(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
         time, algbw, busbw = (_finite(v) for v in (record.time, record.algBw, record.busBw))
-        figures = Figures(time, algbw, busbw, _count(number(str(record.wrong))))
+        figures = Figures(time, algbw, busbw, count(number(str(record.wrong))))
         rows.add(sweep, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
     return rows
 
@@ -135,10 +135,6 @@ def _decoded(path: Path, kind: type[T]) -> T:
 def _finite(value: Decimal | None) -> Decimal | None:
     """What is printed as `nan` is unknown."""
     return value if value is not None and value.is_finite() else None
-
-
-def _count(value: Decimal | None) -> int | None:
-    return None if value is None or not 0 <= value < 1 << 60 else int(value)
 
 
 _COLUMNS: Final = (
@@ -170,7 +166,7 @@ def read_csv(path: Path) -> SweepRows:
         elif line:
             _csv_row(path, rows, sweep, line, at)
     rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
-    if each := _stated_count(path, stated, "gpus_per_node"):
+    if each := _statedcount(path, stated, "gpus_per_node"):
         rows.facts["gpus_per_node"] = each
     if "derived" in stated:
         rows.notes.append("its bandwidths are recomputed from size and time, by its own words")
@@ -178,12 +174,12 @@ def read_csv(path: Path) -> SweepRows:
 
 
 def _stated_sweep(path: Path, stated: dict[str, str]) -> Sweep:
-    ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
+    ranks, nodes = (_statedcount(path, stated, key) for key in ("ranks", "nodes"))
     library = next((name for name in ("nccl", "rccl") if name in stated), None)
     return Sweep(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
 
 
-def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
+def _statedcount(path: Path, stated: dict[str, str], key: str) -> int | None:
     value = stated.get(key)
     if value is None:
         return None
