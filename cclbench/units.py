@@ -44,7 +44,8 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
     """A number, one space and a unit in base SI: bytes/s, bytes, s, or FLOP/s or OP/s ("work rate").
 
     `b` is bits and `B` is bytes, always: "200 Gb/s" = 2.5e10 and "200 GB/s" = 2e11 bytes/s.
-    Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero.
+    Raises `CheckFailed` on any other spelling, on an unknown unit (naming the known ones) and on zero
+    of all but time.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -57,7 +58,7 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
             hint=f"known: {', '.join(factors)}{_BITS_AND_BYTES.get(dimension, '')}",
         )
     value = float(Decimal(number) * factors[unit])
-    if value == 0:
+    if value == 0 and dimension != "time":
         raise CheckFailed(f"{text!a} is zero", hint="leave out what is not known")
     return value
 

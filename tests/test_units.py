@@ -33,6 +33,7 @@ from cclbench.units import Dimension, humanise, parse_quantity
         ("600 ns", "time", 6e-7),
         ("2 ms", "time", 0.002),
         ("3 s", "time", 3),
+        ("0 us", "time", 0),
         ("989 TFLOP/s", "work rate", 989e12),
         ("9 PFLOP/s", "work rate", 9e15),
         ("1836 TOP/s", "work rate", 1836e12),

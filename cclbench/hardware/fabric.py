@@ -15,7 +15,7 @@ Topology = Literal["switch", "mesh", "torus", "fat-tree", "dragonfly", "pcie-tre
 
 
 class Transport(msgspec.Struct, frozen=True):
-    """Software that drives a fabric, and the latency it adds to a message on one hop, s (null: unknown)."""
+    """Software that drives a fabric: the latency of a hop it adds to the library's own constants, s."""
 
     latency_s: float | None
 

@@ -19,7 +19,8 @@ class ScaleUp(msgspec.Struct, frozen=True):
     """The links of one accelerator, one direction; a domain is all accelerators that they join.
 
     `bytes_per_s` is the line rate of all its links together, B/s; `links` how many; `peers` how the domain is
-    joined, with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`).
+    joined, with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`); `wraps` says
+    whether that torus closes into rings, None: as its fabric can.
     """
 
     fabric: Fabric
@@ -29,6 +30,12 @@ class ScaleUp(msgspec.Struct, frozen=True):
     bytes_per_s: float | None = None
     links_per_pair: int | None = None
     dims: tuple[int, ...] | None = None
+    wraps: bool | None = None
+
+    @property
+    def rings(self) -> bool | None:
+        """Whether the axes of the torus close into rings; None where nobody says."""
+        return self.fabric.wraps if self.wraps is None else self.wraps
 
     @property
     def usable_bytes_per_s(self) -> float | None:
