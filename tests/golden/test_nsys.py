@@ -6,14 +6,19 @@ Two H100 under torchrun (schema 3.25), an A100 with MPI (2.9), and a fabricated 
 
 from __future__ import annotations
 
+import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import cclbench
 from cclbench.pipeline import Run
 
 Measure = Callable[..., Run]
@@ -177,9 +182,83 @@ def test_mpi_and_kernels(nsys, measure):
     (entry,) = run.manifest["ranks"]
     assert entry["rank"] == 0
     facts = entry["facts"]
+    assert facts["rank_source"] == "MPI"
     assert (facts["device_name"], facts["sm_count"]) == ("NVIDIA A100-SXM4-40GB", 108)
     assert facts["producer_version"] == "2022.2.1.31 (schema 2.9.1)"
     assert entry["dropped"]["table SCHED_EVENTS"] == 3238
+
+
+def test_mpi_beside_a_device(nsys, measure):
+    run = measure(nsys / MPI, "trace")
+    uri = f"{(nsys / MPI).as_uri()}?mode=ro&immutable=1"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    rows = " UNION ALL ".join(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{of}' for of in tables)  # noqa: S608
+    calls = (
+        "SELECT lower(substr(value, 5)), count(*) FROM NVTX_EVENTS JOIN StringIds ON id = textId"
+        " WHERE value IN ('MPI_Send', 'MPI_Recv') AND eventType IN (59, 60, 70, 71) GROUP BY 1 ORDER BY 1"
+    )
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        (window,) = connection.execute(f'SELECT max("end") - min(start) FROM ({rows})').fetchone()  # noqa: S608
+        expected = connection.execute(calls).fetchall()
+    assert nanoseconds(run, "time.step", 0) == window
+    assert expected == [("recv", 5), ("send", 10)]
+    query = "SELECT kind, count(*) FROM collectives WHERE library = 'mpi' GROUP BY 1 ORDER BY 1"
+    assert stored(run, query) == expected
+    assert stored(run, "SELECT count(*) FROM collectives") == [(15,)]
+    assert nanoseconds(run, "comm.time", 0) == 0
+
+
+def secrets(path: Path) -> set[str]:
+    """Environment, names of hosts, users and processes, command lines in an export, but for generic words."""
+    wanted = {
+        "META_DATA_CAPTURE": "name GLOB 'PROCESS_*' OR name GLOB 'DEVICE_*' OR name GLOB 'PACKAGE*'",
+        "TARGET_INFO_SYSTEM_ENV": "name IN ('Hostname', 'DeviceEnvironment', 'TargetInstallDir')",
+    }
+    texts: list[bytes] = []
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        connection.text_factory = bytes
+        tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        for table, where in wanted.items():
+            if table in tables:
+                query = f"SELECT value FROM {table} WHERE ({where}) AND typeof(value) = 'text'"  # noqa: S608
+                texts += [value for (value,) in connection.execute(query)]
+        if "PROCESSES" in tables:
+            texts += [name for (name,) in connection.execute("SELECT name FROM PROCESSES") if b"/" in name]
+    found = set()
+    for text in texts:
+        for entry in re.split(r"[;\0\n]", text.decode(errors="replace")):
+            name, _, value = entry.partition("=")
+            found |= {entry, value.strip('"') if name.isidentifier() else entry}
+    return {one for one in found if len(one) > 5 and not re.fullmatch(r"[\d.]+|x86_64|NVIDIA|nvidia", one)}
+
+
+def texts_of(folder: Path) -> str:
+    """Everything that a store holds, as text: JSON as it is, and the texts of its Parquet files."""
+    found = []
+    for path in folder.rglob("*"):
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            found += [str(table.schema.metadata), *table.column_names]
+            for column in table.columns:
+                if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+                    found += map(
+                        str, column.unique().to_pylist() if not pa.types.is_list(column.type) else column
+                    )
+        elif path.is_file():
+            found.append(path.read_text(errors="replace"))
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("file", [TWO_GPUS, MPI])
+def test_nothing_of_the_machine_or_its_environment_is_stored(nsys, tmp_path, file):
+    hidden = secrets(nsys / file)
+    assert len(hidden) > 50
+    capture = shutil.copy(nsys / file, tmp_path / "capture.sqlite")  # its own name says a machine's
+    cclbench.run(capture, store=tmp_path / "store", window="trace")
+    kept = texts_of(tmp_path / "store")
+    assert "Nsight Systems" in kept
+    assert "cudaLaunchKernel" in kept
+    assert {one for one in hidden if one in kept} == set()
 
 
 def test_six_tables_are_enough(nsys, measure):

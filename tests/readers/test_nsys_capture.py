@@ -97,6 +97,7 @@ def test_equal_process_numbers_on_two_machines_stay_apart(path):
         ({"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": -5}]}, None, None, None),
         ({"MPI_RANKS": [{"globalTid": thread(10, i), "rank": i} for i in (1, 2)]}, None, None, None),
         ({"META_DATA_CAPTURE": environment("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0")}, 2, 4, "environment"),
+        ({"META_DATA_CAPTURE": environment('RANK="2"', 'WORLD_SIZE="4"')}, 2, 4, "environment"),
         ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "SLURM_NTASKS=8")}, 7, 8, "environment"),
         ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "RANK=1")}, 1, None, "environment"),
         ({"META_DATA_CAPTURE": environment("RANK=two", "MY_RANK=1", "RANK=")}, None, None, None),

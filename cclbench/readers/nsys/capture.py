@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.readers.nsys.database import Database
+from cclbench.readers.nsys.database import EXPORT_AGAIN, Database
 
 KERNELS: Final[str] = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -36,6 +36,7 @@ THREAD_NAME: Final = 39
 _WORK: Final[tuple[str, ...]] = (KERNELS, COPIES, MEMSETS, GRAPHS)
 _HOST: Final = (*CALLS, *OVERHEADS, NVTX, *MPI)
 _READ: Final = frozenset((*_WORK, SYNCS, *_HOST, *COUNTERS, DIAGNOSTICS))
+_OF_EXPORTS: Final = frozenset(("META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME"))
 _LOST: Final = re.compile(
     r"Not all (?:\w+ ){1,4}events might have been collected|(?:events|buffers?|records) (?:were|was) "
     r"(?:dropped|lost)|CUDA profiling might have not been started correctly",
@@ -65,12 +66,15 @@ class Capture:
     def of(cls, database: Database) -> Capture:
         """Look at the file; `InputError` where it is no export of Nsight Systems or has nothing to tell."""
         path = str(database.path)
-        if not _READ & set(database.tables):
+        if not (_READ | _OF_EXPORTS) & set(database.tables):
             raise InputError("is an SQLite database, not an export of Nsight Systems", where=path)
         members = _members(database)
         if not members:
             what = "holds no CUDA work, NVTX ranges or MPI calls"
             raise InputError(what, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
+        if not database.has("StringIds", "id", "value"):
+            what = "has no table StringIds: without names nothing tells computing from communication"
+            raise InputError(what, where=path, hint=EXPORT_AGAIN)
         base, notes = _base(database)
         return cls(database, members, base, notes)
 

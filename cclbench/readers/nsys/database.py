@@ -17,7 +17,7 @@ MAGIC: Final = b"SQLite format 3\0"
 BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20
 _WAL: Final = b"\x02\x02"
-_EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blobs=true <report>.nsys-rep"
+EXPORT_AGAIN: Final = "export it again: nsys export --type sqlite --include-blobs=true <report>.nsys-rep"
 
 
 class Database:
@@ -106,8 +106,6 @@ class Database:
     def strings(self, ids: Sequence[int]) -> dict[int, str]:
         """Texts of `StringIds` by id."""
         found: dict[int, str] = {}
-        if not self.has("StringIds", "id", "value"):
-            return found
         for at in range(0, len(ids), 500):
             wanted = ",".join(map(str, ids[at : at + 500]))
             columns = f"id, length(value), CAST(substr(value, 1, {_LONGEST_NAME}) AS TEXT)"
@@ -161,8 +159,8 @@ def _explained(path: Path, what: str, reason: str) -> InputError:
             "is locked by another program", where=str(path), hint="wait until the export has ended"
         )
     if "not a database" in reason:
-        return InputError(f"is damaged: {reason}", where=str(path), hint=_EXPORT_AGAIN)
-    return InputError(f"{what} cannot be read: {reason}", where=str(path), hint=_EXPORT_AGAIN)
+        return InputError(f"is damaged: {reason}", where=str(path), hint=EXPORT_AGAIN)
+    return InputError(f"{what} cannot be read: {reason}", where=str(path), hint=EXPORT_AGAIN)
 
 
 def _check(path: Path) -> bool:
@@ -179,9 +177,9 @@ def _check(path: Path) -> bool:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
     if not head:
-        raise InputError("empty file", where=str(path), hint=_EXPORT_AGAIN)
+        raise InputError("empty file", where=str(path), hint=EXPORT_AGAIN)
     if len(head) < 100 or not head.startswith(MAGIC):
-        raise InputError("is no whole SQLite database", where=f"{path}: byte 0", hint=_EXPORT_AGAIN)
+        raise InputError("is no whole SQLite database", where=f"{path}: byte 0", hint=EXPORT_AGAIN)
     if unwritten:
         what = f"is not finished: {path.name}{unwritten[0]} beside it holds changes"
         raise InputError(what, where=str(path), hint="wait until the export has ended, or export it again")
@@ -189,7 +187,7 @@ def _check(path: Path) -> bool:
     whole = int.from_bytes(head[28:32], "big") * (1 << 16 if page == 1 else page)
     if head[24:28] == head[92:96] and size < whole:
         what = f"is cut: {size:,} of {whole:,} bytes"
-        raise InputError(what, where=f"{path}: byte {size:,}", hint=_EXPORT_AGAIN)
+        raise InputError(what, where=f"{path}: byte {size:,}", hint=EXPORT_AGAIN)
     return head[18:20] == _WAL
 
 

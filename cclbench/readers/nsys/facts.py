@@ -135,8 +135,8 @@ def _variables(database: Database) -> dict[str, int]:
     if not database.has("META_DATA_CAPTURE", "name", "value"):
         return {}
     wanted = [name for pair in _RANK_VARIABLES for name in pair]
-    globs = " OR ".join(f"value GLOB '{name}=[0-9]*'" for name in wanted)
+    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
     told = database.select("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64")
-    found = [re.fullmatch(r"(\w+)=(\d{1,9})", str(value)) for (value,) in told]
-    return {match[1]: int(match[2]) for match in found if match}
+    found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
+    return {match[1]: int(match[3]) for match in found if match}

@@ -94,8 +94,8 @@ def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communic
     if layout and database.has(NVTX, "binaryData"):
         blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
     named = "GLOB 'nccl[A-Z]*'"
-    registered = [i for (i,) in database.select("StringIds", "id", f"value {named}", "LIMIT 500")]
-    ids = ", ".join(map(str, registered))
+    registered = database.select("StringIds", "id", f"value {named}", "LIMIT 500")
+    ids = ", ".join(str(i) for (i,) in registered)
     where = (
         f"eventType IN {RANGES} AND domainId <> 0"
         f" AND ({database.column(NVTX, 'text')} {named} OR textId IN ({ids}))"

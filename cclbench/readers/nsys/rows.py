@@ -177,10 +177,16 @@ class TableReader:
             "y": ("gridY",),
             "z": ("gridZ",),
         }
+        nameless = 0
         for batch in self.batches(KERNELS, columns):
             codes = self.codes("kernel", batch["name"])
+            nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
             yield self.made(
                 "kernel", "device", batch, codes, blocks=self._blocks(batch), **self._device(batch)
+            )
+        if nameless:
+            self.notes.append(
+                f"{nameless} kernels have no name: communication among them counts as computing"
             )
 
     def _blocks(self, batch: pa.RecordBatch) -> pa.Array:
