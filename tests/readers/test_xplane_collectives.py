@@ -22,7 +22,6 @@ from readers.xplane_files import (
 
 from cclbench.readers import hlo
 from cclbench.readers.xplane import collectives
-from cclbench.readers.xplane.hlo_proto import Program
 
 
 def test_collectives_of_a_tpu_tell_payload_group_and_kind(tmp_path):
@@ -140,65 +139,3 @@ def test_collectives_of_a_gpu_have_the_payload_of_their_program(tmp_path):
         "process group of 1 collectives unknown: the profile does not tell which of the program's devices"
         " this GPU is",
     ]
-
-
-NOTATIONS = {
-    "listed before 2024": hlo_field(49, hlo_field(1, b"\x00\x02")) + hlo_field(49, hlo_field(1, b"\x01\x03")),
-    "listed": groups((0, 2), (1, 3)),
-    "iota in a list": hlo_field(
-        87,
-        hlo_field(
-            2, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x02") + hlo_field(4, b"\x01\x00")
-        ),
-    ),
-    "iota": hlo_field(
-        92, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x02") + hlo_field(4, b"\x01\x00")
-    ),
-    # Axes of 2 and 2, grouped along the first, whose index 0 is left out.
-    "mesh": hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 2)) * 2) + hlo_field(2, b"")),
-    "mesh of listed devices": hlo_field(
-        93,
-        hlo_field(1, hlo_field(1, hlo_field(2, 2)) * 2 + hlo_field(2, b"\x00\x02\x01\x03"))
-        + hlo_field(2, hlo_field(1, 1)),
-    ),
-    "mesh of tiled devices": hlo_field(
-        93,
-        hlo_field(
-            1,
-            hlo_field(1, hlo_field(2, 2)) * 2
-            + hlo_field(3, hlo_field(1, b"\x02\x02") + hlo_field(2, b"\x01\x00")),
-        )
-        + hlo_field(2, hlo_field(1, 1)),
-    ),
-    "part of an axis": hlo_field(
-        93,
-        hlo_field(1, hlo_field(1, hlo_field(2, 4)))
-        + hlo_field(2, hlo_field(2, hlo_field(1, 1) + hlo_field(2, 2))),
-    ),
-}
-
-
-@pytest.mark.parametrize("fields", NOTATIONS.values(), ids=NOTATIONS)
-def test_replica_groups_of_a_program_in_all_its_notations(fields):
-    body = hlo_field(2, instruction("r", "all-reduce", array(4), 1, fields))
-    content = hlo_field(1, hlo_field(3, body))
-    found = Program(content, "here").instructions["r"].participants
-    assert found is not None
-    assert found.groups == ((0, 2), (1, 3))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"",
-        hlo_field(92, hlo_field(1, 2) + hlo_field(2, 2) + hlo_field(3, b"\x02\x03")),
-        hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 2))) + hlo_field(2, hlo_field(1, 7))),
-        hlo_field(93, hlo_field(1, hlo_field(1, hlo_field(2, 1 << 40))) + hlo_field(2, b"")),
-        hlo_field(93, hlo_field(2, b"")),
-    ],
-)
-def test_replica_groups_that_cannot_be_are_unknown(fields):
-    body = hlo_field(2, instruction("r", "all-reduce", array(4), 1, fields))
-    found = Program(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
-    assert found is not None
-    assert found.groups is None

@@ -3,173 +3,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from readers.xplane_host_files import (
+    EPOCH,
+    Event,
+    Member,
+    Op,
+    Plane,
+    array,
+    hlo,
+    instruction,
+    meeting,
+    message,
+    write,
+)
 
 from cclbench.errors import InputError
-from cclbench.readers import DeviceStep, Part, Rows, Trace
-from cclbench.readers.hlo import Participants
+from cclbench.readers import DeviceStep, Part
 from cclbench.readers.xplane import host
-from cclbench.readers.xplane.hlo_proto import Instruction, Program
 from cclbench.readers.xplane.proto import space
 from cclbench.schema import Communicator, ProcessGroup
 
-EPOCH = 1_700_000_000_000_000_000
-Stat = int | str | bytes
-Event = tuple[str, int, int, dict[str, Stat]]
-"""Name, begin and duration in ns after the line's begin, stats."""
 
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    text = b""
-    while value > 0x7F:
-        text += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return text + bytes([value])
-
-
-def message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """A protobuf message of (number, value)."""
-    text = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            text += varint(number << 3) + varint(value)
-        else:
-            value = value.encode() if isinstance(value, str) else value
-            text += varint(number << 3 | 2) + varint(len(value)) + value
-    return text
-
-
-class Plane:
-    """An XPlane whose names get their ids as they come."""
-
-    def __init__(self, name: str, **told: Stat) -> None:
-        self.name, self.lines = name, list[bytes]()
-        self.events: dict[str, int] = {}
-        self.stats: dict[str, int] = {}
-        self.metadata: list[bytes] = []
-        self.told = self._stats(told)
-
-    def _stats(self, told: dict[str, Stat]) -> list[bytes]:
-        field = {int: 4, str: 5, bytes: 6}
-        made = []
-        for name, value in told.items():
-            at = self.stats.setdefault(name, len(self.stats) + 1)
-            if name in ("hlo_op", "hlo_module"):  # as the profiler does, a reference to a stat's name
-                value = self.stats.setdefault(str(value), len(self.stats) + 1)
-                made.append(message((1, at), (7, value)))
-            else:
-                made.append(message((1, at), (field[type(value)], value)))
-        return made
-
-    def line(self, name: str, track: int, *events: Event, begin: int = 0) -> Plane:
-        made = []
-        for called, start, length, told in events:
-            at = self.events.setdefault(called, len(self.events) + 1)
-            fields = [(1, at), (2, start * 1000), (3, length * 1000)]
-            made.append(message(*fields, *((4, stat) for stat in self._stats(told))))
-        self.lines.append(message((1, track), (2, name), (3, begin), *((4, event) for event in made)))
-        return self
-
-    def module(self, name: str, program: int, hlo: bytes) -> Plane:
-        stats = self._stats({"program_id": program, "Hlo Proto": hlo})
-        self.metadata.append(message((1, program), (2, name), *((5, stat) for stat in stats)))
-        return self
-
-    def made(self) -> bytes:
-        events = [message((1, at), (2, name)) for name, at in self.events.items()] + self.metadata
-        stats = [message((1, at), (2, name)) for name, at in self.stats.items()]
-        return message(
-            (2, self.name),
-            *((3, line) for line in self.lines),
-            *((4, message((1, at), (2, event))) for at, event in enumerate(events, 1)),
-            *((5, message((1, at), (2, stat))) for at, stat in enumerate(stats, 1)),
-            *((6, stat) for stat in self.told),
-        )
-
-
-class Op:
-    """Makes ops of one run, each with a context id of its own."""
-
-    contexts = iter(range(1, 1 << 30))
-
-    @classmethod
-    def ran(cls, name: str, start: int, length: int, device: int = 0, run: int = -7, **more: Stat) -> Event:
-        told = {"hlo_op": name, "hlo_module": "jit_f", "program_id": 3, "run_id": run}
-        return name, start, length, {**told, "device_ordinal": device, **more}
-
-    @classmethod
-    def ended(cls, name: str, start: int, length: int, at: int, **more: Any) -> tuple[Event, Event]:
-        """An op and the mark of its end."""
-        context = next(cls.contexts)
-        return cls.ran(name, start, length, **more, _p=context), (f"end: {name}", at, 1, {"_c": context})
-
-
-def meeting(what: str, start: int, length: int, members: list[int]) -> Event:
-    key = f"run_id=RunId: -7, global_devices={members}, num_local_participants=2, op_id=1"
-    return "Rendezvous", start, length, {"name": f"{what} RendezvousKey{{{key}}}", "num_threads": 2}
-
-
-def array(*dims: int, kind: int = 11) -> bytes:
-    """A ShapeProto, of f32 unless told otherwise."""
-    return message((2, kind), (3, b"".join(map(varint, dims))))
-
-
-def hlo(*computations: list[bytes]) -> bytes:
-    made = [message((5, at), *((2, i) for i in some)) for at, some in enumerate(computations, 1)]
-    return message((1, message(*((3, computation) for computation in made))))
-
-
-def instruction(name: str, opcode: str, shape: bytes, at: int = 1, *operands: int, calls: int = 0) -> bytes:
-    fields = [(1, name), (2, opcode), (3, shape), (35, at), (36, b"".join(map(varint, operands)))]
-    return message(*fields, *([(38, varint(calls))] if calls else []))
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes planes to a file, after one that tells when the profile began."""
-
-    def write(*planes: Plane, epoch: Stat = EPOCH) -> Path:
-        path = tmp_path / "host.xplane.pb"
-        all_planes = (Plane("Task Environment", profile_start_time=epoch), *planes)
-        path.write_bytes(message(*((1, plane.made()) for plane in all_planes)))
-        return path
-
-    return write
-
-
-class Member:
-    """What is read of one device."""
-
-    def __init__(self, path: Path, member: str) -> None:
-        self.trace: Trace = host.read(path, space(path).planes, Part(member))
-        self.batches = {(rows.kind, rows.side): rows for rows in self.trace.batches if isinstance(rows, Rows)}
-
-    def rows(self, kind: str, side: str = "device") -> list[tuple[str, int, int]]:
-        """(name, begin in ns after the epoch, duration) in the order given."""
-        rows = self.batches.get((kind, side))
-        if rows is None:
-            return []
-        names, starts = list(rows.names), (rows.start_ns - EPOCH).tolist()
-        return [
-            (names[c], s, d)
-            for c, s, d in zip(rows.codes.tolist(), starts, rows.dur_ns.tolist(), strict=True)
-        ]
-
-    @property
-    def told(self) -> list[tuple[Any, int, int]]:
-        """(payload, row, seq) of each entry."""
-        told, payloads = self.trace.told, list(self.trace.told.payloads)
-        return [(payloads[c], r, s) for c, r, s in zip(told.code, told.row, told.seq, strict=True)]
-
-
-def test_devices_are_members_and_have_their_own_ops(write: Callable[..., Path]) -> None:
+def test_devices_are_members_and_have_their_own_ops(tmp_path: Path) -> None:
     (a, a_end), (b, b_end) = Op.ended("dot.1", 10, 5, 14), Op.ended("add", 12, 3, 15, device=2)
-    path = write(Plane("/host:CPU").line("tf_XLAEigen/1", 1, a, a_end).line("tf_XLAEigen/2", 2, b, b_end))
+    path = write(
+        tmp_path, Plane("/host:CPU").line("tf_XLAEigen/1", 1, a, a_end).line("tf_XLAEigen/2", 2, b, b_end)
+    )
     assert host.members(path, space(path).planes) == [Part("cpu:0"), Part("cpu:2")]
     zero, two = Member(path, "cpu:0"), Member(path, "cpu:2")
     assert (zero.rows("kernel"), two.rows("kernel")) == ([("dot.1", 10, 5)], [("add", 12, 3)])
@@ -179,23 +41,25 @@ def test_devices_are_members_and_have_their_own_ops(write: Callable[..., Path]) 
     assert (two.trace.facts.device_name, two.trace.facts.device_count) == ("CPU", 2)
 
 
-def test_an_op_lasts_until_its_end_is_marked_on_whichever_thread(write: Callable[..., Path]) -> None:
+def test_an_op_lasts_until_its_end_is_marked_on_whichever_thread(tmp_path: Path) -> None:
     here, here_end = Op.ended("dot.1", 0, 10, 9)
     later, later_end = Op.ended("dot.2", 20, 2, 50)
     elsewhere, elsewhere_end = Op.ended("dot.3", 30, 2, 45)
     plane = Plane("/host:CPU").line("pool", 1, here, here_end, later, elsewhere, later_end)
-    member = Member(write(plane.line("pool", 2, elsewhere_end)), "cpu:0")
+    member = Member(write(tmp_path, plane.line("pool", 2, elsewhere_end)), "cpu:0")
     assert member.rows("kernel") == [("dot.1", 0, 10), ("dot.2", 20, 30), ("dot.3", 30, 15)]
     assert member.trace.dropped == {}
 
 
 def test_an_op_without_its_end_is_counted_and_one_that_never_has_one_is_kept(
-    write: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     lost, _ = Op.ended("dot.1", 0, 10, 9)
     _, early = Op.ended("dot.0", 0, 1, 2)
     unmarked = Op.ran("add", 20, 5)
-    path = write(Plane("/host:CPU").line("pool", 1, early, lost, unmarked, Op.ran("sub", 30, 5, run="?")))
+    path = write(
+        tmp_path, Plane("/host:CPU").line("pool", 1, early, lost, unmarked, Op.ran("sub", 30, 5, run="?"))
+    )
     member = Member(path, "cpu:0")
     assert member.rows("kernel") == [("add", 20, 5)]
     assert member.trace.dropped == {
@@ -205,17 +69,17 @@ def test_an_op_without_its_end_is_counted_and_one_that_never_has_one_is_kept(
     }
 
 
-def test_times_count_from_the_profiles_begin_or_are_the_epochs_own(write: Callable[..., Path]) -> None:
+def test_times_count_from_the_profiles_begin_or_are_the_epochs_own(tmp_path: Path) -> None:
     plane = Plane("/host:CPU").line("pool", 1, Op.ran("add", 5, 1), begin=100)
-    member = Member(write(plane.line("pool", 2, Op.ran("mul", 7, 1), begin=EPOCH + 100)), "cpu:0")
+    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("mul", 7, 1), begin=EPOCH + 100)), "cpu:0")
     assert member.rows("kernel") == [("add", 105, 1), ("mul", 107, 1)]
 
 
-def test_loops_and_calls_are_no_work_of_their_own(write: Callable[..., Path]) -> None:
+def test_loops_and_calls_are_no_work_of_their_own(tmp_path: Path) -> None:
     plane = Plane("/host:CPU").line("pool", 1, Op.ran("while.3", 0, 100), Op.ran("dot", 10, 20))
     program = hlo([instruction("while.3", "while", array(1)), instruction("call.9", "fusion", array(1))])
     plane.line("pool", 2, Op.ran("call.9", 40, 10))
-    member = Member(write(Plane("/host:metadata").module("jit_f(3)", 3, program), plane), "cpu:0")
+    member = Member(write(tmp_path, Plane("/host:metadata").module("jit_f(3)", 3, program), plane), "cpu:0")
     assert member.rows("annotation") == [("while.3", 0, 100)]
     assert member.rows("kernel") == [("dot", 10, 20), ("call.9", 40, 10)]
 
@@ -246,8 +110,8 @@ def collective_planes() -> tuple[Plane, Plane]:
     return metadata.module("jit_f(3)", 3, program), threads
 
 
-def test_a_collective_is_told_its_group_its_number_and_its_bytes(write: Callable[..., Path]) -> None:
-    path = write(*collective_planes())
+def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path, *collective_planes())
     for device in (0, 1):
         member = Member(path, f"cpu:{device}")
         told = [(p.collective, p.in_bytes, p.out_bytes, p.dtype, row, s) for p, row, s in member.told]
@@ -272,9 +136,9 @@ def test_a_collective_is_told_its_group_its_number_and_its_bytes(write: Callable
         assert (member.trace.facts.producer_version, member.trace.facts.process_id) == ("0.10.2", 77)
 
 
-def test_without_the_program_bytes_are_unknown_and_it_is_said(write: Callable[..., Path]) -> None:
+def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) -> None:
     _, threads = collective_planes()
-    member = Member(write(threads), "cpu:1")
+    member = Member(write(tmp_path, threads), "cpu:1")
     assert [(p.source, p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.told] == [
         ("kernel", "all reduce", None, None, 0),
         ("kernel", "all reduce", None, None, 1),
@@ -286,10 +150,10 @@ def test_without_the_program_bytes_are_unknown_and_it_is_said(write: Callable[..
 
 
 def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(
-    write: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     reduce = Op.ran("all-reduce", 0, 20), meeting("all reduce", 1, 10, [0, 131072])
-    member = Member(write(Plane("/host:CPU").line("pool", 1, *reduce)), "cpu:0")
+    member = Member(write(tmp_path, Plane("/host:CPU").line("pool", 1, *reduce)), "cpu:0")
     (payload, _, seq), *_ = member.told
     assert (payload.group_size, payload.ranks, seq) == (2, None, -1)
     # The group is listed without ranks, so that none is taken for it; a run that has all members knows them.
@@ -297,17 +161,17 @@ def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(
     assert member.trace.facts.communicators == (Communicator("devices 0,131072", 0, 2),)
 
 
-def test_groups_are_of_global_ids_whose_order_is_the_place_within(write: Callable[..., Path]) -> None:
+def test_groups_are_of_global_ids_whose_order_is_the_place_within(tmp_path: Path) -> None:
     plane = Plane("/host:CPU")
     for device in (4, 6):
         plane.line("pool", device, Op.ran("psum", 0, 9, device), meeting("all reduce", 1, 5, [4, 6]))
-    member = Member(write(plane), "cpu:6")
+    member = Member(write(tmp_path, plane), "cpu:6")
     assert member.told[0][0].group_name == "devices 4,6"
     assert member.trace.facts.communicators == (Communicator("devices 4,6", 1, 2),)
 
 
 def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
-    write: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     plane = Plane("/host:CPU").line(
         "python",
@@ -320,7 +184,7 @@ def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
         ("ThreadpoolListener::Record", 5, 0, {"_p": 1}),
     )
     plane.line("pool", 1, Op.ran("dot", 10, 5), ("ThunkExecutor::Execute", 9, 8, {}), Op.ran("dot", 20, 5, 1))
-    path = write(plane)
+    path = write(tmp_path, plane)
     zero, one = Member(path, "cpu:0"), Member(path, "cpu:1")
     for member in (zero, one):
         assert member.rows("launch", "host") == [("Loaded::Execute (jit_f)", 2, 30)]
@@ -332,68 +196,28 @@ def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
     assert (zero.trace.dropped, one.trace.dropped) == ({"mark of the thread pool": 1}, {})
 
 
-def test_runs_of_modules_span_their_ops(write: Callable[..., Path]) -> None:
+def test_runs_of_modules_span_their_ops(tmp_path: Path) -> None:
     plane = Plane("/host:CPU").line("pool", 1, Op.ran("dot", 10, 5), Op.ran("dot", 40, 5, run=8))
-    member = Member(write(plane.line("pool", 2, Op.ran("add", 12, 20))), "cpu:0")
+    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("add", 12, 20))), "cpu:0")
     assert member.trace.device_steps == [
         DeviceStep("jit_f", EPOCH + 10, EPOCH + 32),
         DeviceStep("jit_f", EPOCH + 40, EPOCH + 45),
     ]
 
 
-def test_a_name_that_two_programs_use_differently_has_no_category(write: Callable[..., Path]) -> None:
+def test_a_name_that_two_programs_use_differently_has_no_category(tmp_path: Path) -> None:
     metadata = Plane("/host:metadata")
     metadata.module("a", 3, hlo([instruction("x", "dot", array(1)), instruction("y", "sort", array(1))]))
     metadata.module("b", 4, hlo([instruction("x", "copy", array(1))]))
     name, start, length, told = Op.ran("x", 40, 5)
     ops = Op.ran("x", 0, 5), Op.ran("y", 10, 5), (name, start, length, {**told, "program_id": 4})
-    rows = Member(write(metadata, Plane("/host:CPU").line("pool", 1, *ops)), "cpu:0").batches[
+    rows = Member(write(tmp_path, metadata, Plane("/host:CPU").line("pool", 1, *ops)), "cpu:0").batches[
         "kernel", "device"
     ]
     assert {name: (rows.name_categories or {}).get(code) for name, code in rows.names.items()} == {
         "x": None,
         "y": "reduction",
     }
-
-
-@pytest.mark.parametrize(
-    ("opcodes", "category"),
-    [
-        (["parameter", "dot", "reduce"], "gemm"),
-        (["convolution", "add"], "convolution"),
-        (["custom-call", "dot"], "gemm"),
-        (["custom-call", "add"], None),
-        (["gather", "reduce"], "embedding"),
-        (["multiply", "reduce"], "reduction"),
-        (["parameter", "transpose", "copy"], "copy"),
-        (["broadcast", "tanh"], "elementwise"),
-    ],
-)
-def test_a_fusion_is_what_is_in_it(opcodes: list[str], category: str | None) -> None:
-    inside = [instruction(f"i{at}", opcode, array(1), at) for at, opcode in enumerate(opcodes)]
-    found = Program(hlo(inside, [instruction("f", "fusion", array(1), 90, calls=1)]), "here").instructions
-    assert found["f"].category == category
-
-
-def test_bytes_are_those_of_all_operands_and_results() -> None:
-    pair = message((2, 13), (4, array(8, kind=16)), (4, array(3, kind=16)))
-    program = hlo(
-        [
-            instruction("a", "parameter", array(8, kind=16), 1),
-            instruction("b", "parameter", array(3, kind=16), 2),
-            instruction("r", "all-reduce", pair, 3, 1, 2),
-            instruction("absurd", "all-reduce", array(1 << 40, 1 << 40), 4, 1),
-            instruction("nibbles", "all-reduce", array(8, kind=21), 5, 77),
-        ]
-    )
-    found = Program(program, "here").instructions
-    assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants())
-    assert (found["absurd"].in_bytes, found["absurd"].out_bytes) == (16, None)
-    assert (found["nibbles"].dtype, found["nibbles"].in_bytes, found["nibbles"].out_bytes) == (
-        None,
-        None,
-        None,
-    )
 
 
 def nested(depth: int) -> bytes:
@@ -432,18 +256,16 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("planes", "says"), DAMAGED.values(), ids=DAMAGED)
-def test_damage_gives_one_line_with_the_file(
-    write: Callable[..., Path], planes: tuple[Plane, ...], says: str
-) -> None:
-    path = write(*planes)
+def test_damage_gives_one_line_with_the_file(tmp_path: Path, planes: tuple[Plane, ...], says: str) -> None:
+    path = write(tmp_path, *planes)
     with pytest.raises(InputError, match=says) as raised:
         read_all(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_begin_that_is_no_time_is_refused(write: Callable[..., Path]) -> None:
-    path = write(Plane("/host:CPU"), epoch=-5)
+def test_a_begin_that_is_no_time_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, Plane("/host:CPU"), epoch=-5)
     with pytest.raises(InputError, match="profile_start_time is -5, not a time"):
         host.members(path, space(path).planes)
 

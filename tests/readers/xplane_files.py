@@ -88,7 +88,8 @@ class Plane:
 
 
 def varint(value: int) -> bytes:
-    """Protobuf's encoding of an unsigned integer."""
+    """Protobuf's encoding of an integer."""
+    value &= (1 << 64) - 1
     return (bytes([value & 0x7F | 0x80]) + varint(value >> 7)) if value > 0x7F else bytes([value])
 
 
