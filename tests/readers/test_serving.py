@@ -332,6 +332,7 @@ def test_entries_no_client_writes_are_one_clear_line(
         ('{"duration": ' + "1" * 5_000 + "}", "a number too long"),
         ('{"duration": 1e99999999999999999999}', "a number too long"),
         (json.dumps({"summary": VLLM}), "line 1: holds no figure and no request of a serving benchmark"),
+        ('{"mean_ttft_ms": 1e9999999}', "mean_ttft_ms is no number from 0 to 8.64e+04"),
         ('{"duration": 1e999999}', "duration is no number"),
     ],
 )

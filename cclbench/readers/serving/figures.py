@@ -110,7 +110,9 @@ def _stated(written: Written) -> Iterator[tuple[str, Any, Key | None, str, int]]
 
 
 def _seconds(milliseconds: object) -> object:
-    return milliseconds / Decimal(1000) if is_number(milliseconds) else milliseconds
+    if is_number(milliseconds) and -MOST < milliseconds < MOST:
+        return milliseconds / Decimal(1000)
+    return milliseconds  # as it stands: no figure, or beyond all times and all arithmetic
 
 
 def _key(figure: str, stat: str) -> Key:
