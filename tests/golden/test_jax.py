@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 
 from cclbench.pipeline import Run
+from cclbench.readers.xplane.collectives import Member, of_program
+from cclbench.readers.xplane.host_events import decode
+from cclbench.readers.xplane.proto import space
 
 Measure = Callable[..., Run]
 ID = "tiny-jax-dp2-tp4-cpu"
@@ -194,6 +197,22 @@ def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profi
         assert parts["group"].nunique() == parts["kind"].nunique() == parts["seq"].nunique() == 1
         assert sorted(parts["rank"]) == members[parts["group"].iloc[0]]
         assert parts["wait_ns"].min() == 0  # of who comes last
+
+
+def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> None:
+    """The groups of HLO, through the device assignment, are those that the rendezvous' names list."""
+    ran = decode(profile, space(profile).planes)
+    met = [op for op in ran.ops if op.meeting]
+    assert len(met) == 432
+    for op in met:
+        assert op.program is not None
+        program = ran.programs[op.program]
+        known, ids = program.instructions[op.name], program.devices
+        assert ids is not None
+        payload = of_program(known, op.program, Member(op.device, {op.program: ids}))
+        assert payload is not None
+        assert op.meeting is not None
+        assert sorted(payload.ranks or ()) == sorted(op.meeting.devices)
 
 
 def test_payloads_are_those_of_the_model(run: Run) -> None:
