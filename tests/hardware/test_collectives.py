@@ -14,10 +14,11 @@ from cclbench.hardware.collectives.cost import EXPECTED, Assumed
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.ring import bus_share
 from cclbench.hardware.collectives.stragglar import stragglar
+from cclbench.hardware.collectives.transport import Range
 from cclbench.schema import COLLECTIVE_KINDS
 
 # No launch, no factors: only what the formulas say.
-PLAIN = Assumed(launch_s=0.0, latency=1.0, transport=1.0, rate=1.0)
+PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
 GB = 1e9
 
 
@@ -42,7 +43,7 @@ def nodes(count: int, per_node: int, **changes: object) -> Group:
         nodes=count,
         out_bytes_per_s=40 * GB,
         nic_bytes_per_s=40 * GB / per_node,
-        out_hop_s=10e-6,
+        out_hop=Range(10e-6, 10e-6, 10e-6),
     )
     return replace(group, **changes)  # type: ignore[arg-type]
 
@@ -103,7 +104,7 @@ def test_tree_on_two_nodes_uses_the_network_both_ways() -> None:
 
 def test_eager_messages_and_rendezvous() -> None:
     """LL trees send S a message on the wire: 2 KiB still is eager, 4 KiB pays 2 × 20 µs more on two nodes."""
-    group = nodes(2, 1, out_hop_s=0.0, eager_bytes=2048.0, rendezvous_s=20e-6)
+    group = nodes(2, 1, out_hop=Range(), eager_bytes=2048.0, rendezvous=Range(0.0, 20e-6, 0.0))
     tree = cost("all_reduce", group, "tree", "LL")
     small, large = tree.time_s(np.array([2048.0, 4096.0]))
     # 4 KiB is 2^6 times 64 B: trees in LL keep 0.7 of their rate there, 0.8 at 2 KiB.
@@ -178,11 +179,11 @@ def test_send_and_receive() -> None:
 
 def test_torus_with_and_without_wrap_around() -> None:
     """4 x 4 chips, 50 GB/s a link: 4 hops and all 200 GB/s where axes close, 6 and half where not."""
-    torus = one_node(16, peers="torus", up_bytes_per_s=200 * GB, dims=(4, 4), wraps=True)
+    torus = one_node(16, peers="torus", up_bytes_per_s=200 * GB, dims=(4, 4), rings=(True, True))
     ring = cost("all_gather", torus, "torus_bucket", "ici")
     assert ring.alpha_s == pytest.approx(4e-6)
     assert ring.beta_s_per_byte == pytest.approx(15 / 16 / 200e9)
-    line = cost("all_gather", replace(torus, wraps=False), "torus_bucket", "ici")
+    line = cost("all_gather", replace(torus, rings=(False, False)), "torus_bucket", "ici")
     assert line.alpha_s == pytest.approx(6e-6)
     assert line.beta_s_per_byte == pytest.approx(15 / 16 / 100e9)
     assert cost("all_reduce", torus, "torus_bucket", "ici").beta_s_per_byte == pytest.approx(15 / 8 / 200e9)
@@ -190,7 +191,7 @@ def test_torus_with_and_without_wrap_around() -> None:
 
 def test_all_to_all_on_a_ring_is_a_quarter_of_an_all_gather() -> None:
     """16 chips in a ring, array of V: 15/16 V over both directions gathers it, V/4 exchanges it."""
-    ring = one_node(16, peers="torus", up_bytes_per_s=100 * GB, dims=(16,), wraps=True)
+    ring = one_node(16, peers="torus", up_bytes_per_s=100 * GB, dims=(16,), rings=(True,))
     array = 16e9  # S of all-gather; each chip has a sixteenth of it, its S of the all-to-all
     gather = array * cost("all_gather", ring, "torus_bucket", "ici").beta_s_per_byte
     exchange = array / 16 * cost("all_to_all", ring, "torus_all_to_all", "ici").beta_s_per_byte
@@ -239,7 +240,7 @@ def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
         one_node(8, architecture="hopper", reduces=True),
         nodes(4, 8, architecture="hopper", reduces=True),
         nodes(8, 1),
-        one_node(16, peers="torus", dims=(4, 4), wraps=True),
+        one_node(16, peers="torus", dims=(4, 4), rings=(True, True)),
     ],
     ids=["switch", "nvls", "nodes", "one-a-node", "torus"],
 )

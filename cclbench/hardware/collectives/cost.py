@@ -84,18 +84,19 @@ class Assumed:
     """What no specification states, for one edge of the band or its middle.
 
     `launch_s`: host work and launch of one call that is not part of a CUDA graph, s.  The factors
-    multiply all step latencies, the software latency of the network and all rates.
+    multiply all step latencies and all rates; `edge` picks the software latency of the network from its
+    range: 0 the least, 1 the expected, 2 the most.
     """
 
     launch_s: float
     latency: float
-    transport: float
     rate: float
+    edge: int
 
 
 # Launch: small single-node calls of public sweeps take 8 to 32 us where NCCL's own table says 10 to 15 us.
-# Transport: one platform's plugin has stated 20, 35, 75 and 150 us in turn.  Rates: plateaus of rings over
-# three NVLink generations are 0.93 to 0.99 of what NCCL takes for usable; network interfaces 0.90 to 0.96.
-EXPECTED: Final = Assumed(launch_s=6e-6, latency=1.0, transport=1.0, rate=1.0)
-BEST: Final = Assumed(launch_s=0.0, latency=0.75, transport=0.4, rate=1.07)
-WORST: Final = Assumed(launch_s=18e-6, latency=1.5, transport=4.0, rate=0.75)
+# Rates: plateaus of rings over three NVLink generations are 0.93 to 0.99 of what NCCL takes for usable,
+# network interfaces 0.90 to 0.96 of the line; sizes between latency and plateau fall short of both.
+EXPECTED: Final = Assumed(launch_s=6e-6, latency=1.0, rate=1.0, edge=1)
+BEST: Final = Assumed(launch_s=0.0, latency=0.75, rate=1.07, edge=0)
+WORST: Final = Assumed(launch_s=18e-6, latency=1.5, rate=0.75, edge=2)

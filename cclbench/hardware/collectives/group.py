@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cclbench.hardware.system import Architecture, ScaleOut, ScaleUp, System
+from cclbench.hardware.collectives.transport import NOTHING, Range, software
+from cclbench.hardware.system import Architecture, ScaleUp, System
 
 # Share of the line rate that large messages reach where the fabric does not say: NVIDIA expects 46 to 48
 # of the 50 GB/s of an NDR interface (nccl-tests#290), Slingshot-11 is published at 92.5 of 100 GB/s.
 NETWORK_SHARE: Final = 0.92
+# The same of scale-up links: NCCL counts on 0.80, 0.824 and 0.802 of NVLink 3, 4 and 5.
+SCALE_UP_SHARE: Final = 0.8
+
+# Shortest axis of a TPU slice that closes into a ring (scaling-book, TPUs).
+_CLOSES: Final = {"ici-v4": 4, "ici-v5p": 4, "ici-v7x": 4, "ici-v5e": 16, "ici-v6e": 16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Group:
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
     `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the torus axes
-    that the group fills, `wraps` whether they are rings.
+    that the group fills, `rings` which of them close.  The network's software latencies are ranges.
     """
 
     ranks: int
@@ -43,12 +49,12 @@ class Group:
     up_hop_s: float | None = None
     reduces: bool = False
     dims: tuple[int, ...] = ()
-    wraps: bool = False
+    rings: tuple[bool, ...] = ()
     out_bytes_per_s: float = 0.0
     nic_bytes_per_s: float = 0.0
-    out_hop_s: float = 0.0
+    out_hop: Range = NOTHING
+    rendezvous: Range = NOTHING
     eager_bytes: float | None = None
-    rendezvous_s: float = 0.0
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -84,10 +90,12 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
 
 
 def _inside(group: Group, system: str, up: ScaleUp, size: int) -> Group | Refusal:
-    rate = up.usable_bytes_per_s
+    rate, assumptions = up.usable_bytes_per_s, group.assumptions
+    if rate is None and up.bytes_per_s is not None:
+        rate = up.bytes_per_s * SCALE_UP_SHARE
+        assumptions += (f"{SCALE_UP_SHARE:.0%} of the links' line rate is taken for usable",)
     if rate is None:
-        field = "bytes_per_s" if up.bytes_per_s is None else "fabric.usable_fraction"
-        return Refusal(f"{system}: scale_up.{field} is not known", f"scale_up.{field}")
+        return Refusal(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
     pair = rate
     dims: tuple[int, ...] = ()
     if up.peers == "mesh":
@@ -112,7 +120,8 @@ def _inside(group: Group, system: str, up: ScaleUp, size: int) -> Group | Refusa
         up_hop_s=up.fabric.hop_latency_s,
         reduces=up.in_network_reduction,
         dims=dims,
-        wraps=bool(up.fabric.wraps),
+        rings=tuple(bool(up.fabric.wraps) and axis >= _CLOSES.get(up.fabric.id, 3) for axis in dims),
+        assumptions=assumptions,
     )
 
 
@@ -126,8 +135,8 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
         assumptions += (f"{NETWORK_SHARE:.0%} of the network's line rate is taken for usable",)
     if rate is None:
         return Refusal(f"{system.id}: scale_out.bytes_per_s is not known", "scale_out.bytes_per_s")
-    latency, eager, rendezvous = _software(out, transport)
-    if latency is None:
+    driver = software(system, transport)
+    if driver is None:
         name = transport or out.transport
         return Refusal(
             f"{system.id}: the latency of transport {name or '(none named)'} is not known",
@@ -141,26 +150,11 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
         group,
         out_bytes_per_s=island,
         nic_bytes_per_s=island / group.per_node,
-        out_hop_s=latency,
-        eager_bytes=eager,
-        rendezvous_s=rendezvous,
-        assumptions=assumptions,
+        out_hop=driver.hop,
+        rendezvous=driver.rendezvous,
+        eager_bytes=driver.eager_bytes,
+        assumptions=assumptions if driver.assumed is None else (*assumptions, driver.assumed),
     )
-
-
-def _software(out: ScaleOut, transport: str | None) -> tuple[float | None, float | None, float]:
-    """Latency of a hop on top of InfiniBand's, of eager messages; their limit; what larger ones pay."""
-    name = transport or out.transport
-    stated = out.latency_s(transport)
-    if name in _EAGER:
-        limit, rendezvous = _EAGER[name]
-        return (0.0 if stated is None else stated), limit, rendezvous
-    return stated, None, 0.0
-
-
-# Largest eager message, B, and the latency that a larger one adds, s.  CXI: fi_cxi(7), rendezvous from
-# 2,049 B on; what a message through aws-ofi-nccl then costs is the figure of that plugin's own model.
-_EAGER: Final = {"cxi": (2048.0, 20e-6)}
 
 
 def _axes(dims: tuple[int, ...], size: int) -> tuple[int, ...]:

@@ -26,9 +26,10 @@ def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
         return
     n = group.ranks
     hop = (_HOP_S if group.up_hop_s is None else group.up_hop_s) * assumed.latency
-    hops = sum(axis // 2 if rings(group, axis) else axis - 1 for axis in group.dims)
-    per_axis = group.up_bytes_per_s / len(group.dims)
-    links = sum(per_axis * (1.0 if rings(group, axis) else 0.5) for axis in group.dims)
+    axes = list(zip(group.dims, group.rings, strict=True))
+    hops = sum(axis // 2 if closes else axis - 1 for axis, closes in axes)
+    per_axis = group.up_bytes_per_s / len(axes)
+    links = sum(per_axis * (1.0 if closes else 0.5) for _, closes in axes)
     start = Steps(1, assumed.launch_s, "launch")
     if kind in _ROUNDS:
         rounds = _ROUNDS[kind]
@@ -41,9 +42,9 @@ def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
         )
     elif kind == "all_to_all":
         # Half of every S crosses the middle of the longest axis: n/2 · S/2 over n/X links, twice with rings.
-        longest = max(group.dims)
+        longest, closes = max(axes)
         link = per_axis / 2
-        cuts = 2 if rings(group, longest) else 1
+        cuts = 2 if closes else 1
         yield Cost(
             "torus_all_to_all",
             "ici",
@@ -57,8 +58,3 @@ def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
             (start, Steps(1, hop, "hop to a neighbour")),
             Traffic(1.0, per_axis / 2 * assumed.rate, "link to a neighbour"),
         )
-
-
-def rings(group: Group, axis: int) -> bool:
-    """Whether an axis of that length closes: a pair of chips is joined both ways anyhow."""
-    return group.wraps and axis > 2

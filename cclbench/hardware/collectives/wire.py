@@ -13,14 +13,14 @@ def network_step_s(group: Group, library_s: float, protocol: str, assumed: Assum
 
     Simple pays the transport twice: received data is flushed to the accelerator's memory (NCCL's model).
     """
-    return library_s * assumed.latency + _passes(protocol) * group.out_hop_s * assumed.transport
+    return library_s * assumed.latency + _passes(protocol) * group.out_hop[assumed.edge]
 
 
 def rendezvous(group: Group, steps: float, protocol: str, assumed: Assumed) -> Steps | None:
     """What messages too large for eager sending add; None where the transport makes no difference."""
     if group.eager_bytes is None or steps == 0:
         return None
-    each = _passes(protocol) * group.rendezvous_s * assumed.transport
+    each = _passes(protocol) * group.rendezvous[assumed.edge]
     return Steps(steps, each, "rendezvous over the network")
 
 
