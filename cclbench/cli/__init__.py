@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "sql": "Query the tables of a run with SQL.",
     "report": "Draw pictures of a run.",
     "card": "Make, check, upgrade and show workload cards.",
+    "hardware": "Show what the catalog says of accelerators, fabrics and systems.",
 }
 _PROGRAM = "cclbench"
 

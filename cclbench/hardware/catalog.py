@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,10 +38,13 @@ __all__ = [
     "accelerator",
     "accelerators",
     "by_device_name",
+    "entries",
+    "entry_of",
     "fabric",
     "fabrics",
     "system",
     "systems",
+    "using",
 ]
 
 VARIABLE: Final = "CCLBENCH_HARDWARE"
@@ -82,6 +86,37 @@ def fabric(id: str) -> Fabric:  # noqa: A002
 def system(id: str) -> System:  # noqa: A002
     """The system of that id; `UsageError` with near matches where there is none."""
     return _one("system", id, systems())
+
+
+def entries() -> Mapping[str, Accelerator | Fabric | System]:
+    """The whole catalog by id: accelerators, then fabrics, then systems."""
+    return {**accelerators(), **fabrics(), **systems()}
+
+
+def entry_of(id: str) -> Accelerator | Fabric | System:  # noqa: A002
+    """The entry of that id, whatever its kind; `UsageError` with near matches where there is none."""
+    found = entries()
+    if id not in found:
+        raise UsageError(f"the catalog has no {id!r}", hint=near(id, found))
+    return found[id]
+
+
+@contextmanager
+def using(paths: Iterable[Path]) -> Iterator[None]:
+    """The catalog with these files and folders too, here and in worker processes started meanwhile."""
+    before = os.environ.get(VARIABLE)
+    parts = [*filter(None, [before]), *map(str, paths)]
+    if not parts:
+        yield
+        return
+    os.environ[VARIABLE] = os.pathsep.join(parts)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
 
 
 def by_device_name(name: str, memory_bytes: int | None = None) -> Accelerator | None:

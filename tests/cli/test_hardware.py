@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench hardware show`: what the catalog says, with its sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LINK = """\
+id: lab-link
+kind: fabric
+tier: scale_up
+topology: mesh
+link_bytes_per_s: 25 GB/s (bench)
+sources:
+  bench: {title: 'our own measurement', date: 2026-11}
+"""
+
+
+def test_an_entry_with_the_source_of_every_figure(call: Callable[..., Any]) -> None:
+    lines = [" ".join(line.split()) for line in call("hardware", "show", "aws-p5en").out.splitlines()]
+    assert lines[0] == "aws-p5en: 8 × nvidia-h200-sxm; nvlink4 switch 450 GB/s; efa-v3 16 × 25.0 GB/s"
+    assert "scale_out.transport_latency_s 35.0 µs aws-ofi-nccl" in lines
+    assert "host_cpu intel unverified" in lines
+    assert any(line.startswith("aws-ofi-nccl: aws-ofi-nccl, src/platform-aws.cpp") for line in lines)
+
+
+def test_disagreements_are_shown(call: Callable[..., Any]) -> None:
+    assert (
+        "ml-engineering says of hbm_bytes_per_s: 2 TB/s"
+        in call("hardware", "show", "nvidia-a100-sxm-80gb").out
+    )
+
+
+def test_json_has_base_si(call: Callable[..., Any]) -> None:
+    document = json.loads(call("hardware", "show", "aws-p5en", "--json").out)
+    (entry,) = document["entries"]
+    assert document["schema"] == "hardware.v1"
+    assert entry["scale_out"]["bytes_per_s"] == 25e9
+    assert entry["scale_up"]["fabric"]["usable_fraction"] == 0.824
+    assert entry["cited"]["scale_out.transport_latency_s"] == "aws-ofi-nccl"
+
+
+def test_all_are_listed(call: Callable[..., Any]) -> None:
+    found = json.loads(call("hardware", "show", "--json").out)["entries"]
+    assert {"nvidia-h100-sxm", "nvlink4", "dgx-h100"} <= {entry["id"] for entry in found}
+    rows = call("hardware", "show", "--format", "csv").out.splitlines()
+    assert rows[0] == "id,kind,summary"
+    assert len(rows) == len(found) + 1
+    assert any(row.startswith("nvlink3,fabric,") for row in rows)
+
+
+def test_a_file_of_ones_own(call: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "link.yaml"
+    path.write_text(LINK)
+    shown = call("hardware", "show", "lab-link", "--hardware", path)
+    assert (shown.code, "25.0 GB/s" in shown.out) == (0, True)
+    assert call("hardware", "show", "lab-link").code == 2
+
+
+def test_a_broken_file_is_refused_with_the_line(
+    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "link.yaml"
+    path.write_text(LINK.replace("25 GB/s", "-25 GB/s"))
+    refused = call("hardware", "show", "--hardware", path)
+    assert refused.code == 3
+    assert f"{path}:5: link_bytes_per_s: '-25 GB/s' is not a number" in " ".join(refused.err.split())
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(path))
+    assert call("list", "hardware").code == 3
+    assert call("hardware", "show").code == 3
+
+
+def test_an_unknown_entry_gets_near_matches(call: Callable[..., Any]) -> None:
+    answer = call("hardware", "show", "nvlink9")
+    assert answer.code == 2
+    assert "did you mean nvlink" in answer.err
