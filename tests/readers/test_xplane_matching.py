@@ -177,3 +177,19 @@ def test_no_group_that_is_whole_is_taken_for_one_that_is_not(tmp_path: Path) -> 
         host.line("pool", ops, track=device)
     run = measured(tmp_path, a=space(host, program, environment()))
     assert [row["group"] for row in calls(run)] == [None, "0-1", None, "0-1"]
+
+
+def test_programs_of_one_device_each_are_no_world_of_one(tmp_path: Path) -> None:
+    """Several programs, each on its own device; then two devices and a program of the first alone."""
+    apart = [programs([[i]], number=number) for i, number in ((0, 7), (1, 8))]
+    devices = [tpu(i, [("loop", 0, 5, {})], first=0) for i in (0, 1)]
+    (tmp_path / "all").mkdir()
+    run = measured(tmp_path / "all", host=space(*devices, *apart, environment()))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [2, 2]
+    (tmp_path / "one").mkdir()
+    run = measured(tmp_path / "one", host=space(*devices, apart[0], environment()))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]
+    (tmp_path / "cpu").mkdir()
+    alone = programs([[0]], instruction("psum.1", "sort", array(4), 1))
+    run = measured(tmp_path / "cpu", host=cpus([0, 1], (10, 20), alone))
+    assert [entry["facts"].get("world_size") for entry in run.manifest["ranks"]] == [None, None]

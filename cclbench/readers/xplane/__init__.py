@@ -7,12 +7,11 @@ Each device is a rank.  Rows of the host belong to the process that drives all o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench.errors import InputError
-from cclbench.intervals import Int64
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.readers.xplane.collectives import Member
@@ -88,12 +87,13 @@ class _Device:
         for where in self._named(_PROGRAMS):
             programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
         placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
+        everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
         own = stats[self.place]
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=_world(placed.values()),
+            world_size=self._world(everywhere),
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -101,11 +101,16 @@ class _Device:
         trace = Trace(batches=iter(()), facts=facts)
         if not self.epoch_ns:
             trace.notes.append("the profile does not tell when it began: times count from its own begin")
-        if not self.is_tpu and {i for at in placed.values() for i in at.ravel().tolist()} == self.numbers:
+        if not self.is_tpu and everywhere == self.numbers:
             # Each process counts its GPUs from 0: that is their global id where programs know no others.
             device = self.number
         trace.batches = self._batches(trace, message, Member(device, placed), programs)
         return trace
+
+    def _world(self, everywhere: set[int]) -> int | None:
+        """Devices of all programs; None where they do not cover the file's, or leave out ids between."""
+        count = len(everywhere)
+        return count if count >= len(self.devices) and max(everywhere) < count else None
 
     def _batches(
         self, trace: Trace, message: Any, member: Member, programs: dict[int, Program]
@@ -148,12 +153,6 @@ class _Device:
     def _stats(self, where: proto.PlaneRange) -> proto.Stats:
         message = proto.plane(self.path, where, lines=False)
         return proto.stats(proto.stat_names(message), message.stats)
-
-
-def _world(placed: Iterable[Int64]) -> int | None:
-    """Devices of the largest program; None where their ids leave some out: then there are ranks beyond."""
-    largest = max(placed, key=lambda ids: ids.size, default=None)
-    return None if largest is None or largest.max() >= largest.size else int(largest.size)
 
 
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:

@@ -75,7 +75,7 @@ def trace_of(profile: HostProfile, part: Part) -> Trace:
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
-        facts=_facts(profile, len(everywhere), place),
+        facts=_facts(profile, everywhere, place),
         device_steps=_runs(whole),
         dropped=dict(profile.dropped) if first else {},
     )
@@ -162,15 +162,18 @@ def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
     return [DeviceStep(module, *span) for (_, module), span in spans.items()]
 
 
-def _facts(profile: HostProfile, count: int, place: int) -> TraceFacts:
+def _facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> TraceFacts:
     process, version = profile.told.get("process_id"), profile.told.get("jax_version")
+    program = {i for ids in _calls(profile).placed.values() for i in ids.ravel().tolist()}
+    world = len(program) if program.issuperset(everywhere) else profile.world_size or 0
     return TraceFacts(
         producer="JAX profiler" if version else "XLA profiler",
         producer_version=str(version) if version else None,
         process_id=process if isinstance(process, int) else None,
         device_name="CPU",
-        world_size=profile.world_size,
-        device_count=count,
+        # Programs of one device each, on several, are no world.
+        world_size=world if world >= len(everywhere) else None,
+        device_count=len(everywhere),
         local_rank=place,
     )
 
