@@ -92,6 +92,17 @@ def test_an_export_without_events(path):
     assert "holds no CUDA work, NVTX ranges or MPI calls" in refused(path)
 
 
+def test_an_export_of_other_tables(path):
+    write(path, TARGET_INFO_SESSION_START_TIME="utcEpochNs", OSRT_API=[{"start": 1, "end": 2}])
+    assert "holds no CUDA work, NVTX ranges or MPI calls" in refused(path)
+
+
+@pytest.mark.parametrize("tables", [{KERNEL: [kernel(1, 2)]}, {"NVTX_EVENTS": [nvtx(1, 2, "a")]}])
+def test_an_export_without_names(path, tables):
+    write(path, **tables)
+    assert "has no table StringIds" in refused(path)
+
+
 def test_an_export_of_thread_names_only(path):
     write(path, StringIds=NAMES, NVTX_EVENTS=[nvtx(1, None, "main", eventType=39)])
     assert "holds no CUDA work" in refused(path)

@@ -175,6 +175,8 @@ def test_message_size_is_one_ranks_share(ranges, name, told):
 def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
     found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
     assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
+    (note,) = found.trace.notes
+    assert note.startswith("who takes part in 1 of 1 NCCL communicators is unknown")
 
 
 def test_two_sizes_of_a_communicator_are_none(ranges):

@@ -11,7 +11,6 @@ its processes; its size and the process's place come with the calls that begin a
 from __future__ import annotations
 
 import re
-import struct
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,24 +23,17 @@ from cclbench.classify import kind_of
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.readers.nsys.capture import NVTX, RANGES
+from cclbench.readers.nsys.payloads import LONGEST_BLOB, decode, layout_of
 from cclbench.readers.nsys.rows import TableReader, thread
 from cclbench.schema import Communicator
 
 _CALL: Final = re.compile(
     r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll|Gather|Scatter|Send|Recv)"
 )
-_ENTRIES: Final = ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_PAYLOAD_ENTRIES")
-_FORMATS: Final = {5: "<i", 6: "<I", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
-"""Integers among NVTX's payload entry types (nvToolsExtPayload.h)."""
-_HEADER: Final = struct.Struct("<QQQQ")
-"""Of `binaryData`: domain, schema, size of the payload, its offset."""
-_LONGEST_BLOB: Final = 4096
 _LARGEST_BYTES: Final = 1 << 56
 _MOST_RANKS: Final = 1 << 24
-_COMMUNICATOR, _SIZE, _RANKS, _RANK = "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank"
-
-Layout = dict[tuple[int, int], dict[str, tuple[int, str]]]
-"""Offset and format of each field, by domain and schema."""
+_FIELDS: Final = ("NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank")
+_COMMUNICATOR, _SIZE, _RANKS, _RANK = _FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +47,9 @@ class _Range:
 
 
 def tell(reader: TableReader, told: Told) -> tuple[Communicator, ...]:
-    """Add what NCCL's and PyTorch's ranges around NCCL say to `told`, once all launches are read.
+    """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
 
-    The member's communicators.
+    All launches must have been read before.
     """
     if not reader.database.has(NVTX, "domainId", "eventType", "textId"):
         return ()
@@ -84,15 +76,21 @@ def tell(reader: TableReader, told: Told) -> tuple[Communicator, ...]:
             f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export left"
             " them out; re-export with nsys export --type sqlite --include-blobs=true"
         )
+    used = {one.communicator for listed in calls.values() for one in listed if one.communicator}
+    if unknown := len(used.difference(one.name for one in communicators)):
+        reader.notes.append(
+            f"who takes part in {unknown} of {len(used)} NCCL communicators is unknown: the capture holds"
+            " neither their beginning nor their end"
+        )
     return communicators
 
 
 def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
     """NCCL's ranges by thread, in order, and the communicators they tell of."""
-    database, layout = reader.database, _layout(reader)
+    database, layout = reader.database, layout_of(reader.database, _FIELDS)
     blob = "NULL"
     if layout and database.has(NVTX, "binaryData"):
-        blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
+        blob = f"hex(substr(binaryData, 1, {LONGEST_BLOB}))"
     named = "GLOB 'nccl[A-Z]*'"
     registered = database.select("StringIds", "id", f"value {named}", "LIMIT 500")
     ids = ", ".join(str(i) for (i,) in registered)
@@ -103,7 +101,7 @@ def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communic
     calls: dict[int, list[_Range]] = defaultdict(list)
     communicators: dict[Communicator, None] = {}
     for one, domain, payload in _ranges(reader, where, blob):
-        fields = _decode(payload, domain, layout) if payload else {}
+        fields = decode(payload, domain, layout) if payload else {}
         # An id of 0 is NCCL's for a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
@@ -156,40 +154,6 @@ def _ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, in
             called = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
             found.append((_Range(called, track, start + base, end + base), domain or 0, payload))
     return found
-
-
-def _layout(reader: TableReader) -> Layout:
-    """Where the fields lie that we use; schemas that contradict themselves are left out."""
-    database = reader.database
-    table = next(
-        (t for t in _ENTRIES if database.has(t, "domainId", "schemaId", "name", "type", "offset")), None
-    )
-    if table is None:
-        return {}
-    columns = "DISTINCT domainId, schemaId, name, type, coalesce(offset, 0)"
-    where = f"name IN ('{_COMMUNICATOR}', '{_SIZE}', '{_RANKS}', '{_RANK}')"
-    layout: Layout = defaultdict(dict)
-    contradicted = set()
-    for domain, schema, name, kind, offset in database.select(table, columns, where, "LIMIT 65536"):
-        place = (offset, _FORMATS.get(kind, ""))
-        if layout[domain, schema].setdefault(name, place) != place or not place[1]:
-            contradicted.add((domain, schema))
-    return {key: fields for key, fields in layout.items() if key not in contradicted}
-
-
-def _decode(payload: str, domain: int, layout: Layout) -> dict[str, int]:
-    """The fields of a payload; none where it is not what its schema says."""
-    blob = bytes.fromhex(payload)
-    if len(blob) < _HEADER.size:
-        return {}
-    _, schema, size, offset = _HEADER.unpack_from(blob)
-    if offset < _HEADER.size or offset + size > len(blob):
-        return {}
-    fields = {}
-    for name, (at, form) in layout.get((domain, schema), {}).items():
-        if at >= 0 and at + struct.calcsize(form) <= size:
-            (fields[name],) = struct.unpack_from(form, blob, offset + at)
-    return fields
 
 
 def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:

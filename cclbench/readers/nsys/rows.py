@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -26,37 +25,10 @@ from cclbench.readers.nsys.capture import (
     SYNCS,
     Capture,
 )
+from cclbench.readers.nsys.enumerations import COPY_KINDS, SYNC_KINDS, call_kind, copy_name
 
 Codes = npt.NDArray[np.int32]
 
-_COPY_KINDS: Final = {
-    1: ("HtoD", "h2d"),
-    2: ("DtoH", "d2h"),
-    3: ("HtoA", "h2d"),
-    4: ("AtoH", "d2h"),
-    5: ("AtoA", "d2d"),
-    6: ("AtoD", "d2d"),
-    7: ("DtoA", "d2d"),
-    8: ("DtoD", "d2d"),
-    9: ("HtoH", None),
-    10: ("PtoP", "p2p"),
-    11: ("unified HtoD", None),
-    12: ("unified DtoH", None),
-    13: ("unified DtoD", None),
-}
-"""CUPTI's kinds of copy; arrays lie on the device, and unified memory moves by faults, not by copies."""
-_MEMORIES: Final = (
-    "Pageable",
-    "Pinned",
-    "Device",
-    "Array",
-    "Managed",
-    "Device Static",
-    "Managed Static",
-    "Unknown",
-)
-"""Of a copy's `srcKind` and `dstKind`, as Nsight Systems numbers them."""
-_SYNC_KINDS: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _NO_STREAM: Final = (1 << 32) - 1
 _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
@@ -85,7 +57,7 @@ class TableReader:
         yield from self._kernels()
         yield from self._copies()
         yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
-        yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
+        yield from self._plain(SYNCS, "sync", lambda kind: SYNC_KINDS.get(kind, "Sync"), "syncType")
         yield from self._graphs()
         for table in CALLS:
             yield from self._calls(table)
@@ -214,8 +186,8 @@ class TableReader:
             ways = np.stack([kinds, source, target], axis=1)
             unique, inverse = np.unique(ways, axis=0, return_inverse=True)
             table = self.names["copy"]
-            codes = np.array([table[_copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
-            words = [_COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
+            codes = np.array([table[copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
+            words = [COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
             direction = pa.array(words, pa.string()).take(pa.array(inverse))
             size = self._sizes(batch)
             yield self.made(
@@ -263,7 +235,7 @@ class TableReader:
         for batch in self.batches(table, columns):
             codes = self.codes("call", batch["name"])
             names = list(self.names["call"])
-            kinds = np.array([_call_kind(name) for name in names], object)[codes]
+            kinds = np.array([call_kind(name) for name in names], object)[codes]
             kinds[np.asarray(batch["class"].fill_null(0), np.int64) == _BACKTRACE] = "backtrace"
             for kind in ("launch", "sync", "other", "backtrace"):
                 chosen: Mask = kinds == kind
@@ -296,17 +268,3 @@ def thread(ids: pa.Array) -> Int64:
     """Thread numbers: the lowest 24 bits of `globalTid`; −1 where there is none."""
     filled = np.asarray(ids.fill_null(-1), np.int64)
     return np.where(filled < 0, -1, filled & 0xFFFFFF)
-
-
-def _copy_name(kind: int, source: int, target: int) -> str:
-    """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
-    known = range(len(_MEMORIES))
-    way = f" ({_MEMORIES[source]} -> {_MEMORIES[target]})" if source in known and target in known else ""
-    return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
-
-
-@lru_cache(maxsize=1 << 12)
-def _call_kind(name: str) -> str:
-    if "Launch" in name or "Memcpy" in name or "Memset" in name:
-        return "launch"
-    return "sync" if "Synchronize" in name else "other"
