@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise
 
 _NS_PER_S: Final = 10**9
-_MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])")
+_MOMENT = re.compile(r"(?<![a-z])(?:(before|begin|start|pre)|(after|end|stop|post))(?![a-z])", re.IGNORECASE)
 _FORMULA: Final = "Σ bytes sent over all ports and all intervals between samples"
 _DEFINITION: Final = (
     "Bytes that {ports} counted as sent, over all the time that counters were sampled, of which the run's"
@@ -255,13 +254,14 @@ def _pairs(rows: pa.Table) -> tuple[pa.Table, dict[str, int]]:
 
 
 def _moment(file: str) -> tuple[str, int]:
-    """The file's name without its word for a moment, and which it is: 0 before, 1 after, −1 unclear."""
-    path = PurePosixPath(file)
-    said = list(_MOMENT.finditer(path.name.lower()))
+    """The file's path without its word for a moment, and which it is: 0 before, 1 after, −1 unclear.
+
+    The file's own name says it, or else its folder's.
+    """
+    said = list(_MOMENT.finditer(file, file.rfind("/") + 1)) or list(_MOMENT.finditer(file))
     if len(said) != 1:
         return file, -1
-    name = path.name[: said[0].start()] + path.name[said[0].end() :]
-    return str(path.with_name(name or "_")), 0 if said[0][1] else 1
+    return file[: said[0].start()] + file[said[0].end() :], 0 if said[0][1] else 1
 
 
 def _held(rows: pa.Table) -> Moved | None:

@@ -161,9 +161,11 @@ def test_totals_of_two_files_are_subtracted() -> None:
         *links("n0/nvlink_after.txt", 15, 120, time=9),
         *links("n1/nvlink-start-77", 0),
         *links("n1/nvlink-end-77", 1000),
+        *links("job/Before/n2.txt", 1),
+        *links("job/After/n2.txt", 3),
     ]
     values = told("comm.nvlink_bytes", rows, steps_of((5, 9)))
-    assert only(values).value == 1105
+    assert only(values).value == 1107
     assert only(values).left_out == {}
     assert only(values, stat="per_step").value == 105
 
