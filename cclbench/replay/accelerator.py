@@ -16,7 +16,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, pauses, tracks, turns
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import RankRows, Rows
-from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams
+from cclbench.replay.waits import PROMPT_NS, RESUMED_NS, TOLERANCE_NS, Issued, between_streams
 
 _WHOLE_PROGRAMS = 0.5
 """Fewer launches a row than this: programs or graphs are launched, not rows."""
@@ -78,7 +78,7 @@ def _device(rank: RankRows) -> _Device:
         usual = _latency(rows, issue, fitted)
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
-        pause = _mean_of_usual(measured[queued])
+        pause = _usual_gap(measured[queued & ~_after_another(rows, before)])
         gap = np.where(fitted & ~first & (measured >= 0), pause, measured)
     return _Device(rows, launch, issue, first, gap, latency, fitted)
 
@@ -113,11 +113,19 @@ def _latency(rows: Rows, issue: Int64, fitted: Mask) -> int:
     return int(np.median(idle)) if len(idle) >= 3 else int(latency.min())
 
 
-def _mean_of_usual(gaps: Int64) -> int:
-    """The mean without outliers: those beyond four medians are waits, no gaps of the stream's own."""
+def _after_another(rows: Rows, before: Int64) -> Mask:
+    """Rows that start promptly after one of another lane that ended later than their own lane's last."""
+    ends = np.sort(rows.end)
+    place = np.searchsorted(ends, rows.start, side="right") - 1
+    latest = np.where(place >= 0, ends[np.maximum(place, 0)], before)
+    return (latest > before) & (rows.start - latest <= PROMPT_NS)
+
+
+def _usual_gap(gaps: Int64) -> int:
+    """The mean of gaps without outliers: those far beyond the shorter ones are waits, not the stream's own."""
     if not len(gaps):
         return 0
-    return int(np.mean(gaps[gaps <= 4 * np.median(gaps) + TOLERANCE_NS]))
+    return int(np.mean(gaps[gaps <= 4 * np.quantile(gaps, 0.25) + TOLERANCE_NS]))
 
 
 Found = list[tuple[Int64, Int64, Int64]]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.accelerator import add_boundaries, add_turns
 from cclbench.replay.host import Pauses, Points, pauses, tracks, turns
@@ -19,26 +19,45 @@ def cpu(rank: RankRows) -> Part:
     """One rank's part of the graph.
 
     A transfer begins when its thread is free and its call was made; a thread that pauses until promptly
-    after a transfer's end waits for it.  What a thread does besides keeps its measured time.
+    after a transfer's end, or that of the library's thread, waits for it.  What a thread does besides
+    keeps its measured time.
     """
     inferred: Counter[str] = Counter()
     points, edges = Points(), Edges()
-    thread = tracks(rank.work)
+    threads = tracks(rank.work)
+    calls = np.flatnonzero(np.array([w.startswith("c10d::") for w in (*rank.host.names, "")])[rank.host.name])
+    workers = np.setdiff1d(threads, _callers(rank, calls))
     idle = pauses(rank)
-    asked = _issues(rank, idle, points, inferred)
-    awaited, back, lag, explained = _awaited(rank, idle, points, inferred)
-    released, resumed = turns(idle, explained)
-    handed = add_turns(idle, released, resumed, points, inferred)
+    of_worker = np.isin(idle.thread, workers)
+    asked = _issues(rank, calls, np.isin(threads, workers), points, inferred)
+    begin = points.add(threads, rank.work.start)
+    rests = points.add(idle.thread[of_worker], idle.start[of_worker])
+    waiting = idle.at(~of_worker)
+    ended = np.concatenate([rank.work.end, idle.start[of_worker]])
+    begun = np.concatenate([rank.work.start, idle.start[of_worker]])
+    source, explained, lag = _awaited(waiting, ended, begun, inferred)
+    points.add(waiting.thread[explained], waiting.start[explained])
+    nothing = np.zeros(len(explained), np.int64)
+    back = points.add(waiting.thread[explained], waiting.end[explained], nothing)
+    released, resumed = turns(waiting, explained)
+    handed = add_turns(waiting, released, resumed, points, inferred)
     add_boundaries(rank, points)
-    begin = points.add(thread, rank.work.start)
     whole, place = _lanes(rank, points, begin)
-    start_of, end_of = place[begin], place[begin] + 1
     known = asked >= 0
-    _by_call(whole, place[asked[known]], start_of[known], edges)
-    edges.add(end_of[awaited], place[back], lag)
-    for source, target, after in handed:
-        edges.add(place[source], place[target], after)
+    _by_call(whole, place[asked[known]], place[begin[known]], edges)
+    edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
+    for pause, go_on, after in handed:
+        edges.add(place[pause], place[go_on], after)
     return Part(whole, edges, inferred)
+
+
+def _callers(rank: RankRows, calls: Int64) -> Int64:
+    """Threads that call the library; where no call is there, the one with most rows."""
+    threads = tracks(rank.host)
+    if len(calls):
+        return np.unique(threads[calls])
+    found, rows = np.unique(threads, return_counts=True)
+    return found[rows == rows.max(initial=0)][:1]
 
 
 def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
@@ -49,49 +68,55 @@ def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     edges.add(issue, arrival, lag)
 
 
-def _issues(rank: RankRows, idle: Pauses, points: Points, inferred: Counter[str]) -> Int64:
-    """The point at which each transfer was asked for: its call's begin, else where the caller then was; −1."""
-    calls = np.flatnonzero(rank.host.named("c10d::") & ~rank.host.named("barrier"))
+def _issues(
+    rank: RankRows, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]
+) -> Int64:
+    """The point at which each transfer of the library's threads was asked for, −1 for none.
+
+    That is its call's begin where there is one for each, in their order; else that of the last call
+    before it, or where the caller then was.
+    """
     order = np.argsort(rank.work.start, kind="stable")
-    own_thread = tracks(rank.work)
-    asked = np.full(len(order), -1, np.int64)
-    on_caller = np.isin(own_thread, tracks(rank.host))
-    order = order[~on_caller[order]]
-    starts = rank.host.start[calls]
-    if len(calls) == len(order) and (starts <= rank.work.start[order]).all():
+    order = order[by_worker[order]]
+    asked = np.full(len(rank.work), -1, np.int64)
+    begun, starts = rank.work.start[order], rank.host.start[calls]
+    if len(calls) == len(order) and (starts <= begun).all():
         asked[order] = points.add(tracks(rank.host)[calls], starts)
         inferred["transfers matched with calls by their order"] += len(order)
         return asked
-    threads = tracks(rank.host)
-    if not len(threads):
-        return asked
-    # else the thread that has most rows asks for all of them
-    main = np.bincount(np.unique(threads, return_inverse=True)[1]).argmax()
-    caller = int(np.unique(threads)[main])
-    last = np.searchsorted(starts, rank.work.start[order], side="right") - 1
-    at = np.where(last >= 0, starts[np.maximum(last, 0)], rank.work.start[order]) if len(starts) else None
-    at = rank.work.start[order] if at is None else at
-    asked[order] = points.add(np.full(len(order), caller), at)
-    inferred["transfers asked for by the call before them"] += len(order)
+    callers = _callers(rank, calls)
+    if len(callers) and len(order):
+        last = np.searchsorted(starts, begun, side="right") - 1
+        at = np.where(last >= 0, np.append(starts, 0)[last], begun)
+        asked[order] = points.add(np.full(len(order), callers[0]), at)
+        inferred["transfers asked for by the call before them"] += len(order)
     return asked
 
 
 def _awaited(
-    rank: RankRows, idle: Pauses, points: Points, inferred: Counter[str]
-) -> tuple[Int64, Int64, Int64, Int64]:
-    """Pauses that end promptly after a transfer: (transfer, point of going on, lag, pauses explained)."""
-    by_end = np.argsort(rank.work.end, kind="stable")
-    place = np.searchsorted(rank.work.end[by_end], idle.end, side="right") - 1
-    source = by_end[np.maximum(place, 0)] if len(by_end) else np.zeros(len(idle.end), np.int64)
-    ended = np.append(rank.work.end, 0)[source]
-    hit = (place >= 0) & (ended >= idle.start) & (idle.end - ended <= RESUMED_NS)
-    if len(by_end):
-        hit &= tracks(rank.work)[source] != idle.thread
-    at = np.flatnonzero(hit)
-    points.add(idle.thread[at], idle.start[at])
-    back = points.add(idle.thread[at], idle.end[at], np.zeros(len(at), np.int64))
+    waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]
+) -> tuple[Int64, Int64, Int64]:
+    """Which of `ended` a pause waited for: (index of `ended`, pause, lag).
+
+    That is what ended last in the pause, promptly before its end or in its second half, since a thread may
+    have to wait for a core; else what ended promptly behind it, having `begun` before: the library's thread
+    wakes the waiting one, and is recorded as done only afterwards.
+    """
+    if not len(ended):
+        return ended, ended, ended
+    by_end = np.argsort(ended, kind="stable")
+    behind = np.searchsorted(ended[by_end], waiting.end, side="right")
+    source = by_end[np.maximum(behind - 1, 0)]
+    lag = waiting.end - ended[source]
+    prompt = lag <= np.maximum(RESUMED_NS, (waiting.end - waiting.start) // 2)
+    before = (behind > 0) & (ended[source] >= waiting.start) & prompt
+    following = by_end[np.minimum(behind, len(ended) - 1)]
+    after = ~before & (behind < len(ended)) & (ended[following] - waiting.end <= RESUMED_NS)
+    after &= begun[following] < waiting.end
+    source = np.where(after, following, source)
+    at = np.flatnonzero(before | after)
     inferred["pauses that end with a transfer"] += len(at)
-    return source[at], back, idle.end[at] - ended[at], at
+    return source[at], at, (waiting.end - ended[source])[at]
 
 
 def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:

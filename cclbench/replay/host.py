@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cclbench.intervals import Int64
-from cclbench.replay.tables import RankRows
+from cclbench.intervals import Int64, Mask
+from cclbench.replay.tables import RankRows, Rows
 from cclbench.replay.waits import Stretches, handed_over, stretches
 
 _AGES: int = 1 << 60
@@ -50,22 +50,27 @@ class Pauses:
     start: Int64
     end: Int64
 
+    def at(self, chosen: Mask) -> Pauses:
+        """Some of them."""
+        return Pauses(self.thread[chosen], self.start[chosen], self.end[chosen])
 
-def tracks(rows: object) -> Int64:
+
+def tracks(rows: Rows) -> Int64:
     """The thread of each host row."""
-    lanes = np.array([track for _, track in rows.lanes] or [0], np.int64)  # type: ignore[attr-defined]
-    return np.asarray(lanes[rows.lane], np.int64)  # type: ignore[attr-defined]
+    return np.asarray(np.array([track for _, track in rows.lanes] or [0], np.int64)[rows.lane], np.int64)
 
 
-def pauses(rows: RankRows) -> Pauses:
+def pauses(rank: RankRows) -> Pauses:
     """All pauses of a rank's threads; before a thread's first row and behind its last one it pauses too."""
-    thread = np.concatenate([tracks(rows.host), tracks(rows.launches), tracks(rows.syncs)])
-    start = np.concatenate([rows.host.start, rows.launches.start, rows.syncs.start])
-    end = np.concatenate([rows.host.end, rows.launches.end, rows.syncs.end])
-    busy = np.concatenate([rows.computing, np.ones(len(rows.launches) + len(rows.syncs), np.bool_)])
+    calls = [rank.launches, rank.syncs, *([rank.work] if rank.on_host else [])]
+    thread = np.concatenate([tracks(rows) for rows in (rank.host, *calls)])
+    start = np.concatenate([rows.start for rows in (rank.host, *calls)])
+    end = np.concatenate([rows.end for rows in (rank.host, *calls)])
+    busy = np.concatenate([rank.computing, np.ones(sum(map(len, calls)), np.bool_)])
     found: list[tuple[int, Stretches]] = []
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
+        mine = mine[np.lexsort((-end[mine], start[mine]))]
         own = stretches(start[mine], end[mine])
         quiet = (own.around < 0) | ~busy[mine[own.around]]
         first, last = start[mine].min(), end[mine].max()

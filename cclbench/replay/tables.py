@@ -20,7 +20,7 @@ Int32 = npt.NDArray[np.int32]
 _WORK = ("kernel", "copy", "memset")
 _COLUMNS = ("track", "device", "name", "category", "start_ns", "dur_ns", "correlation", "step", "collective")
 _POLICIES = (("device", "module"), ("annotation",), ("whole_trace",))
-_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|gloo:")
+_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|_c10d_functional|gloo:")
 """Host rows that compute nothing themselves: autograd's nodes, ranges, calls of the library."""
 
 
