@@ -93,7 +93,7 @@ class Dcgm:
     name = "dcgm"
     description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
     extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
-    versions = "dcgmi dmon and dcgm-exporter 3.x, 4.x"
+    versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
     reads: Literal["evidence"] = "evidence"
 

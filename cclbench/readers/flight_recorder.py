@@ -74,7 +74,7 @@ class FlightRecorder:
     name = "flight_recorder"
     description = "PyTorch Flight Recorder dumps: the last collectives of a rank, with their state"
     extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
-    versions = "2.0 to 2.10 (torch 2.4 to 2.13)"
+    versions = "2.10 (torch 2.13) seen; from 2.0 (torch 2.4) on as documented"
     tested = (
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )

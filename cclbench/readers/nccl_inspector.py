@@ -122,7 +122,7 @@ class NcclInspector:
     name = "nccl_inspector"
     description = "NCCL Inspector JSON lines: every collective's size, time and bandwidth"
     extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
-    versions = "output format v4.0 to v4.3 (NCCL 2.28 to 2.30)"
+    versions = "output format v4.0 to v4.3 as documented (NCCL 2.28 to 2.30)"
     tested = "documentation: the plugin's README and source"
     reads: Literal["evidence"] = "evidence"
 

@@ -72,7 +72,7 @@ class NvidiaSmi:
     name = "nvidia_smi"
     description = "nvidia-smi dmon and --query-gpu, text and CSV; nvidia-smi nvlink -gt d"
     extensions: tuple[str, ...] = (".csv", ".txt", ".log")
-    versions = "layouts by their heads, of any driver"
+    versions = "layouts are known by their heads; drivers are not told apart"
     tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
     reads: Literal["evidence"] = "evidence"
 
