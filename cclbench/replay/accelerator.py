@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
@@ -18,7 +19,10 @@ from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import RankRows, Rows
 from cclbench.replay.waits import PROMPT_NS, RESUMED_NS, TOLERANCE_NS, Issued, between_streams
 
-_WHOLE_PROGRAMS = 0.5
+OWN_GAP_NS: Final = 10_000
+"""From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
+_FEW: Final = 5
+_WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: programs or graphs are launched, not rows."""
 
 
@@ -78,8 +82,8 @@ def _device(rank: RankRows) -> _Device:
         usual = _latency(rows, issue, fitted)
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
-        pause = _usual_gap(measured[queued & ~_after_another(rows, before)])
-        gap = np.where(fitted & ~first & (measured >= 0), pause, measured)
+        queued &= ~_after_another(rows, before)
+        gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), measured)
     return _Device(rows, launch, issue, first, gap, latency, fitted)
 
 
@@ -121,11 +125,22 @@ def _after_another(rows: Rows, before: Int64) -> Mask:
     return (latest > before) & (rows.start - latest <= PROMPT_NS)
 
 
-def _usual_gap(gaps: Int64) -> int:
-    """The mean of gaps without outliers: those far beyond the shorter ones are waits, not the stream's own."""
-    if not len(gaps):
-        return 0
-    return int(np.mean(gaps[gaps <= 4 * np.quantile(gaps, 0.25) + TOLERANCE_NS]))
+def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
+    """The gap that a stream itself leaves before each row: the mean of its queued rows' up to OWN_GAP_NS.
+
+    Longer ones are waits.  By stream and kernel where it has enough such rows, else by stream, else of
+    the whole device; none where there is no such row.
+    """
+    own = queued & (measured <= OWN_GAP_NS)
+    kernel = rows.lane.astype(np.int64) * len(rows.names) + rows.name
+    usual = np.full(len(rows), measured[own].mean() if own.any() else 0.0)
+    for key in (rows.lane, kernel):
+        _, of = np.unique(key, return_inverse=True)
+        count = np.bincount(of[own], minlength=int(of.max()) + 1)
+        total = np.bincount(of[own], measured[own], minlength=len(count))
+        enough = count >= _FEW
+        usual = np.where(enough[of], (total / np.maximum(count, 1))[of], usual)
+    return np.asarray(np.rint(usual), np.int64)
 
 
 Found = list[tuple[Int64, Int64, Int64]]

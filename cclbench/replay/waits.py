@@ -13,7 +13,7 @@ import numpy as np
 
 from cclbench.intervals import Int64
 
-PROMPT_NS: Final = 10_000
+PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""
 RESUMED_NS: Final = 1_000_000
 """A thread that waits for another goes on within this much after it."""
@@ -124,7 +124,7 @@ def between_streams(rows: Issued) -> Waits:
 def _other_lane(rows: Issued, wanted: Int64) -> Int64:
     """For each wanted row the last of another lane that ended promptly before its start; −1 for none."""
     order = np.argsort(rows.end, kind="stable")
-    place = np.searchsorted(rows.end[order], rows.start[wanted], side="right") - 1
+    place = np.searchsorted(rows.end[order], rows.start[wanted] + TOLERANCE_NS, side="right") - 1
     found = np.full(len(wanted), -1, np.int64)
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)]
