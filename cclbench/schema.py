@@ -304,6 +304,10 @@ class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ranks: tuple[int, ...] | None = None
 
 
+HOST_DEVICE: Final = "CPU"
+"""Name of a device that is the host's own processor, as XLA's CPU devices are."""
+
+
 class Communicator(msgspec.Struct, frozen=True):
     """A communicator as a rank's own calls tell it: its name, the rank's place in it, its size."""
 

@@ -93,7 +93,7 @@ RULES: Final = (
         "convolution",
         r"""
         conv(?!er)  fprop  dgrad  wgrad  winograd  depthwise  bwd_weight  bwd_data
-        im2col  im2d  col2im  scudnn  cudnn_infer  cudnn_train  cudnn::cnn  cask_cudnn
+        im2col  im2d  im3d  col2im  scudnn  cudnn_infer  cudnn_train  cudnn::cnn  cask_cudnn
         igemm_(?:fwd|bwd|wrw)  subtensorop  miopen(?!\w*(?:cvt|softmax|pool))
         """,
     ),

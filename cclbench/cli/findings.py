@@ -54,7 +54,7 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "unclassified_share": max(
             (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
         ),
-        "truncated": [rank["truncated"] for rank in ranks if rank["truncated"]],
+        "truncated": _once(rank["truncated"] for rank in ranks if rank["truncated"]),
         "evidence": [
             {key: file[key] for key in ("name", "reader", "rows", "facts")} for file in manifest["evidence"]
         ],
@@ -172,6 +172,8 @@ def _matched(matching: Mapping[str, Any]) -> str:
 
 
 def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
+    if any(rank["facts"].get("whole_graphs") for rank in ranks):
+        return "an accelerator whose kernels are unknown: its graphs were traced whole"
     works_on = {rank["facts"].get("works_on") for rank in ranks}
     if works_on == {"host"}:
         return "CPU"
@@ -241,6 +243,11 @@ def _notes(manifest: Manifest) -> list[str]:
         ),
         *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
     ]
+
+
+def _once(cuts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each cut once: a file that holds several ranks is cut for all of them."""
+    return list({(cut["file"], cut["byte"], cut["horizon_ns"]): cut for cut in cuts}.values())
 
 
 def _distinct(words: Iterable[str | None]) -> list[str]:

@@ -37,6 +37,17 @@ NOTHING_MATCHED: Final = {
 """The manifest's account of a run without traces."""
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where ranks ran: `hosts` numbers each rank's host, where that is known.
+
+    `clocks` has the ranks that read one clock, such as the threads of a process, by the lowest of them.
+    """
+
+    hosts: Mapping[int, int]
+    clocks: Mapping[int, int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gathered:
     """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,)."""
@@ -67,11 +78,11 @@ def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
 
 
 def match_ranks(
-    folder: Path, ranks: Sequence[int], hosts: Mapping[int, int], degrees: Mapping[str, int]
+    folder: Path, ranks: Sequence[int], places: Places, degrees: Mapping[str, int]
 ) -> dict[str, Any]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
-    `hosts` numbers the host of each rank where it is known; `degrees`, the card's parallelism, name the
+    `places` are where the ranks ran; `degrees`, the card's parallelism, name the
     dimension of groups whose description does not.  Returns the manifest's account of matching and
     clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
     transfer = own end − latest arrival, both within the own duration, whose sum they are.
@@ -79,10 +90,9 @@ def match_ranks(
     gathered = _gather(folder, ranks)
     rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
     found = matching.match(rows, _PAIR_KINDS)
-    host = np.array([hosts.get(rank, -1) for rank in ranks], np.int32)
-    estimated = _clocks(rows, found, ends, host, ranks)
+    estimated = _clocks(rows, found, ends, places, ranks)
     found, estimated, contradicted = _without_contradictions(
-        rows, found, estimated, starts, ends, host, ranks
+        rows, found, estimated, starts, ends, places, ranks
     )
     arrival = estimated.corrected(rows.rank, starts)
     wait, transfer, overshoot = _split(found, arrival, ends - starts)
@@ -159,12 +169,14 @@ def _peer(table: pa.Table, column: str, kind: str) -> Any:
 
 
 def _clocks(
-    rows: matching.Rows, found: matching.Matching, ends: Int64, host: Any, ranks: Sequence[int]
+    rows: matching.Rows, found: matching.Matching, ends: Int64, places: Places, ranks: Sequence[int]
 ) -> clocks.Clocks:
     at = found.instance >= 0
-    linked = np.isin(np.array(ranks), rows.rank[at])
-    estimated = clocks.estimate(rows.rank[at], found.instance[at], ends[at], host[linked])
-    return clocks.for_all(estimated, np.array(ranks, np.int64))
+    every = np.array(ranks, np.int64)
+    clock = np.array([places.clocks.get(rank, rank) for rank in ranks], np.int64)
+    of_row = clock[np.searchsorted(every, rows.rank[at])].astype(np.int32)
+    host = np.array([places.hosts.get(rank, -1) for rank in np.unique(of_row).tolist()], np.int32)
+    return clocks.for_all(clocks.estimate(of_row, found.instance[at], ends[at], host), every, clock)
 
 
 def _without_contradictions(
@@ -173,7 +185,7 @@ def _without_contradictions(
     estimated: clocks.Clocks,
     starts: Int64,
     ends: Int64,
-    host: Any,
+    places: Places,
     ranks: Sequence[int],
 ) -> tuple[matching.Matching, clocks.Clocks, int]:
     """The matching without instances whose ranks were never inside at once, and clocks without them."""
@@ -197,7 +209,7 @@ def _without_contradictions(
         present=found.present[kept],
         expected=found.expected[kept],
     )
-    return found, _clocks(rows, found, ends, host, ranks), len(wrong)
+    return found, _clocks(rows, found, ends, places, ranks), len(wrong)
 
 
 def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[Int64, Int64, int]:

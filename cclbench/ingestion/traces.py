@@ -15,14 +15,14 @@ from cclbench import engine
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.ingestion.across import NOTHING_MATCHED, match_ranks, write_groups
+from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks, write_groups
 from cclbench.ingestion.part import PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.readers import Part, execution_trace, trace_reader
-from cclbench.schema import TraceFacts
+from cclbench.schema import HOST_DEVICE, TraceFacts
 from cclbench.source import Source, SourceFile
 
 _Key = tuple[int, str]
@@ -55,7 +55,10 @@ def ingest_traces(
     _check_one_job(entries)
     write_groups(folder, done)
     across = match_ranks(
-        folder, [entry["rank"] for entry in entries], _hosts(found, entries), _degrees(found)
+        folder,
+        [entry["rank"] for entry in entries],
+        Places(_hosts(found, entries), _shared_clocks(entries)),
+        _degrees(found),
     )
     return {"ranks": entries, **across, "notes": _notes(found, entries)}
 
@@ -218,6 +221,17 @@ def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
         elif shared:
             hosts[entry["rank"]] = sorted(set(files)).index(entry["files"][0]["name"])
     return hosts
+
+
+def _shared_clocks(entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+    """The lowest rank of those whose devices are the CPU of one process, which has one clock."""
+    lowest: dict[str, int] = {}
+    shared = {}
+    for entry in entries:
+        if entry["facts"].get("device_name") == HOST_DEVICE:
+            file = entry["files"][0]["name"]
+            shared[entry["rank"]] = lowest.setdefault(file, entry["rank"])
+    return shared
 
 
 def _degrees(found: Source) -> dict[str, int]:

@@ -10,7 +10,7 @@ it exceeds its own uncertainty: the spread of the rank's ends that no clock expl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -267,15 +267,18 @@ def _quantile(values: Float, of: Int64, count: int, q: float) -> Float:
     return np.where(length > 0, padded[np.minimum(at, len(values))], 0.0)
 
 
-def for_all(estimated: Clocks, ranks: Int64) -> Clocks:
-    """The same clocks with an entry for each of `ranks`, ascending; those without an estimate run true."""
-    at = np.searchsorted(ranks, estimated.ranks)
-    known = np.zeros(len(ranks), np.bool_)
-    known[at] = estimated.known
+def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
+    """The clocks with an entry for each of `ranks`, ascending; those without an estimate run true.
 
-    def spread(values: Float) -> Float:
+    `clock` is the rank by whose number `estimated` knows each rank's clock, shape of `ranks`.
+    """
+    last = max(len(estimated.ranks) - 1, 0)
+    at = np.minimum(np.searchsorted(estimated.ranks, clock), last)
+    known = estimated.ranks[at] == clock if len(estimated.ranks) else np.zeros(len(ranks), np.bool_)
+
+    def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         whole = np.zeros(len(ranks), values.dtype)
-        whole[at] = values
+        whole[known] = values[at[known]]
         return whole
 
     return Clocks(
@@ -284,8 +287,8 @@ def for_all(estimated: Clocks, ranks: Int64) -> Clocks:
         drift=spread(estimated.drift),
         residual_ns=spread(estimated.residual_ns),
         uncertainty_ns=spread(estimated.uncertainty_ns),
-        applied=spread(estimated.applied.astype(np.float64)) > 0,
+        applied=spread(estimated.applied),
         known=known,
-        part=spread(estimated.part.astype(np.float64)).astype(np.int64),
+        part=spread(estimated.part),
         t0_ns=estimated.t0_ns,
     )

@@ -250,7 +250,8 @@ def _row(
 ) -> dict[str, Any]:
     """What a payload tells, in the schema's terms; the row's own name decides where it tells nothing."""
     kind = kind_of(p.collective or "") or name.kind
-    listed = groups.get(p.group_name or "") or only
+    # The only group listed is a call's own where the call names none; another one's it must not be.
+    listed = only if p.group_name is None else groups.get(p.group_name)
     ranks = p.ranks or (listed.ranks if listed else None)
     description = p.group_description or (listed.description if listed else None)
     size = p.group_size or (len(ranks) if ranks else None)

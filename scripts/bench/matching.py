@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cclbench.ingestion.across import match_ranks
+from cclbench.ingestion.across import Places, match_ranks
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS, group_id
 from cclbench.store import write_table
 
@@ -106,7 +106,7 @@ def _dictionary(kind: pa.DataType, codes: Any, words: Any) -> pa.DictionaryArray
 def match(folder: Path, ranks: int) -> None:
     """Match a folder; print seconds, peak bytes and what became of the rows."""
     begin = time.perf_counter()
-    account = match_ranks(folder, range(ranks), {rank: rank // TP for rank in range(ranks)}, {})
+    account = match_ranks(folder, range(ranks), Places({rank: rank // TP for rank in range(ranks)}, {}), {})
     seconds = time.perf_counter() - begin
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (peak,) = (int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))

@@ -112,7 +112,7 @@ def test_groups_that_few_collectives_link_share_one_clock(every):
 
 def test_ranks_without_shared_collectives_run_true():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 40_000, 0, 0, 0, 0])
-    found = for_all(estimate(rank, instance, ends, unknown_hosts()), np.arange(RANKS + 2))
+    found = for_all(estimate(rank, instance, ends, unknown_hosts()), np.arange(RANKS + 2), np.arange(RANKS + 2))
     assert found.known.tolist() == [True] * RANKS + [False] * 2
     assert found.offset_ns[-2:].tolist() == [0.0, 0.0]
     assert found.corrected(np.array([9], np.int32), np.array([5])).tolist() == [5]
@@ -122,3 +122,16 @@ def test_nothing_shared_at_all():
     nothing = np.empty(0, np.int64)
     found = estimate(nothing.astype(np.int32), nothing, nothing, nothing.astype(np.int32))
     assert (len(found.ranks), found.worst_residual_ns) == (0, 0.0)
+
+
+def test_ranks_of_one_clock_have_its_correction():
+    """Ranks 0 and 1 read clock 0, rank 2 reads clock 2, which is 600 ns ahead; rank 3 shares nothing."""
+    instance = np.repeat(np.arange(4), 2)
+    clock = np.tile(np.array([0, 2], np.int32), 4)
+    ends = np.array([1_000, 1_600, 2_000, 2_600, 3_000, 3_600, 4_000, 4_600])
+    found = for_all(
+        estimate(clock, instance, ends, np.full(2, -1, np.int32)), np.arange(4), np.array([0, 0, 2, 3])
+    )
+    assert found.known.tolist() == [True, True, True, False]
+    assert found.offset_ns.tolist() == [-300.0, -300.0, 300.0, 0.0]
+    assert found.applied.tolist() == [True, True, True, False]

@@ -25,7 +25,7 @@ from cclbench.readers.xplane.hlo_proto import Instruction
 from cclbench.readers.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
 from cclbench.readers.xplane.ops import CONTAINERS
 from cclbench.readers.xplane.proto import AGAIN, PlaneRange
-from cclbench.schema import TraceFacts
+from cclbench.schema import HOST_DEVICE, TraceFacts
 
 _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
@@ -170,7 +170,7 @@ def _facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> Trace
         producer="JAX profiler" if version else "XLA profiler",
         producer_version=str(version) if version else None,
         process_id=process if isinstance(process, int) else None,
-        device_name="CPU",
+        device_name=HOST_DEVICE,
         # Programs of one device each, on several, are no world.
         world_size=world if world >= len(everywhere) else None,
         device_count=len(everywhere),
