@@ -28,8 +28,13 @@ from cclbench.hardware.system import System
 _LAUNCH_S: Final = (0.0, 1e-6, 2e-6, 4e-6, 6e-6, 9e-6, 13e-6, 18e-6)
 _LATENCY: Final = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 _RATE: Final = (0.85, 0.9, 0.95, 1.0, 1.05)
-# Half-width of the band, in log time, where leaving out showed less: runs of one machine differ by that.
+# Half-width of the band in log time: at least that by which runs of one machine differ (Alps with another
+# release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where nothing is known.
 _LEAST_SPREAD: Final = 0.05
+_NO_ERRORS_SPREAD: Final = float(np.log(2.0))
+_MOST_LAUNCH_S: Final = 1.0
+_MOST_FACTOR: Final = 100.0
+_MOST_ERROR: Final = 1e6
 _MOST_BYTES: Final = 1 << 24
 
 
@@ -51,6 +56,20 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["calibration"] = "calibration"
     by_size: Mapping[str, LeftOut] = {}
     by_nodes: Mapping[str, LeftOut] = {}
+
+    def __post_init__(self) -> None:
+        """`InputError` where a figure cannot be one."""
+        if not 0 <= self.launch_s <= _MOST_LAUNCH_S:
+            raise InputError(f"launch_s is not between 0 and {_MOST_LAUNCH_S} s")
+        if not (0 < self.latency <= _MOST_FACTOR and 0 < self.rate <= _MOST_FACTOR):
+            raise InputError(f"latency and rate are not factors above 0 and at most {_MOST_FACTOR:g}")
+        errors = [
+            figure
+            for own in (*self.by_size.values(), *self.by_nodes.values())
+            for figure in (own.median, own.p90)
+        ]
+        if not all(0 <= error <= _MOST_ERROR for error in errors):
+            raise InputError("errors by size or nodes are not shares from 0 on")
 
     @property
     def assumed(self) -> Assumed:
@@ -267,7 +286,7 @@ def _spread(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:
     for name, end in BANDS.items():
         known = errors.get(name)
         widths[(sizes >= begin) & (sizes < end)] = (
-            np.log1p(1.0) if known is None else max(np.log1p(known.p90), _LEAST_SPREAD)
+            _NO_ERRORS_SPREAD if known is None else max(np.log1p(known.p90), _LEAST_SPREAD)
         )
         begin = end
     return widths

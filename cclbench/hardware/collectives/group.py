@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cclbench.hardware.collectives.transport import NOTHING, Range, software
+from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, Range, software
 from cclbench.hardware.system import Architecture, ScaleUp, System
 
 # Share of the line rate that large messages reach where the fabric does not say: NVIDIA expects 46 to 48
@@ -36,7 +36,8 @@ class Group:
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
     `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the torus axes
-    that the group fills, `rings` which of them close.  The network's software latencies are ranges.
+    that the group fills, `rings` which of them close.  Of the network's software are the
+    latencies (ranges) and the protocols it lets through: these, or `surely` only those.
     """
 
     ranks: int
@@ -55,6 +56,8 @@ class Group:
     out_hop: Range = NOTHING
     rendezvous: Range = NOTHING
     eager_bytes: float | None = None
+    protocols: tuple[str, ...] = PROTOCOLS
+    surely: tuple[str, ...] = PROTOCOLS
     assumptions: tuple[str, ...] = ()
 
     @property
@@ -153,6 +156,8 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
         out_hop=driver.hop,
         rendezvous=driver.rendezvous,
         eager_bytes=driver.eager_bytes,
+        protocols=driver.protocols,
+        surely=driver.surely,
         assumptions=assumptions if driver.assumed is None else (*assumptions, driver.assumed),
     )
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 _ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cclbench.hardware.collectives.cost import WORST, Assumed
 from cclbench.hardware.collectives.group import Group
-
-LL, LL128, SIMPLE = "LL", "LL128", "Simple"
-PROTOCOLS: Final = (LL, LL128, SIMPLE)
+from cclbench.hardware.collectives.transport import LL, LL128, PROTOCOLS, SIMPLE
 
 _US: Final = 1e-6
 _GB: Final = 1e9
@@ -135,14 +134,17 @@ def constants(version: str | None) -> Constants:
     return next(table for table in VERSIONS if table.since <= release)
 
 
-def protocols(group: Group, version: str | None = None) -> tuple[str, ...]:
-    """Those NCCL enables by itself: LL128 needs interfaces next to the GPUs.
+def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:
+    """Those in use: what the network's software lets through, and LL128 if interfaces are next to the GPUs.
 
     Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
     """
+    if group.nodes == 1:
+        return PROTOCOLS
     found = _VERSION.match(version or "")
     near = group.host_cpu != "arm" or (found is not None and (int(found[1]), int(found[2])) >= (2, 28))
-    return PROTOCOLS if group.nodes == 1 or near else (LL, SIMPLE)
+    allowed = group.surely if assumed.edge == WORST.edge else group.protocols
+    return tuple(protocol for protocol in allowed if near or protocol != LL128)
 
 
 def net_overhead_s(group: Group, protocol: str) -> float:

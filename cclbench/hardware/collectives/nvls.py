@@ -14,7 +14,8 @@ from math import ceil, log2
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import NVLS_EFFICIENCY, SIMPLE, TREE_EFFICIENCY, Constants
+from cclbench.hardware.collectives.nccl import NVLS_EFFICIENCY, TREE_EFFICIENCY, Constants
+from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import LL, SIMPLE, Constants
+from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.transport import LL, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 # NCCL's figure for one more peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
@@ -26,14 +27,16 @@ _ACROSS: Final = 0.65
 PAIRS: Final = ("send", "recv", "send_recv")
 
 
-def p2p(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+def p2p(
+    kind: str, group: Group, table: Constants, assumed: Assumed, enabled: tuple[str, ...]
+) -> Iterator[Cost]:
     """Costs of pairwise transfers; none for other kinds."""
     rates = _traffic(kind, group)
     if rates is None:
         return
     slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
     across = 1 if group.nodes > 1 else 0
-    for protocol in (LL, SIMPLE):
+    for protocol in (LL, SIMPLE) if LL in enabled else (SIMPLE,):
         step = (
             network_step_s(group, table.net_s("ring", protocol), protocol, assumed)
             if across

@@ -16,13 +16,14 @@ from cclbench.hardware.collectives.direct import direct
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.halving import halving_doubling
 from cclbench.hardware.collectives.hierarchical import hierarchical
-from cclbench.hardware.collectives.nccl import PROTOCOLS, constants, protocols
+from cclbench.hardware.collectives.nccl import constants, protocols
 from cclbench.hardware.collectives.nvls import nvls
 from cclbench.hardware.collectives.p2p import p2p
 from cclbench.hardware.collectives.pat import pat
 from cclbench.hardware.collectives.ring import bus_share, ring
 from cclbench.hardware.collectives.schedule import Schedule, scheduled
 from cclbench.hardware.collectives.torus import torus
+from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.collectives.tree import tree
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
@@ -164,13 +165,13 @@ def costs(
         return [] if cost is None else [cost]
     if group.peers == "torus":
         return list(torus(kind, group, assumed))
-    enabled = protocols(group, library_version)
+    enabled = protocols(group, assumed, library_version)
     found = [
         *ring(kind, group, table, assumed, enabled),
         *tree(kind, group, table, assumed, enabled),
         *nvls(kind, group, table, assumed),
         *pat(kind, group, table, assumed),
-        *p2p(kind, group, table, assumed),
+        *p2p(kind, group, table, assumed, enabled),
     ]
     if algorithm in ON_REQUEST:
         found += [

@@ -11,14 +11,8 @@ from collections.abc import Iterator
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import (
-    LL,
-    LL128,
-    RING_LL128,
-    SIMPLE,
-    Constants,
-    net_overhead_s,
-)
+from cclbench.hardware.collectives.nccl import RING_LL128, Constants, net_overhead_s
+from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 _ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}

@@ -20,7 +20,8 @@ from typing import Final
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 from cclbench.schema import COLLECTIVE_KINDS
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Floats, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import SIMPLE, Constants
+from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.ring import ring_bytes_per_s
+from cclbench.hardware.collectives.transport import SIMPLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency that network software adds to a hop, over what NCCL's table has for InfiniBand, by plug-in.
+"""What network software adds to a hop over NCCL's figures for InfiniBand, and the protocols it lets through.
 
-It is a fact of software: the same p5 nodes were published at 175 and at 69 µs for 8 bytes.  So each has a
-range, which makes most of the band of small messages.
+Both are facts of software: the same p5 nodes were published at 175 and at 69 µs for 8 bytes, which is what
+Simple alone and LL take at one and the same latency of a hop.  So each has a range, which makes most of the
+band of small messages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from cclbench.hardware.system import System
+
+LL, LL128, SIMPLE = "LL", "LL128", "Simple"
+PROTOCOLS: Final = (LL, LL128, SIMPLE)
 
 
 class Range(NamedTuple):
@@ -26,11 +30,16 @@ NOTHING: Final = Range()
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """A transport: its latency a hop; messages above `eager_bytes` (None: no such limit) add `rendezvous`."""
+    """A transport: its latency a hop; messages above `eager_bytes` (None: no such limit) add `rendezvous`.
+
+    `protocols` are NCCL's that it lets through, `surely` those that every release of it did.
+    """
 
     hop: Range
     rendezvous: Range = NOTHING
     eager_bytes: float | None = None
+    protocols: tuple[str, ...] = PROTOCOLS
+    surely: tuple[str, ...] = PROTOCOLS
     assumed: str | None = None
 
 
@@ -38,16 +47,22 @@ _US: Final = 1e-6
 
 # NCCL's table is of InfiniBand, so verbs add nothing to it.
 _VERBS: Final = Software(Range(0.0, 0.0, 5 * _US))
-# aws-ofi-nccl: its own tuner, which runs on p5 and later, counts on 20 µs (TUNER_NET_LATENCY); what it gives
-# NCCL's tuner by machine (150, 75, 35 µs) is what older machines and older releases of it take.
-_OFI_TUNED: Final = 20 * _US
-# fi_cxi(7): rendezvous from 2,049 B on; such a message through aws-ofi-nccl costs what its tuner counts on.
-_CXI: Final = Software(Range(0.0, 0.0, 3 * _US), Range(5 * _US, _OFI_TUNED, 40 * _US), eager_bytes=2048.0)
-# Nothing published: between the two figures of the other plug-in for a network of a cloud, their mean
-# (geometric) expected.
-_CLOUD: Final = Software(
+# aws-ofi-nccl: its own cost model counts on 20 µs a hop (TUNER_NET_LATENCY).  The 150, 75 and 35 µs a machine
+# that it hands to NCCL's tuner steer the choice of an algorithm; no measured time agrees with them.
+_OFI: Final = Range(8 * _US, 20 * _US, 40 * _US)
+# It forces Simple where EFA does not write 128 bytes in order: before p5, and on p5 in releases before 1.8
+# (aws-ofi-nccl issue 76, pull requests 280 and 516).
+_EFA: Final = Software(_OFI, surely=(SIMPLE,))
+_EFA_BEFORE_P5: Final = Software(_OFI, protocols=(SIMPLE,), surely=(SIMPLE,))
+# fi_cxi(7): rendezvous from 2,049 B on; such a message costs what aws-ofi-nccl counts on.
+_CXI: Final = Software(Range(0.0, 0.0, 3 * _US), Range(5 * _US, 20 * _US, 40 * _US), eager_bytes=2048.0)
+# The installer's configuration enforces NCCL_PROTO=Simple,LL128.  No latency is published: expected is the
+# geometric mean of 20 and 75 µs, the two figures of the other plug-in for a cloud's network.
+_TCPXO: Final = Software(
     Range(15 * _US, 39 * _US, 100 * _US),
-    assumed="the transport's latency is taken for 39 us, as those of other clouds' plug-ins",
+    protocols=(LL128, SIMPLE),
+    surely=(SIMPLE,),
+    assumed="the latency of tcpxo is taken for 39 us a hop, after another cloud's plug-in",
 )
 
 
@@ -57,17 +72,11 @@ def software(system: System, transport: str | None) -> Software | None:
     name = transport or (out.transport if out else None)
     if out is None or name is None:
         return None
-    stated = out.latency_s(transport)
     if name == "aws-ofi-nccl":
-        return _ofi(system, stated)
-    known = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _CLOUD}.get(name)
+        return _EFA if system.architecture in ("hopper", "blackwell") else _EFA_BEFORE_P5
+    known = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _TCPXO}.get(name)
+    stated = out.latency_s(transport)
     if stated is None:
         return known
     hop = Range(stated / 2, stated, 2 * stated)
     return Software(hop) if known is None else replace(known, hop=hop, assumed=None)
-
-
-def _ofi(system: System, stated: float | None) -> Software | None:
-    if system.architecture in ("hopper", "blackwell"):
-        return Software(Range(0.4 * _OFI_TUNED, _OFI_TUNED, max(stated or 0.0, 2 * _OFI_TUNED)))
-    return None if stated is None else Software(Range(stated / 2, stated, 1.5 * stated))

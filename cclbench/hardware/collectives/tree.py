@@ -14,8 +14,6 @@ from math import ceil, log2
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
-    LL,
-    LL128,
     TREE_EFFICIENCY,
     TREE_LL,
     TREE_LL128,
@@ -23,6 +21,7 @@ from cclbench.hardware.collectives.nccl import (
     TREE_RATE,
     Constants,
 )
+from cclbench.hardware.collectives.transport import LL, LL128
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 

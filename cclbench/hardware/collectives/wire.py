@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cclbench.hardware.collectives.cost import Assumed, Steps
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import SIMPLE
+from cclbench.hardware.collectives.transport import SIMPLE
 
 
 def network_step_s(group: Group, library_s: float, protocol: str, assumed: Assumed) -> float:

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints how far the collective model is from published sweeps, by sweep and size band, as Markdown tables.
+
+    python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
+
+First from the catalog alone; then calibrated, leaving out one node count, and one size, at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
+from cclbench.hardware.catalog import system
+from cclbench.hardware.collectives import Refusal
+from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
+from cclbench.readers.nccl_tests import NcclTests
+
+SYSTEMS = {
+    "a100_nvswitch": "dgx-a100",
+    "alps": "alps-gh200",
+    "aws_p5_": "aws-p5",
+    "cscs_daint": "alps-gh200",
+    "gcp_a3mega": "gcp-a3-mega",
+    "h100_1n4": "dgx-h100",
+    "vultr_b200": "dgx-b200",
+}
+MISCONFIGURED = "tcp_fallback"
+"""A run without its network plug-in: it must stand out, and counts in no total."""
+
+
+def published(folder: Path) -> list[tuple[str, str, Sweep]]:
+    """(file, system, sweep) of every published sweep whose machine the catalog has."""
+    found = []
+    for path in sorted(folder.glob("*.csv")):
+        name = next((known for prefix, known in SYSTEMS.items() if path.name.startswith(prefix)), None)
+        if name is None:
+            print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
+            continue
+        evidence = NcclTests().read(path)
+        version = evidence.facts.get("library_version")
+        own = sweeps(evidence.timings, None if version is None else str(version))
+        found.extend((path.stem, name, sweep) for sweep in own)
+    return found
+
+
+def row(name: str, found: Sequence[Deviation]) -> str:
+    """A line of a table: per band median, 90th percentile and share within the band."""
+    cells = []
+    for band in BANDS:
+        own = summary([each for each in found if each.band == band])
+        cells.append("-" if own is None else f"{own.median:.0%} / {own.p90:.0%} / {own.within:.0%}")
+    every = summary(found)
+    cells.append("-" if every is None else f"{every.median:.0%} / {every.p90:.0%} / {every.within:.0%}")
+    return f"| {name} | " + " | ".join(cells) + " |"
+
+
+def table(title: str, rows: Iterable[str]) -> None:
+    """Prints a table under its title."""
+    print(f"\n{title}: median / 90th percentile of |error| / share within the printed band\n")
+    print("| sweep | " + " | ".join([*BANDS, "all sizes"]) + " |")
+    print("| --- |" + " --- |" * (len(BANDS) + 1))
+    print("\n".join(rows))
+
+
+def main() -> int:
+    """Prints all tables; 1 where a sweep could not be priced."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    known = published(Path(sys.argv[1]))
+    refused = 0
+    rows, total = [], []
+    for file, name, sweep in known:
+        found = deviations(sweep, system(name))
+        if isinstance(found, Refusal):
+            print(f"{file}: {found.reason}", file=sys.stderr)
+            refused += 1
+            continue
+        own = summary(found)
+        marked = f"{file} (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else file
+        rows.append(row(marked, found))
+        if MISCONFIGURED not in file:
+            total += found
+    table("From the catalog alone", [*rows, row("**all but the misconfigured**", total)])
+
+    alps = [sweep for file, name, sweep in known if name == "alps-gh200" and MISCONFIGURED not in file]
+    by_nodes = left_out_by_nodes(alps, system("alps-gh200"))
+    rows = [row(f"{nodes} nodes left out", found) for nodes, found in by_nodes.items()]
+    every = [each for found in by_nodes.values() for each in found]
+    table("Alps calibrated by its other node counts", [*rows, row("**all**", every)])
+
+    rows = []
+    for file, name, sweep in known:
+        found = left_out_by_size(sweep, system(name))
+        if not isinstance(found, Refusal):
+            rows.append(row(file, found))
+    table("Calibrated by the sweep itself, one size left out", rows)
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

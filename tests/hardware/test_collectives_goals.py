@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the model may be from published sweeps, from the catalog alone and calibrated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cclbench.hardware.calibration import deviations, left_out_by_nodes
+from cclbench.hardware.catalog import system
+from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
+from cclbench.readers.nccl_tests import NcclTests
+
+SYSTEMS = {
+    "a100_nvswitch_1n8_allreduce": "dgx-a100",
+    "alps_gh200_ss11_1n4_allreduce_ofi1_9_2": "alps-gh200",
+    "alps_gh200_ss11_2n8_allreduce_ofi1_9_2": "alps-gh200",
+    "alps_gh200_ss11_4n16_allreduce_ofi1_9_2": "alps-gh200",
+    "alps_gh200_ss11_8n32_allreduce_ofi1_9_2": "alps-gh200",
+    "alps_gh200_ss11_16n64_allreduce_ofi1_9_2": "alps-gh200",
+    "alps_gh200_ss11_64n256_allreduce_ofi1_9_2": "alps-gh200",
+    "aws_p5_2n16_allreduce": "aws-p5",
+    "gcp_a3mega_2n16_allreduce": "gcp-a3-mega",
+    "h100_1n4_allreduce_lambda": "dgx-h100",
+    "vultr_b200_1n8_allgather": "dgx-b200",
+    "vultr_b200_1n8_allreduce": "dgx-b200",
+    "vultr_b200_1n8_reducescatter": "dgx-b200",
+}
+GOALS = {"below 64 KiB": 0.40, "64 KiB to 16 MiB": 0.35, "above 16 MiB": 0.10}
+FALLBACK = "cscs_daint_gh200_2n8_allreduce_tcp_fallback"
+
+
+def published(test_data: Path, name: str) -> Sweep:
+    """The one sweep of a file."""
+    read = NcclTests().read(test_data / "nccl_tests" / f"{name}.csv")
+    version = read.facts.get("library_version")
+    (sweep,) = sweeps(read.timings, None if version is None else str(version))
+    return sweep
+
+
+def measured(test_data: Path, name: str, machine: str) -> list[Deviation]:
+    """Deviations of the model, from the catalog alone."""
+    found = deviations(published(test_data, name), system(machine))
+    assert isinstance(found, list), found
+    return found
+
+
+@pytest.fixture(scope="module")
+def every(test_data: Path) -> list[Deviation]:
+    """All published rows but the misconfigured machine's."""
+    return [each for name, machine in SYSTEMS.items() for each in measured(test_data, name, machine)]
+
+
+@pytest.mark.parametrize("band", BANDS)
+def test_median_error_from_the_catalog_alone(every: list[Deviation], band: str) -> None:
+    """At most 40, 35 and 10 % by size."""
+    found = summary([each for each in every if each.band == band])
+    assert found is not None
+    assert found.count > 80
+    assert found.median <= GOALS[band]
+
+
+def test_bands_hold_four_of_five(every: list[Deviation]) -> None:
+    """And they are no wider than 12 times from end to end in the median: they say something."""
+    found = summary(every)
+    assert found is not None
+    assert found.within >= 0.8
+    assert np.median([each.high_s / each.low_s for each in every]) < 4
+
+
+def test_the_misconfigured_run_stands_out(test_data: Path) -> None:
+    """Without its plug-in it is far outside the band, and no other sweep is suspected."""
+    fallback = summary(measured(test_data, FALLBACK, "alps-gh200"))
+    assert fallback is not None
+    assert fallback.suspect
+    assert fallback.within < 0.25
+    for name, machine in SYSTEMS.items():
+        found = summary(measured(test_data, name, machine))
+        assert found is not None
+        assert not found.suspect, name
+
+
+def test_calibrated_alps_without_one_node_count(test_data: Path) -> None:
+    """At most 10 % median over 1 to 64 nodes, each predicted by the others."""
+    alps = [published(test_data, name) for name, machine in SYSTEMS.items() if machine == "alps-gh200"]
+    left_out = left_out_by_nodes(alps, system("alps-gh200"))
+    assert sorted(left_out) == [1, 2, 4, 8, 16, 64]
+    found = summary([each for own in left_out.values() for each in own])
+    assert found is not None
+    assert found.count == 180
+    assert found.median <= 0.10

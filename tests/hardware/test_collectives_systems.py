@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of ranks on small systems made here: what joins them, what is refused and by which field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from cclbench.errors import UsageError
+from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price
+from cclbench.hardware.collectives.cost import EXPECTED, WORST
+from cclbench.hardware.fabric import Fabric, Transport
+from cclbench.hardware.system import ScaleOut, ScaleUp, System
+
+UP = Fabric("up", "fabric", "scale_up", "switch", 25e9, usable_fraction=0.8, in_network_reduction=True)
+OUT = Fabric(
+    "out",
+    "fabric",
+    "scale_out",
+    "fat-tree",
+    25e9,
+    usable_fraction=0.9,
+    transports={"ib-verbs": Transport(None), "mine": Transport(7e-6), "socket": Transport(None)},
+)
+NODE = System(
+    "node",
+    "system",
+    "an-accelerator",
+    4,
+    ScaleUp(UP, "switch", 4, links=12, bytes_per_s=300e9),
+    ScaleOut(OUT, nics=4, bytes_per_s=25e9, transport="ib-verbs"),
+    "hopper",
+    "intel",
+)
+MESH = msgspec.structs.replace(
+    NODE, scale_up=ScaleUp(UP, "mesh", 4, links=12, bytes_per_s=300e9, links_per_pair=4)
+)
+ICI = Fabric("ici-v5p", "fabric", "scale_up", "torus", 100e9, usable_fraction=0.9, wraps=True)
+TORUS = System(
+    "pod",
+    "system",
+    "a-chip",
+    4,
+    ScaleUp(ICI, "torus", 8, links=4, bytes_per_s=400e9, dims=(2, 4)),
+    None,
+    "tpu",
+)
+
+
+def group(system: System, ranks: range | list[int], transport: str | None = None) -> Group:
+    """The group, which is not refused."""
+    found = group_of(system, ranks, transport=transport)
+    assert isinstance(found, Group), found
+    return found
+
+
+def refused(system: System, ranks: range | list[int], transport: str | None = None) -> Refusal:
+    """Why the group is refused."""
+    found = group_of(system, ranks, transport=transport)
+    assert isinstance(found, Refusal), found
+    return found
+
+
+def without(system: System, **changes: object) -> System:
+    """The system with changed scale-up or scale-out fields, as `up_field` or `out_field`."""
+    up = {key[3:]: value for key, value in changes.items() if key.startswith("up_")}
+    out = {key[4:]: value for key, value in changes.items() if key.startswith("out_")}
+    return msgspec.structs.replace(
+        system,
+        scale_up=msgspec.structs.replace(system.scale_up, **up),
+        scale_out=msgspec.structs.replace(system.scale_out, **out),
+    )
+
+
+def test_a_node_and_two() -> None:
+    """240 of 300 GB/s in a node; four interfaces of 22.5 GB/s across."""
+    one = group(NODE, range(4))
+    assert (one.ranks, one.nodes, one.per_node) == (4, 1, 4)
+    assert one.up_bytes_per_s == one.pair_bytes_per_s == pytest.approx(240e9)
+    two = group(NODE, range(8))
+    assert (two.ranks, two.nodes, two.per_node) == (8, 2, 4)
+    assert two.out_bytes_per_s == pytest.approx(90e9)
+    assert two.nic_bytes_per_s == pytest.approx(22.5e9)
+
+
+def test_only_the_interfaces_next_to_the_group_count() -> None:
+    """One accelerator of each of two nodes has one of the four."""
+    assert group(NODE, [0, 4]).out_bytes_per_s == pytest.approx(22.5e9)
+
+
+def test_part_of_a_mesh_has_part_of_the_links() -> None:
+    """Two of four ranks share one pair's links: a third of 240 GB/s."""
+    assert group(MESH, [0, 1]).up_bytes_per_s == pytest.approx(80e9)
+    assert group(MESH, range(4)).up_bytes_per_s == pytest.approx(240e9)
+    assert not group(MESH, range(4)).reduces
+    assert group(NODE, range(4)).reduces
+
+
+def test_torus_axes() -> None:
+    """All of 2 x 4 chips: both axes, of which the one of four closes; one axis of four: half the links."""
+    whole = group(TORUS, range(8))
+    assert (whole.dims, whole.rings) == ((2, 4), (False, True))
+    assert whole.up_bytes_per_s == pytest.approx(360e9)
+    axis = group(TORUS, range(4))
+    assert (axis.dims, axis.rings) == ((4,), (True,))
+    assert axis.up_bytes_per_s == pytest.approx(180e9)
+    assert refused(TORUS, range(3)).field == "scale_up.dims"
+
+
+def test_short_axes_of_v5e_do_not_close() -> None:
+    """Axes of a v5e slice close from 16 chips on."""
+    ici = msgspec.structs.replace(ICI, id="ici-v5e")
+    short = msgspec.structs.replace(TORUS, scale_up=ScaleUp(ici, "torus", 8, 4, 400e9, dims=(2, 4)))
+    assert group(short, range(8)).rings == (False, False)
+    long = msgspec.structs.replace(TORUS, scale_up=ScaleUp(ici, "torus", 256, 4, 400e9, dims=(16, 16)))
+    assert group(long, range(256)).rings == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("system", "ranks", "field"),
+    [
+        (without(NODE, up_bytes_per_s=None), range(4), "scale_up.bytes_per_s"),
+        (without(NODE, out_bytes_per_s=None), range(8), "scale_out.bytes_per_s"),
+        (without(NODE, out_transport=None), range(8), "scale_out.transport_latency_s"),
+        (without(NODE, out_transport="socket"), range(8), "scale_out.transport_latency_s"),
+        (msgspec.structs.replace(NODE, scale_out=None), range(8), "scale_out"),
+        (NODE, range(1), None),
+        (NODE, [0, 1, 2, 3, 4], None),
+        (NODE, [-1, 0], None),
+    ],
+)
+def test_what_is_not_known_is_refused_by_its_field(
+    system: System, ranks: range | list[int], field: str | None
+) -> None:
+    """Neither a rate nor a latency is ever guessed without saying so."""
+    found = refused(system, ranks)
+    assert found.field == field
+    if field is not None:
+        assert field.split(".")[-1].split("_")[0] in found.reason
+    assert price("all_reduce", 1e6, ranks, system) == found
+
+
+def test_unequal_parts_say_what_helps() -> None:
+    """Five ranks on two nodes of four: one to four a node."""
+    assert "1 to 4 ranks a node" in refused(NODE, range(5)).reason
+
+
+def test_unknown_usable_share_is_assumed_aloud() -> None:
+    """80 % of links and 92 % of interfaces, and the prediction says so."""
+    fabric = msgspec.structs.replace(OUT, usable_fraction=None)
+    system = without(NODE, out_fabric=fabric, up_fabric=msgspec.structs.replace(UP, usable_fraction=None))
+    assert group(system, range(8)).out_bytes_per_s == pytest.approx(92e9)
+    found = price("all_reduce", 1e6, range(8), system)
+    assert isinstance(found, Prediction)
+    assert found.reason is not None
+    assert "92% of the network's line rate" in found.reason
+    assert "80% of the links' line rate" in found.reason
+
+
+def test_stated_latency_is_used() -> None:
+    """A transport of the fabric with 7 µs: half to twice of it; verbs add nothing."""
+    assert group(NODE, range(8), "mine").out_hop == (3.5e-6, 7e-6, 14e-6)
+    assert group(NODE, range(8)).out_hop.expected == 0.0
+
+
+def test_efa_allows_only_simple_before_p5() -> None:
+    """aws-ofi-nccl forces Simple on A100, lets all through on H100, where old releases forced it too."""
+    efa = without(NODE, out_transport="aws-ofi-nccl")
+    new = group(efa, range(8))
+    assert {each.protocol for each in costs("all_gather", new, EXPECTED)} == {"LL", "LL128", "Simple"}
+    assert {each.protocol for each in costs("all_gather", new, WORST)} == {"Simple"}
+    old = group(msgspec.structs.replace(efa, architecture="ampere"), range(8))
+    assert {each.protocol for each in costs("all_gather", old, EXPECTED)} == {"Simple"}
+    # Within a node no network is in the way.
+    assert {each.protocol for each in costs("all_gather", group(efa, range(4)), WORST)} > {"Simple"}
+
+
+def test_small_messages_on_p5_and_p4d_as_published() -> None:
+    """8 B on two nodes of eight: 69 µs with LL, 175 with a tree in Simple, 164 on p4de: within 10 %."""
+    eight = msgspec.structs.replace(
+        without(NODE, out_transport="aws-ofi-nccl", up_domain=8, out_nics=32), per_node=8
+    )
+    new = price("all_reduce", 8, range(16), eight)
+    old = price("all_reduce", 8, range(16), eight, algorithm="tree", protocol="Simple")
+    ampere = msgspec.structs.replace(eight, architecture="ampere")
+    p4d = price("all_reduce", 8, range(16), ampere)
+    assert isinstance(new, Prediction)
+    assert isinstance(old, Prediction)
+    assert isinstance(p4d, Prediction)
+    assert new.time_s[0] == pytest.approx(69.1e-6, rel=0.1)
+    assert old.time_s[0] == pytest.approx(175.5e-6, rel=0.1)
+    assert p4d.time_s[0] == pytest.approx(164e-6, rel=0.1)
+
+
+def test_one_size_and_many() -> None:
+    """A number is a list of one; a barrier is an all-reduce of a byte; zero bytes cost the latency."""
+    found = price("barrier", 0, range(4), NODE)
+    one = price("all_reduce", [1], range(4), NODE)
+    assert isinstance(found, Prediction)
+    assert isinstance(one, Prediction)
+    assert found.time_s.tolist() == one.time_s.tolist()
+    empty = price("all_reduce", 0, range(4), NODE)
+    assert isinstance(empty, Prediction)
+    assert np.isfinite(empty.time_s).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "algorithm"),
+    [
+        ("all_reduces", 8, None),
+        ("all_reduce", -1, None),
+        ("all_reduce", float("nan"), None),
+        ("all_reduce", 8, "rings"),
+    ],
+)
+def test_wrong_questions(kind: str, size: float, algorithm: str | None) -> None:
+    """Unknown words and impossible sizes are usage errors."""
+    with pytest.raises(UsageError):
+        price(kind, size, range(4), NODE, algorithm=algorithm)
+
+
+def test_groups_are_values() -> None:
+    """Two questions about the same ranks, in any order, are one group."""
+    assert group(NODE, [3, 2, 1, 0]) == group(NODE, range(4))
+    assert replace(group(NODE, range(4)), ranks=3) != group(NODE, range(4))
