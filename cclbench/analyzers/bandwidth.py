@@ -3,117 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from cclbench.analyzers.labels import labels
-from cclbench.analyzers.metric import NotApplicable, Value, counts, mean_over_ranks, metric
-from cclbench.analyzers.payloads import LARGE_SIDE, group_sizes, kinds, payload
-from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.metric import Value, metric
+from cclbench.analyzers.payloads import LARGE_SIDE
+from cclbench.analyzers.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
 from cclbench.analyzers.view import RankView
-from cclbench.classify import bus_factor
-from cclbench.intervals import Int64, Mask
-
-Float64 = npt.NDArray[np.float64]
 
 _INPUTS = ("events", "collectives", "steps")
-_WAITING = "from the collective's own duration, which includes waiting for other ranks"
-_UNMATCHED = "not matched across their ranks"
-
-
-_Key = tuple[str | None, str | None, str | None]
-"""Kind, process group, range of sizes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Timed:
-    """The collectives a bandwidth can be told of: bytes, ns, group size, kind, all of shape (rows,).
-
-    `ns` is the transfer of those `matched`, the whole duration of the others.
-    """
-
-    table: pa.Table
-    payload: Int64
-    ns: Int64
-    matched: Mask
-    ranks: Int64
-    kinds: npt.NDArray[np.str_]
-    left_out: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Basis:
-    """Whether a figure rests on transfers alone, or on whole durations, and of how many collectives."""
-
-    matched: bool
-    collectives: int
-
-
-def _timed(rank: RankView) -> _Timed:
-    table = rank.collectives
-    size, known = payload(table)
-    ranks, kind = group_sizes(table), kinds(table)
-    matched = table["transfer_ns"].is_valid().to_numpy()
-    whole = table["end_ns"].to_numpy() - table["start_ns"].to_numpy()
-    ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), whole)
-    measured = known & (size > 0) & (ns > 0) & (kind != "")
-    usable = measured & (ranks > 1)
-    left_out = {
-        "of unknown kind, bytes or duration": int((~measured).sum()),
-        "of unknown group size": int((measured & (ranks == 0)).sum()),
-        "in groups of one": int((measured & (ranks == 1)).sum()),
-    }
-    if not len(table):
-        raise NotApplicable("there are no collectives in the window")
-    if not usable.any():
-        raise NotApplicable(f"no bandwidth can be told of the window's collectives: {counts(left_out)}")
-    return _Timed(
-        table.filter(pa.array(usable)),
-        size[usable],
-        ns[usable],
-        matched[usable],
-        ranks[usable],
-        kind[usable],
-        {why: number for why, number in left_out.items() if number},
-    )
-
-
-def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Σ payload / Σ t over the ranks; of what some ranks have matched, over those ranks alone."""
-    known = {
-        value.key
-        for values in ranks.values()
-        for value in values
-        if isinstance(value.detail, _Basis) and value.detail.matched
-    }
-    kept: dict[int, list[Value]] = {rank: [] for rank in ranks}
-    unmatched: dict[object, int] = {}
-    for rank, values in ranks.items():
-        for value in values:
-            basis = value.detail
-            if isinstance(basis, _Basis) and value.key in known and not basis.matched:
-                unmatched[value.key] = unmatched.get(value.key, 0) + basis.collectives
-            else:
-                kept[rank].append(value)
-    for value in mean_over_ranks(kept):
-        more = unmatched.get(value.key, 0)
-        yield replace(value, left_out=_with(value.left_out, _UNMATCHED, more)) if more else value
-
-
-def _with(left_out: Mapping[str, int], why: str, number: int) -> dict[str, int]:
-    return {**left_out, why: left_out.get(why, 0) + number}
-
-
-_T = (
-    "t is the transfer time of collectives that are matched across their ranks, from the last rank's arrival"
-    " on; where a figure has none, the collectives' own duration on their rank, waiting for others included,"
-    " and the reason says so: the two are never mixed. By kind, group and size (category, powers of 4);"
-    " groups of one and collectives of unknown size are left out. 1 GB = 1e9 bytes."
-)
+_T = f"{TIMES} 1 GB = 1e9 bytes."
 
 
 @metric(
@@ -123,13 +23,13 @@ _T = (
     unit="B/s",
     better="higher",
     inputs=_INPUTS,
-    not_applicable="there are no collectives in the window, or none of known kind, bytes and group size > 1",
+    not_applicable=NONE,
     version=2,
     combine=transfers_before_durations,
 )
 def algbw(rank: RankView) -> Iterator[Value]:
-    timed = _timed(rank)
-    yield from _bandwidths(timed, timed.payload.astype(np.float64))
+    chosen = timed(rank)
+    yield from rates(chosen, chosen.payload.astype(np.float64))
 
 
 @metric(
@@ -141,59 +41,10 @@ def algbw(rank: RankView) -> Iterator[Value]:
     unit="B/s",
     better="higher",
     inputs=_INPUTS,
-    not_applicable="there are no collectives in the window, or none of known kind, bytes and group size > 1",
+    not_applicable=NONE,
     version=2,
     combine=transfers_before_durations,
 )
 def busbw(rank: RankView) -> Iterator[Value]:
-    timed = _timed(rank)
-    factor = np.ones(len(timed.ns))
-    for kind in np.unique(timed.kinds).tolist():
-        here = timed.kinds == kind
-        sizes, at = np.unique(timed.ranks[here], return_inverse=True)
-        factor[here] = np.array([bus_factor(kind, n) for n in sizes.tolist()])[at]
-    yield from _bandwidths(timed, factor * timed.payload)
-
-
-def _bandwidths(timed: _Timed, moved: Float64) -> Iterator[Value]:
-    """Σ moved / Σ t: of all, by kind, by kind and group, by kind, group and size."""
-    label, known = labels(timed.table)
-    exponent = np.searchsorted(4 ** np.arange(31), timed.payload, side="right") - 1
-    sums: dict[_Key, list[tuple[float, int, int]]] = {}
-    parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
-    for number, part in enumerate(parts.tolist()):
-        here = row == number
-        own = (float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()))
-        pair, matched = divmod(part, 2)
-        kind, group = known[pair // 64].collective, known[pair // 64].group
-        for key in dict.fromkeys(
-            [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(pair % 64))]
-        ):
-            both = sums.setdefault(key, [(0.0, 0, 0), (0.0, 0, 0)])
-            total, ns, rows = both[matched]
-            both[matched] = total + own[0], ns + own[1], rows + own[2]
-    for (kind, group, size), (durations, transfers) in sums.items():
-        matched = bool(transfers[2])
-        total, ns, rows = transfers if matched else durations
-        left_out = {_UNMATCHED: durations[2]} if matched and durations[2] else {}
-        yield Value(
-            value=total * NS_PER_S / ns,
-            collective=kind,
-            group=group,
-            category=size,
-            weight=ns,
-            provenance="derived",
-            reason=None if matched else _WAITING,
-            left_out={**left_out, **({} if kind else timed.left_out)},
-            detail=_Basis(matched, rows),
-        )
-
-
-def _size(exponent: int) -> str:
-    """The range of sizes [4^e, 4^(e+1)) in words: `1MiB-4MiB`."""
-
-    def word(power_of_two: int) -> str:
-        unit, rest = divmod(power_of_two, 10)
-        return f"{2**rest}{('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[unit]}"
-
-    return f"{word(2 * exponent)}-{word(2 * exponent + 2)}"
+    chosen = timed(rank)
+    yield from rates(chosen, bus_bytes(chosen))

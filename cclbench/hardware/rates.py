@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a group of ranks has of its machine's links: the rate that its bus bandwidth cannot exceed by ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cclbench.hardware.system import ScaleOut, ScaleUp, System
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of one direction, B/s, on the tier that the group spans.
+
+    Within a domain: of one accelerator to the others of the group.  Across: of all interfaces of a node
+    that the group's accelerators are nearest to.  `usable` is False where it is the line rate, since nobody
+    states how much of `fabric` large messages attain.
+    """
+
+    bytes_per_s: float
+    tier: Literal["scale_up", "scale_out"]
+    fabric: str
+    usable: bool
+
+
+def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
+    """The rate of a group of global ranks (numbered node by node), or why there is none."""
+    tier = system.tier_of(ranks)
+    if tier is None:
+        return "a group of one moves nothing"
+    part: ScaleUp | ScaleOut | None = system.scale_up if tier == "scale_up" else system.scale_out
+    if part is None or part.bytes_per_s is None:
+        words = "in its scale-up domain" if tier == "scale_up" else "of its network interfaces"
+        return f"{system.id} states no rate {words}"
+    shares = _share(part, len(set(ranks))) if isinstance(part, ScaleUp) else system.rails(ranks)
+    if isinstance(shares, str):
+        return shares
+    rate = part.usable_bytes_per_s
+    return Rate(
+        (part.bytes_per_s if rate is None else rate) * shares, tier, part.fabric.id, usable=rate is not None
+    )
+
+
+def _share(up: ScaleUp, size: int) -> float | str:
+    """How much of an accelerator's links leads to the others of a group of `size`."""
+    if up.peers == "mesh" and size < up.domain:
+        if up.links_per_pair is None:
+            return "how many links join two of its accelerators is not known"
+        return (size - 1) / (up.domain - 1)
+    if up.peers == "torus" and size < up.domain:
+        return "which axes of the torus the group fills is not known"
+    if up.peers == "torus" and not up.rings:
+        return 0.5  # a chip at the end of an axis has half of its links
+    return 1.0

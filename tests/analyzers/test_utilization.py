@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Use of the links: hand-made ranks on machines whose rates can be looked up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
+
+from cclbench.analyzers.view import RankView
+from cclbench.hardware.catalog import system
+from cclbench.hardware.rates import Rate, rate_of
+from cclbench.schema import ProcessGroup, group_id
+
+METRIC = "comm.bandwidth_utilization"
+NODE = {"group": "0-7", "group_size": 8}
+TWO_NODES = {"group": "0-15", "group_size": 16}
+
+
+def a_talk(*calls: dict[str, Any], **options: Any) -> RankView:
+    """A rank whose collectives are these, on a machine of the card, aws-p4de unless it says otherwise."""
+    options = {"card": card(hardware__system="aws-p4de"), **options}
+    return a_rank([comm(c["start_ns"], c["end_ns"]) for c in calls], [window(0, 10_000)], calls, **options)
+
+
+def reduce(size: int, ns: int, start: int = 0, **group: Any) -> dict[str, Any]:
+    """An all-reduce of `size` bytes."""
+    return collective("all_reduce", start, start + ns, in_bytes=size, out_bytes=size, **group)
+
+
+def test_within_a_node_it_is_of_what_nvlink_attains() -> None:
+    """NVLink 3: 12 links of 25 GB/s, of which NCCL counts on 20: 240 B/ns; 8 ranks: f = 7/4."""
+    rank = a_talk(reduce(96_000, 1000, **NODE))
+    assert main(rank, METRIC) == pytest.approx(96_000 * 1.75 / 1000 / 240)
+    row = rows_of(METRIC, rank)[0]
+    assert (row["unit"], row["provenance"]) == ("1", "derived")
+    assert row["reason"] == "from the collective's own duration, which includes waiting for other ranks"
+
+
+def test_across_nodes_it_is_of_a_nodes_interfaces() -> None:
+    """EFA v1: 4 × 12.5 GB/s, 85 % of it usable: 42.5 B/ns; 16 ranks: f = 15/8."""
+    rank = a_talk(reduce(8_000, 1000, **TWO_NODES))
+    assert main(rank, METRIC) == pytest.approx(8_000 * 1.875 / 1000 / 42.5)
+
+
+def test_a_group_of_one_accelerator_a_node_has_the_interface_beside_it() -> None:
+    """Ranks 0 and 8 share one interface each: 12.5 · 0.85 = 10.625 B/ns; f = 1."""
+    rank = a_talk(reduce(5_000, 1000, group="0,8", group_size=2))
+    assert main(rank, METRIC) == pytest.approx(5_000 / 1000 / 10.625)
+
+
+def test_groups_are_weighted_by_time_and_told_apart() -> None:
+    rank = a_talk(reduce(96_000, 1000, **NODE), reduce(8_000, 3000, start=2000, **TWO_NODES))
+    found = {v.group: v.value for v in values(rank, METRIC) if v.category is None and v.collective}
+    inside, across = 168 / 240, 15_000 / 3000 / 42.5
+    assert found["0-7"] == pytest.approx(inside)
+    assert found["0-15"] == pytest.approx(across)
+    assert main(rank, METRIC) == pytest.approx((inside * 1000 + across * 3000) / 4000)
+
+
+def test_transfers_leave_waiting_out() -> None:
+    call = reduce(96_000, 3000, **NODE) | {"instance": 1, "transfer_ns": 1000, "wait_ns": 2000}
+    rank = a_talk(call)
+    assert main(rank, METRIC) == pytest.approx(168 / 240)
+    assert values(rank, METRIC)[0].reason is None
+
+
+def test_a_transfer_of_two_spans_what_its_two_ends_span() -> None:
+    """In a group over two nodes, 1 → 2 stays within one: NVLink's 240 B/ns."""
+    call = collective("send", 0, 1000, in_bytes=24_000, src_rank=1, dst_rank=2, **TWO_NODES)
+    assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.1)
+
+
+def test_where_nobody_states_the_usable_share_it_is_of_the_line_rate() -> None:
+    """EFA v2: 32 × 12.5 GB/s = 400 B/ns."""
+    rank = a_talk(reduce(40_000, 1000, **TWO_NODES), card=card(hardware__system="aws-p5"))
+    (first, *_) = values(rank, METRIC)
+    assert first.value == pytest.approx(40 * 1.875 / 400)
+    assert first.reason is not None
+    assert first.reason.startswith("over the line rate, since what is usable of efa-v2 is not known; ")
+
+
+def test_above_one_says_why_that_can_be() -> None:
+    """H100 with switches that reduce: 450 GB/s of bus bandwidth and more are published."""
+    rank = a_talk(reduce(270_000, 1000, **NODE), card=card(hardware__system="dgx-h100"))
+    first = values(rank, METRIC)[0]
+    assert first.value == pytest.approx(270 * 1.75 / 370.8)
+    assert "switches that reduce" in (first.reason or "")
+    assert first.status == "ok"
+
+
+def test_without_a_system_the_catalogs_systems_with_such_nodes_must_agree() -> None:
+    ours = card(hardware__accelerator="amd-mi300x", hardware__per_node=8)
+    rank = a_talk(reduce(100_000, 1000, **NODE), card=ours)
+    assert main(rank, METRIC) == pytest.approx(175 / (448 * 0.698))
+    assert "links as of mi300x-8gpu, since no card names the system" in (values(rank, METRIC)[0].reason or "")
+    across = a_talk(reduce(1000, 1000, **TWO_NODES), card=ours)
+    assert "1 a node of 8 × amd-mi300x states no rate of its network interfaces" in reason(across, METRIC)
+
+
+def test_the_card_may_state_its_own_rates() -> None:
+    ours = card(
+        hardware__accelerator="nvidia-h100-sxm",
+        hardware__per_node=8,
+        hardware__scale_up={"bandwidth": "200 GB/s"},
+        hardware__scale_out={"fabric": "infiniband-ndr", "nics": 4, "bandwidth": "200 Gb/s"},
+    )
+    inside = a_talk(reduce(10_000, 1000, **NODE), card=ours)
+    assert main(inside, METRIC) == pytest.approx(17.5 / (200 * 0.824))
+    across = a_talk(reduce(10_000, 1000, **TWO_NODES), card=ours)
+    assert main(across, METRIC) == pytest.approx(18.75 / (4 * 25 * 0.94))
+
+
+def test_a_trace_can_tell_the_node_without_a_card() -> None:
+    facts = {"device_name": "Tesla V100-SXM2-32GB", "device_count": 8}
+    rank = a_talk(reduce(12_000, 1000, **NODE), card=None, **facts)
+    assert main(rank, METRIC) == pytest.approx(21 / 120)
+    half = a_talk(reduce(12_000, 1000, group="0-3", group_size=4), card=None, **facts)
+    assert "how many links join two of its accelerators is not known" in reason(half, METRIC)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hardware__system": "aws-p99"}, "the catalog knows no system 'aws-p99'"),
+        ({}, "neither the card (hardware.system, hardware.per_node) nor the trace says what a node holds"),
+        ({"hardware__accelerator": "nvidia-h100-pcie", "hardware__per_node": 8}, "in a node are none"),
+        (
+            {"hardware__accelerator": "aws-trainium1", "hardware__per_node": 16},
+            "states no rate in its scale-up",
+        ),
+    ],
+)
+def test_what_is_lacking_is_named(changes: dict[str, Any], why: str) -> None:
+    assert why in reason(a_talk(reduce(1000, 1000, **NODE), card=card(**changes)), METRIC)
+
+
+def test_groups_whose_ranks_nobody_lists_are_left_out_and_counted() -> None:
+    ranks = (0, 1, 2, 3, 4, 5, 6, 8, 9)
+    odd = {"group": group_id(ranks), "group_size": 9}
+    calls = (reduce(96_000, 1000, **NODE), reduce(96_000, 1000, start=2000, **odd))
+    assert "left out: 1 whose ranks are not known" in (values(a_talk(*calls), METRIC)[0].words or "")
+    listed = a_talk(*calls, groups=(ProcessGroup("odd", None, ranks),))
+    assert {v.group for v in values(listed, METRIC)} == {None, "0-7", odd["group"]}
+
+
+def test_rates_of_groups_of_real_machines() -> None:
+    """Perlmutter: 4 NVLink 3 to each of 3 others; 20 of 25 GB/s usable."""
+    perlmutter = system("perlmutter-gpu")
+    assert rate_of(perlmutter, range(4)) == Rate(pytest.approx(240e9), "scale_up", "nvlink3", usable=True)
+    assert rate_of(perlmutter, (0, 1)) == Rate(pytest.approx(80e9), "scale_up", "nvlink3", usable=True)
+    assert rate_of(perlmutter, range(8)) == Rate(
+        pytest.approx(92.5e9), "scale_out", "slingshot-11", usable=True
+    )
+    assert rate_of(system("google-tpu-v6e-pod"), range(16)) == (
+        "which axes of the torus the group fills is not known"
+    )
+    assert rate_of(system("google-tpu-v6e-8"), range(8)) == Rate(
+        pytest.approx(180e9), "scale_up", "ici-v6e", usable=True
+    )
+    assert rate_of(perlmutter, (3,)) == "a group of one moves nothing"
