@@ -131,9 +131,12 @@ def _line(label: str, value: str, span: str = "", style: str = "", *, origin: st
 
 
 def _coarsest(parts: Sequence[Row]) -> list[Row]:
-    """The parts that are narrowed by the fewest keys: finer ones split the same amounts again."""
-    widths = [sum(row[key] is not None for key in _NARROWED) for row in parts]
-    return [row for row, width in zip(parts, widths, strict=True) if width == min(widths)]
+    """The parts that no other part holds: finer ones split the same amounts again."""
+    keys = [{(key, row[key]) for key in _NARROWED if row[key] is not None} for row in parts]
+    every = {frozenset(own) for own in keys}
+    return [
+        row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)
+    ]
 
 
 def _number(row: Row) -> str:
