@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay answers: measured, replayed unchanged, predicted, improvement, the critical path; as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cclbench.errors import InputError, UsageError
+from cclbench.intervals import Int64
+from cclbench.replay import nodes as n
+from cclbench.replay import tables
+from cclbench.replay.contention import Contention, fit, replayed
+from cclbench.replay.critical_path import Path, critical_path
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.pricing import Float, Place, Ratios, ratios
+from cclbench.replay.scenario import Scenario, scenario, sweep
+from cclbench.replay.simulate import Times
+from cclbench.replay.windows import Window, lengths, step_time, windows
+from cclbench.store import StoredRun
+
+Row = dict[str, Any]
+NS_PER_S: Final = 10**9
+DECISIVE: Final = 0.01
+"""Bounds whose steps differ by no more than this share of one give a value: their middle."""
+FAITHFUL: Final = 0.05
+"""An unchanged replay further off the measured step than this is said to be."""
+KNEE: Final = 0.05
+"""Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A replay's mean step, ns, and where its critical path runs."""
+
+    step_ns: float
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A scenario's outcome: expected (None where only its bounds are known), low, high; what it rests on."""
+
+    scenario: Scenario
+    expected: Outcome | None
+    low_ns: float
+    high_ns: float
+    path: Path
+    basis: tuple[str, ...]
+
+    @property
+    def step_ns(self) -> float | None:
+        """The expected step, or the bounds' middle where they all but agree."""
+        if self.expected is not None:
+            return self.expected.step_ns
+        agree = self.high_ns - self.low_ns <= DECISIVE * self.high_ns
+        return (self.low_ns + self.high_ns) / 2 if agree else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All outcomes, `rows` of `schema.RESULTS`, and notes for people."""
+
+    measured_ns: float
+    unchanged: Outcome
+    predicted: tuple[Predicted, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+class Replay:
+    """A run, ready to be replayed under any number of scenarios.
+
+    `contention` is the factor by which kernels take longer beside communication: 1 for none, None for
+    what the run itself shows.
+    """
+
+    def __init__(
+        self,
+        run: StoredRun,
+        *,
+        place: Place | None = None,
+        ranks: Sequence[int] | None = None,
+        contention: float | None = 1.0,
+    ) -> None:
+        self.graph: Graph = build(tables.ranks(run, ranks))
+        self.windows: list[Window] = windows(self.graph)
+        if not self.windows:
+            raise InputError("holds no windows of time to replay", where=run.id)
+        self.place = place or Place()
+        self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
+        self.fitted: Contention | None = fit(self.graph) if contention is None else None
+        self.contention = contention if contention is not None else self.fitted.factor if self.fitted else 1.0
+        self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
+        self.unchanged = self._outcome(self.graph.nodes.dur)
+
+    def predict(self, change: Scenario) -> Predicted:
+        """The step under that change."""
+        found: Ratios = ratios(self.graph, change, self.place, self.groups)
+        expected = None
+        if not np.isnan(found.expected).any():
+            expected = self._outcome(self._scaled(found.expected))
+        bounds = [found.low, found.high]
+        if expected is not None and all(np.array_equal(found.expected, b) for b in bounds):
+            low = high = expected
+        else:
+            low, high = (self._outcome(self._scaled(bound)) for bound in bounds)
+        steps = [o.step_ns for o in (low, high, expected) if o is not None]
+        path = (expected or high).path
+        return Predicted(change, expected, min(steps), max(steps), path, found.basis)
+
+    def _scaled(self, ratio: Float) -> Int64:
+        return np.rint(self.graph.nodes.dur * ratio).astype(np.int64)
+
+    def _outcome(self, dur: Int64) -> Outcome:
+        times = replayed(self.graph, dur, self.contention)
+        length = lengths(self.windows, times.start, times.end)
+        return Outcome(step_time(self.windows, length), self._path(times, dur))
+
+    def _path(self, times: Times, dur: Int64) -> Path:
+        """The critical path to the end of whichever rank's last window ends last."""
+        starts = [int(times.start[w.members].min()) + w.before for w in self.windows]
+        final = max(self.windows, key=lambda w: int(times.end[w.members].max()))
+        last = int(final.members[np.argmax(times.end[final.members])])
+        begin = min(s for s, w in zip(starts, self.windows, strict=True) if w.rank == final.rank)
+        return critical_path(self.graph, times, dur, last, begin)
+
+
+def answer(
+    run: StoredRun,
+    sets: Sequence[str] = (),
+    *,
+    scenarios: Sequence[str] = (),
+    sweeps: Sequence[str] = (),
+    place: Place | None = None,
+    ranks: Sequence[int] | None = None,
+    contention: float | None = 1.0,
+) -> Answer:
+    """Replay the run under `sets` together, under each of `scenarios` (settings with commas) and `sweeps`.
+
+    What a scenario or a sweep sets comes on top of `sets`.
+    """
+    wanted = [scenario(sets)] if sets else []
+    wanted += [scenario([*sets, *text.split(",")], text) for text in scenarios]
+    curves = [
+        [(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps
+    ]
+    if not wanted and not curves:
+        raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
+    replay = Replay(run, place=place, ranks=ranks, contention=contention)
+    predicted = [replay.predict(one) for one in wanted]
+    swept = [[(factor, replay.predict(one)) for factor, one in curve] for curve in curves]
+    rows = list(_rows(replay, predicted, swept))
+    everything = (*predicted, *(p for curve in swept for _, p in curve))
+    return Answer(replay.measured_ns, replay.unchanged, everything, tuple(rows), tuple(_notes(replay)))
+
+
+def _rows(
+    replay: Replay, predicted: Sequence[Predicted], swept: Sequence[Sequence[tuple[float, Predicted]]]
+) -> list[Row]:
+    unchanged = replay.unchanged
+    rows = [
+        _row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
+        _row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
+        *_path_rows(unchanged.path, None),
+    ]
+    for one in (*predicted, *(p for curve in swept for _, p in curve)):
+        rows += _predicted_rows(one, unchanged)
+    for curve in swept:
+        rows.append(_knee(curve))
+    return rows
+
+
+def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
+    label = one.scenario.label
+    reason = "; ".join(one.basis) or None
+    step, ends = one.step_ns, (one.low_ns, one.high_ns)
+    open_ended = None
+    if step is None:
+        open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
+    rows = [
+        _row("whatif.step", step and step / NS_PER_S, category=label, reason=open_ended or reason),
+        *(
+            _row("whatif.step", ns / NS_PER_S, category=label, stat=stat)
+            for stat, ns in zip(("low", "high"), ends, strict=True)
+        ),
+    ]
+    gain = None if step is None else unchanged.step_ns / step
+    rows.append(_row("whatif.speedup", gain, unit="ratio", better="higher", category=label, reason=open_ended))
+    rows += [
+        _row("whatif.speedup", unchanged.step_ns / ns, unit="ratio", better="higher", category=label, stat=stat)
+        for stat, ns in zip(("low", "high"), reversed(ends), strict=True)
+    ]
+    return rows + _path_rows(one.path, label)
+
+
+def _path_rows(path: Path, label: str | None) -> list[Row]:
+    """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
+    whole = max(path.length_ns, 1)
+    rows = [
+        _row("whatif.critical_path", ns / whole, unit="1", better=None, category=label, stat=place)
+        for place, ns in path.places.items()
+    ]
+    rows += [
+        _row(
+            "whatif.critical_path",
+            ns / whole,
+            unit="1",
+            better=None,
+            category=label,
+            stat="communication",
+            collective=kind,
+            group=group,
+        )
+        for (kind, group), ns in path.communication.items()
+    ]
+    rows += [
+        _row("whatif.critical_path", ns / whole, unit="1", better=None, category=label, rank=rank)
+        for rank, ns in sorted(path.ranks.items())
+    ]
+    return rows
+
+
+def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
+    """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
+    label = curve[0][1].scenario.label.partition("=")[0]
+    steps = [(factor, p.step_ns) for factor, p in curve]
+    known = [(factor, ns) for factor, ns in steps if ns is not None]
+    if len(known) < len(steps):
+        reason = f"{len(steps) - len(known)} of the sweep's {len(steps)} points are known within bounds only"
+        return _row("whatif.knee", None, unit="ratio", better=None, category=label, reason=reason)
+    best = min(ns for _, ns in known)
+    order = known if known[0][1] >= known[-1][1] else known[::-1]
+    factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
+    reason = f"beyond it the sweep gains less than {KNEE:.0%} of the step"
+    return _row("whatif.knee", factor, unit="ratio", better=None, category=label, reason=reason)
+
+
+def _faith(replay: Replay) -> str | None:
+    off = replay.unchanged.step_ns / replay.measured_ns - 1 if replay.measured_ns else 0.0
+    if abs(off) <= FAITHFUL:
+        return None
+    return f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are relative to this replay"
+
+
+def _notes(replay: Replay) -> list[str]:
+    graph = replay.graph
+    notes = [f"inferred from times: {number:,} {what}" for what, number in sorted(graph.inferred.items())]
+    parts = int((graph.nodes.kind == n.TRANSFER).sum())
+    alone = parts - int(graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]].sum())
+    if alone:
+        notes.append(f"{alone:,} of {parts:,} parts of collectives have no rendezvous: waiting stays as measured")
+    if replay.fitted is not None:
+        notes.append(
+            f"kernels take {replay.fitted.factor:.3f}× as long beside communication, by {replay.fitted.kernels}"
+            " kernels that ran both ways"
+        )
+    elif replay.contention != 1.0:
+        notes.append(f"kernels are taken to take {replay.contention:g}× as long beside communication")
+    return notes
+
+
+def _row(
+    metric: str,
+    value: float | None,
+    *,
+    unit: str = "s",
+    better: str | None = "lower",
+    provenance: str = "modelled",
+    **keys: Any,
+) -> Row:
+    ok = value is not None
+    blank: Mapping[str, Any] = {
+        "metric": metric,
+        "value": value,
+        "unit": unit,
+        "status": "ok" if ok else "not_applicable",
+        "provenance": provenance if ok else None,
+        "reason": None,
+        "better": better,
+        "rank": None,
+        "step": None,
+        "group": None,
+        "collective": None,
+        "category": None,
+        "stat": None,
+        "window": "steps",
+        "version": _VERSION,
+        "source": None,
+    }
+    return {**blank, **keys}
+
+

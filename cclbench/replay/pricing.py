@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much longer or shorter transfers and kernels take: ratios, never absolute times of a model.
+
+A transfer takes measured × model(new) / model(old), so that the model's bias cancels.  The model is that
+of the catalog's machine; without one, factors act on the run's own Hockney fit; without a fit, between
+a transfer that is latency as far as the shortest one shows, and one that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.system import System
+from cclbench.intervals import Int64, Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph
+from cclbench.replay.scenario import Quantity, Scenario, Tier
+
+Float = npt.NDArray[np.float64]
+
+_ARITHMETIC: Final = ("gemm", "attention", "convolution")
+_MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
+_LEAST_POINTS, _LEAST_SIZES = 5, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run ran: as much as is known.  `per_node` ranks share a node."""
+
+    system: System | None = None
+    per_node: int | None = None
+    accelerator: str | None = None
+    dtype: str | None = None
+    library_version: str | None = None
+
+    def tier(self, ranks: Sequence[int]) -> Tier:
+        """The tier that a group spans."""
+        if self.system is not None:
+            return self.system.tier_of(ranks) or "scale_up"
+        if self.per_node is None:
+            raise InputError(
+                "neither a card nor the traces tell which ranks share a node",
+                hint="give --per-node N, or --system ID",
+            )
+        return "scale_up" if len({rank // self.per_node for rank in ranks}) == 1 else "scale_out"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ratios:
+    """New over old time of each node, shape (nodes,): expected (NaN where only a bracket is known), bounds."""
+
+    expected: Float
+    low: Float
+    high: Float
+    basis: tuple[str, ...]
+
+
+def ratios(graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple[int, ...]]) -> Ratios:
+    """The ratios of all nodes under that change."""
+    one = np.ones(len(graph.nodes))
+    found = Ratios(one, one.copy(), one.copy(), ())
+    if change.moves_communication:
+        found = _transfers(graph, change, place, groups, found)
+    if change.accelerator is not None:
+        found = _accelerator(graph, change.accelerator, place, found)
+    for rank, factor in change.compute.items():
+        chosen = graph.nodes.kind == n.COMPUTE
+        if rank is not None:
+            if rank not in {r.rank for r in graph.ranks}:
+                raise UsageError(f"the replay has no rank {rank}")
+            chosen &= graph.nodes.rank == rank
+        for array in (found.expected, found.low, found.high):
+            array[chosen] *= factor
+    return found
+
+
+def _transfers(
+    graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple[int, ...]], found: Ratios
+) -> Ratios:
+    nodes, calls = graph.nodes, graph.transfers
+    at = np.flatnonzero(nodes.kind == n.TRANSFER)
+    call = nodes.call[at]
+    words: dict[tuple[str | None, str | None], int] = {}
+    label = np.array([words.setdefault(w, len(words)) for w in zip(calls.kind, calls.group, strict=True)])[call]
+    bases: set[str] = set()
+    refused: set[str] = set()
+    for (kind, group), code in words.items():
+        here = label == code
+        if not here.any():
+            continue
+        rows, size, taken = at[here], calls.bytes[call[here]], nodes.dur[at[here]]
+        known = calls.known[call[here]]
+        members = groups.get(group or "")
+        if kind is None or members is None:
+            low, high = _unknown(change)
+            expected = np.full(len(rows), np.nan)
+            lows, highs = np.full(len(rows), low), np.full(len(rows), high)
+            refused.add("collectives of unknown kind or group are bracketed")
+        else:
+            expected, lows, highs, basis = _priced(change, place, kind, members, size, taken, known)
+            bases.add(basis)
+        # a part whose waiting is not told from transfer may be either
+        lows, highs = (
+            np.where(known, lows, np.minimum(lows, 1)),
+            np.where(known, highs, np.maximum(highs, 1)),
+        )
+        expected = np.where(known | (lows == highs), expected, np.nan)
+        found.expected[rows], found.low[rows], found.high[rows] = expected, lows, highs
+        if not known.all():
+            refused.add("collectives whose waiting cannot be told from transfer are bracketed")
+    return replace(found, basis=(*sorted(bases), *sorted(refused)))
+
+
+def _unknown(change: Scenario) -> tuple[float, float]:
+    """Bounds for a transfer of which nothing is known: any tier's factors may act on it, or none."""
+    if change.needs_system:
+        raise InputError(
+            f"{change.needs_system}: collectives of unknown kind or group cannot be priced",
+            hint="use factors such as x2, which can be bracketed",
+        )
+    factors = [1.0]
+    factors += [1 / q.factor for q in change.bandwidth.values() if q.factor]
+    factors += [q.factor for q in change.latency.values() if q.factor]
+    return min(factors), max(factors)
+
+
+def _priced(
+    change: Scenario, place: Place, kind: str, members: tuple[int, ...], size: Int64, taken: Int64, known: Mask
+) -> tuple[Float, Float, Float, str]:
+    """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
+    needed = change.needs_system
+    tier = place.tier(members)
+    if place.system is None:
+        if needed:
+            raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
+        return _by_fit(change, tier, size, taken, known)
+    ratio = np.full(len(size), np.nan)
+    low, high = ratio.copy(), ratio.copy()
+    algorithm = change.algorithm.get(kind)
+    priced = "send_recv" if kind in ("send", "recv") else kind
+    sizes, of = np.unique(size, return_inverse=True)
+    there = sizes >= 0
+    new_system = changed(place.system, change)
+    pairs = []
+    for machine, chosen in ((new_system, algorithm), (place.system, None)):
+        answer = price(
+            priced,
+            sizes[there],
+            members,
+            machine,
+            library_version=place.library_version,
+            algorithm=chosen,
+        )
+        if isinstance(answer, Refusal):
+            raise InputError(f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=machine.id)
+        pairs.append(answer)
+    new, old = pairs
+    each = np.array(
+        [new.time_s / old.time_s, new.low_s / old.low_s, new.high_s / old.high_s]
+        if there.any()
+        else np.empty((3, 0))
+    )
+    by_size = np.full((3, len(sizes)), np.nan)
+    by_size[0, there], by_size[1, there], by_size[2, there] = each[0], each.min(axis=0), each.max(axis=0)
+    ratio, low, high = (row[of] for row in by_size)
+    if not there.all():
+        least, most = _unknown(change)
+        low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
+    return ratio, low, high, f"times scale as those of {place.system.id} in the catalog's model"
+
+
+def _by_fit(
+    change: Scenario, tier: Tier, size: Int64, taken: Int64, known: Mask
+) -> tuple[Float, Float, Float, str]:
+    """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
+    rate = change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0
+    delay = change.latency.get(tier, Quantity(1.0)).factor or 1.0
+    usable = known & (size > 0) & (taken > 0)
+    line = _line(size[usable], taken[usable])
+    times = np.maximum(taken, 1)
+    if line is not None:
+        alpha, beta = line
+        moved = alpha + beta * np.maximum(size, 0)
+        expected = (alpha * delay + beta * np.maximum(size, 0) / rate) / moved
+        expected = np.where(size > 0, expected, np.nan)
+        bound = _split(alpha_most=alpha, times=times, rate=rate, delay=delay)
+        low = np.where(np.isnan(expected), bound[0], expected)
+        high = np.where(np.isnan(expected), bound[1], expected)
+        return expected, low, high, "factors act on the run's own fit t = α + β·S by kind and group"
+    alpha_most = float(taken[usable].min()) if usable.any() else float(times.min(initial=1))
+    low, high = _split(alpha_most=alpha_most, times=times, rate=rate, delay=delay)
+    expected = np.where(low == high, low, np.nan)
+    return expected, low, high, "latency's share is not known: bracketed by the shortest transfer"
+
+
+def _split(*, alpha_most: float, times: Int64, rate: float, delay: float) -> tuple[Float, Float]:
+    """Bounds of the ratio where latency is between nothing and `alpha_most`, or all, of a time."""
+    share = np.minimum(alpha_most / times, 1.0)
+    ends = np.array([np.full(len(times), 1 / rate), share * delay + (1 - share) / rate])
+    return ends.min(axis=0), ends.max(axis=0)
+
+
+def _line(size: Int64, taken: Int64) -> tuple[float, float] | None:
+    """α ns and β ns a byte of t = α + β·S, weights 1/t²; None with too few points or a negative one."""
+    if len(size) < _LEAST_POINTS or len(np.unique(size)) < _LEAST_SIZES:
+        return None
+    s, t = size.astype(np.float64), taken.astype(np.float64)
+    weight = t**-2
+    mass = weight.sum()
+    mean_s, mean_t = (weight * s).sum() / mass, (weight * t).sum() / mass
+    spread = (weight * (s - mean_s) ** 2).sum()
+    beta = float((weight * (s - mean_s) * (t - mean_t)).sum() / spread)
+    alpha = float(mean_t - beta * mean_s)
+    if -1e-9 * mean_t < alpha < 0:
+        alpha = 0.0
+    return (alpha, beta) if alpha >= 0 and beta >= 0 else None
+
+
+def changed(system: System, change: Scenario) -> System:
+    """The machine with the scenario's changes."""
+    made = catalog.system(change.system) if change.system else system
+    for tier in ("scale_up", "scale_out"):
+        links = getattr(made, tier)
+        touched = tier in change.fabric or tier in change.bandwidth or tier in change.latency
+        if not touched:
+            continue
+        if links is None:
+            raise InputError(f"has no {tier}", where=made.id)
+        if tier in change.fabric:
+            fabric = catalog.fabric(change.fabric[tier])
+            count = links.links if tier == "scale_up" else 1
+            rate = fabric.link_bytes_per_s
+            rate = rate * count if rate is not None and count is not None else None
+            links = replace_struct(links, fabric=fabric, bytes_per_s=rate)
+        if tier in change.bandwidth:
+            links = replace_struct(
+                links, bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
+            )
+        if tier in change.latency:
+            links = _late(links, tier, change.latency[tier], made.id)
+        made = replace_struct(made, **{tier: links})
+    return made
+
+
+def _late(links: object, tier: str, quantity: Quantity, where: str) -> object:
+    """Links with another latency: the hop's own inside a node, the software's between nodes."""
+    if tier == "scale_out":
+        old = links.latency_s()  # type: ignore[attr-defined]
+        return replace_struct(links, transport_latency_s=_new(quantity, old, f"{where}: scale_out.latency"))
+    fabric = links.fabric  # type: ignore[attr-defined]
+    new = _new(quantity, fabric.hop_latency_s, f"{where}: scale_up.latency")
+    return replace_struct(links, fabric=replace_struct(fabric, hop_latency_s=new))
+
+
+def replace_struct(struct: object, **changes: object) -> object:
+    """A copy of a catalog entry with other figures."""
+    import msgspec
+
+    return msgspec.structs.replace(struct, **changes)  # type: ignore[type-var]
+
+
+def _new(quantity: Quantity, old: float | None, what: str) -> float:
+    if quantity.absolute is not None:
+        return quantity.absolute
+    if old is None:
+        raise InputError(f"{what} is not known, so no factor can act on it", hint="give a value with its unit")
+    return old * (quantity.factor or 1.0)
+
+
+def _accelerator(graph: Graph, new_id: str, place: Place, found: Ratios) -> Ratios:
+    """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
+    if graph.on_host.any():
+        raise InputError("accelerator: ranks of this run have none, the CPU is the device")
+    if place.accelerator is None:
+        raise InputError(
+            "accelerator: neither a card nor the traces tell which one the run used",
+            hint="give --system ID, or a card",
+        )
+    old, new = catalog.accelerator(place.accelerator), catalog.accelerator(new_id)
+    dtype = place.dtype
+    if dtype is None:
+        raise InputError("accelerator: the element type is not known", hint="a card's precision tells it")
+    peaks = old.peak_flops_per_s.get(dtype), new.peak_flops_per_s.get(dtype)
+    memory = old.hbm_bytes_per_s, new.hbm_bytes_per_s
+    if None in peaks or None in memory:
+        raise InputError(f"accelerator: {old.id} and {new.id} lack a {dtype} peak or a memory bandwidth")
+    arithmetic = float(peaks[0] or 0) / float(peaks[1] or 1)
+    moved = float(memory[0] or 0) / float(memory[1] or 1)
+    low, high = sorted((arithmetic, moved))
+    by_category = np.array(
+        [
+            *(arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan for c in graph.categories),
+            np.nan,
+        ]
+    )
+    chosen = graph.nodes.kind == n.COMPUTE
+    expected = by_category[graph.nodes.category]
+    for array, ratio in ((found.expected, expected), (found.low, low), (found.high, high)):
+        array[chosen] *= np.broadcast_to(ratio, chosen.shape)[chosen]
+    said = f"kernels scale from {old.id} to {new.id} by {dtype} peak or memory bandwidth, by their category"
+    return replace(found, basis=(*found.basis, said))

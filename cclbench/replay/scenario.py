@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changes: texts such as `scale_up.bandwidth=x2`, read into a scenario.
+
+    scale_up.bandwidth=x2          line rate inside a node, twice; or a rate: =450GB/s
+    scale_out.latency=5us          latency of a hop between nodes; or a factor: =x0.5
+    scale_out=infiniband-ndr       another fabric of the catalog
+    system=dgx-h200                another machine of the catalog
+    accelerator=nvidia-h200-sxm    another accelerator, same network
+    collective.all_reduce=tree     another algorithm
+    rank.3.compute=x0.9            compute takes 0.9 of its time on rank 3; compute=x0.9: on all ranks
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from cclbench.errors import CclbenchError, UsageError, near
+from cclbench.hardware import catalog
+from cclbench.schema import COLLECTIVE_KINDS
+from cclbench.units import parse_quantity
+
+Tier = Literal["scale_up", "scale_out"]
+TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
+_FACTOR = re.compile(r"[x×](\d{1,6}(?:\.\d{1,6})?)")
+_SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")
+_KEYS: Final = (
+    *(f"{tier}{what}" for tier in TIERS for what in (".bandwidth", ".latency", "")),
+    "system",
+    "accelerator",
+    "collective.<kind>",
+    "rank.<N>.compute",
+    "compute",
+)
+_LARGEST_FACTOR: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A new value of something: times `factor`, or `absolute` in base SI."""
+
+    factor: float | None = None
+    absolute: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is different from the run; `label` is how it was asked for."""
+
+    label: str
+    bandwidth: dict[Tier, Quantity] = field(default_factory=dict)
+    latency: dict[Tier, Quantity] = field(default_factory=dict)
+    fabric: dict[Tier, str] = field(default_factory=dict)
+    system: str | None = None
+    accelerator: str | None = None
+    algorithm: dict[str, str] = field(default_factory=dict)
+    compute: dict[int | None, float] = field(default_factory=dict)
+
+    @property
+    def moves_communication(self) -> bool:
+        """Whether transfers take another time."""
+        return bool(self.bandwidth or self.latency or self.fabric or self.system or self.algorithm)
+
+    @property
+    def needs_system(self) -> str | None:
+        """What in it can only be priced on a machine of the catalog, None where factors suffice."""
+        absolute = [
+            f"{tier}.{name}"
+            for name, of in (("bandwidth", self.bandwidth), ("latency", self.latency))
+            for tier, quantity in of.items()
+            if quantity.absolute is not None
+        ]
+        fabrics = [str(tier) for tier in self.fabric]
+        algorithms = [f"collective.{kind}" for kind in self.algorithm]
+        return next(iter([*absolute, *fabrics, *algorithms, *(["system"] if self.system else [])]), None)
+
+
+def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
+    """The scenario of these settings together; `UsageError` for one that means nothing."""
+    found = Scenario(label or ", ".join(texts))
+    for text in texts:
+        key, separator, value = text.partition("=")
+        key, value = key.strip(), value.strip()
+        if not separator or not value:
+            raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(_KEYS)}")
+        found = _changed(found, key, value)
+    return found
+
+
+def sweep(text: str) -> Iterator[tuple[float, str]]:
+    """The factors of KEY=xA..xB, each twice the one before, and the setting of each."""
+    key, _, value = text.partition("=")
+    match = _SWEEP.fullmatch(value.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not KEY=xA..xB", hint="such as scale_out.bandwidth=x0.25..x8")
+    low, high = (_factor(match[i], text) for i in (1, 2))
+    if low >= high or high / low > 1 << 16:
+        raise UsageError(f"{text!r}: xA must be less than xB, and xB at most 65,536 times xA")
+    factor = low
+    while factor < high * 0.999:
+        yield factor, f"{key.strip()}=x{factor:g}"
+        factor *= 2
+    yield high, f"{key.strip()}=x{high:g}"
+
+
+def _changed(found: Scenario, key: str, value: str) -> Scenario:
+    tier, _, what = key.partition(".")
+    for known in TIERS:
+        if tier == known and what == "bandwidth":
+            return replace(found, bandwidth=found.bandwidth | {known: _quantity(key, value, "bandwidth")})
+        if tier == known and what == "latency":
+            return replace(found, latency=found.latency | {known: _quantity(key, value, "time")})
+        if key == known:
+            return replace(found, fabric=found.fabric | {known: catalog.fabric(value).id})
+    if key == "system":
+        return replace(found, system=catalog.system(value).id)
+    if key == "accelerator":
+        return replace(found, accelerator=_accelerator(value))
+    if tier == "collective":
+        if what not in COLLECTIVE_KINDS:
+            raise UsageError(f"there is no collective {what!r}", hint=near(what, COLLECTIVE_KINDS))
+        return replace(found, algorithm=found.algorithm | {what: value})
+    rank = re.fullmatch(r"rank\.(\d{1,9})\.compute", key)
+    if rank or key == "compute":
+        of = int(rank[1]) if rank else None
+        return replace(found, compute=found.compute | {of: _factor(value, f"{key}={value}")})
+    raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, _KEYS))
+
+
+def _accelerator(text: str) -> str:
+    """The id asked for; a word of one that only one id has will do: `h200`."""
+    known = [name for name in catalog.accelerators() if f"-{text}-" in f"-{name}-"]
+    return known[0] if len(known) == 1 else catalog.accelerator(text).id
+
+
+def _quantity(key: str, value: str, dimension: Literal["bandwidth", "time"]) -> Quantity:
+    if value[0] in "x×":
+        return Quantity(factor=_factor(value, f"{key}={value}"))
+    spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
+    try:
+        return Quantity(absolute=parse_quantity(spaced, dimension))
+    except CclbenchError as error:
+        raise UsageError(f"{key}={value}: {error.what}", hint=error.hint) from None
+
+
+def _factor(value: str, where: str) -> float:
+    match = _FACTOR.fullmatch(value)
+    factor = float(match[1]) if match else 0.0
+    if not 0 < factor <= _LARGEST_FACTOR:
+        raise UsageError(f"{where}: {value!r} is no factor above 0", hint="such as x2 or x0.5")
+    return factor
