@@ -321,3 +321,10 @@ def test_ll128_stays_in_a_grace_node() -> None:
 def test_constants_by_version(version: str | None, since: tuple[int, int]) -> None:
     """The newest table that is not newer than the release; the newest of all without one."""
     assert constants(version).since == since
+
+
+def test_nodes_without_nvlink_take_pcies_steps() -> None:
+    """Two ranks over PCIe: 8.4 + 2 × 5.7 µs in Simple; no LL128 there."""
+    group = one_node(2, peers="pcie-tree")
+    assert cost("all_reduce", group, "ring").alpha_s == pytest.approx(8.4e-6 + 2 * 5.7e-6)
+    assert {each.protocol for each in costs("all_reduce", group, PLAIN)} == {"LL", "Simple"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cclbench.hardware.collectives.cost import WORST, Assumed
@@ -30,6 +30,7 @@ class Constants:
     since: tuple[int, int]
     base: Mapping[str, _Three]
     nvlink: Mapping[str, _Three]
+    pci: Mapping[str, _Three]
     net: Mapping[str, _Three]
     ll_most: Mapping[str, _Three]
     """Most an LL channel set moves in one node by generation, on two, on more by host CPU, GB/s."""
@@ -44,8 +45,12 @@ class Constants:
         """Latency of a call, s."""
         return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
 
+    def over_pci(self) -> Constants:
+        """The table of nodes without NVLink: steps in the node are those over PCIe."""
+        return replace(self, nvlink=self.pci)
+
     def up_s(self, algorithm: str, protocol: str) -> float:
-        """Latency of a step over NVLink, s."""
+        """Latency of a step in the node, s."""
         return self.nvlink[algorithm][PROTOCOLS.index(protocol)] * _US
 
     def net_s(self, algorithm: str, protocol: str) -> float:
@@ -61,12 +66,15 @@ class Constants:
 _LL_MOST: Final = {"volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0)}
 _NVLINK: Final = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)}
 _NVLINK_2_12: Final = {"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)}
+_PCI: Final = {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)}
+_PCI_2_12: Final = {"tree": (1.0, 1.9, 28.0), "ring": (1.0, 2.5, 5.7)}
 
 VERSIONS: Final = (
     Constants(  # 2.29: nvls_tree's step over the network is 20.9 µs
         since=(2, 29),
         base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
         nvlink=_NVLINK,
+        pci=_PCI,
         net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
         ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
         nvls_us=25.0,
@@ -78,6 +86,7 @@ VERSIONS: Final = (
         since=(2, 22),
         base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
         nvlink=_NVLINK,
+        pci=_PCI,
         net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
         ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
         nvls_us=25.0,
@@ -89,6 +98,7 @@ VERSIONS: Final = (
         since=(2, 12),
         base={"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)},
         nvlink=_NVLINK_2_12,
+        pci=_PCI_2_12,
         net={"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 14.0)},
         ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
         nvls_us=23.0,
@@ -100,6 +110,7 @@ VERSIONS: Final = (
         since=(0, 0),
         base={"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)},
         nvlink={"tree": (0.52, 1.2, 28.0), "ring": (0.47, 1.9, 3.4)},
+        pci=_PCI_2_12,
         net={"tree": (5.0, 8.5, 50.0), "ring": (2.7, 4.0, 9.6)},
         ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
         nvls_us=None,
@@ -135,16 +146,22 @@ def constants(version: str | None) -> Constants:
 
 
 def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:
-    """Those in use: what the network's software lets through, and LL128 if interfaces are next to the GPUs.
+    """Those in use: what the network's software lets through; LL128 needs NVLink, and interfaces next to it.
 
     Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
     """
+    found = _VERSION.match(version or "")
+    if group.peers == "pcie-tree":
+        return tuple(protocol for protocol in _allowed(group, assumed) if protocol != LL128)
+    near = group.host_cpu != "arm" or (found is not None and (int(found[1]), int(found[2])) >= (2, 28))
+    near |= group.nodes == 1
+    return tuple(protocol for protocol in _allowed(group, assumed) if near or protocol != LL128)
+
+
+def _allowed(group: Group, assumed: Assumed) -> tuple[str, ...]:
     if group.nodes == 1:
         return PROTOCOLS
-    found = _VERSION.match(version or "")
-    near = group.host_cpu != "arm" or (found is not None and (int(found[1]), int(found[2])) >= (2, 28))
-    allowed = group.surely if assumed.edge == WORST.edge else group.protocols
-    return tuple(protocol for protocol in allowed if near or protocol != LL128)
+    return group.surely if assumed.edge == WORST.edge else group.protocols
 
 
 def net_overhead_s(group: Group, protocol: str) -> float:

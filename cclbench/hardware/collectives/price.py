@@ -160,6 +160,8 @@ def costs(
 ) -> list[Cost]:
     """What each algorithm and protocol that applies to the group costs."""
     table = constants(library_version)
+    if group.peers == "pcie-tree":
+        table = table.over_pci()
     if plan is not None:
         cost = scheduled(plan, group, table, assumed) if plan.kind == kind else None
         return [] if cost is None else [cost]
