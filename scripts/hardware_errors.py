@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prints how far the collective model is from published sweeps, by sweep and size band, as Markdown tables.
 
