@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
+
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.host import Pauses, Points, pauses, tracks, turns
+from cclbench.replay.host import Found, Points, add_boundaries, add_turns, host_nodes, pauses, tracks, turns
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import RankRows, Rows
 from cclbench.replay.waits import PROMPT_NS, RESUMED_NS, TOLERANCE_NS, Issued, between_streams
@@ -49,9 +50,9 @@ def accelerator(rank: RankRows) -> Part:
     launched = points.add(tracks(rank.launches), rank.launches.start)
     waits = _host_waits(rank, device, points, inferred)
     handed = _turns(rank, points, waits, inferred)
-    _boundaries(rank, points)
-    host, place = _host_nodes(rank, points)
-    work, start_of, end_of = _work_nodes(rank, device, len(host), int(host.lane.max(initial=-1)) + 1)
+    add_boundaries(rank, points)
+    host, place = host_nodes(rank.rank, points)
+    work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
     fed = device.launch >= 0
     work.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
     work.feed_lag[start_of[fed]] = device.latency[fed]
@@ -143,9 +144,6 @@ def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
     return np.asarray(np.rint(usual), np.int64)
 
 
-Found = list[tuple[Int64, Int64, Int64]]
-
-
 def _host_waits(rank: RankRows, device: _Device, points: Points, inferred: Counter[str]) -> Found:
     """Calls that return when the device has ended something: (device row, point of the return, lag)."""
     found: Found = []
@@ -174,7 +172,7 @@ def _blocking_copies(
 def _synchronisations(
     rank: RankRows, device: _Device, points: Points, found: Found, inferred: Counter[str]
 ) -> None:
-    """Synchronise calls: of a device all streams, of a stream or event the row that ended last in the call."""
+    """Synchronise calls: of a device all streams, of a stream or event the last row to end in the call."""
     calls, rows = rank.syncs, device.rows
     if not len(calls):
         return
@@ -207,9 +205,7 @@ def _synchronisations(
         inferred["synchronise calls, by the row that ended last in them"] += len(set(call.tolist()))
 
 
-def _step_ends(
-    rank: RankRows, device: _Device, points: Points, found: Found, inferred: Counter[str]
-) -> None:
+def _step_ends(rank: RankRows, device: _Device, points: Points, found: Found, inferred: Counter[str]) -> None:
     """Step annotations that all end promptly after the device has: an untraced wait for it."""
     rows, notes = device.rows, rank.annotation & rank.host.named("ProfilerStep#")
     at = np.flatnonzero(notes)
@@ -233,9 +229,7 @@ def _step_ends(
     inferred["waits for the device at steps' ends"] += len(ends)
 
 
-def _programs(
-    rank: RankRows, device: _Device, points: Points, found: Found, inferred: Counter[str]
-) -> None:
+def _programs(rank: RankRows, device: _Device, points: Points, found: Found, inferred: Counter[str]) -> None:
     """Pauses of the host that end promptly after a whole program has."""
     if device.fitted.any() or not (device.launch >= 0).any():
         return
@@ -264,57 +258,7 @@ def _turns(rank: RankRows, points: Points, waits: Found, inferred: Counter[str])
     return add_turns(idle, released, resumed, points, inferred)
 
 
-def add_turns(
-    idle: Pauses, released: Int64, resumed: Int64, points: Points, inferred: Counter[str]
-) -> Found:
-    """Points and edges of threads that hand over to one another."""
-    if not len(released):
-        return []
-    pause = points.add(idle.thread[released], idle.start[released])
-    go_on = points.add(idle.thread[resumed], idle.end[resumed], np.zeros(len(resumed), np.int64))
-    inferred["threads that go on when another pauses"] += len(resumed)
-    return [(pause, go_on, idle.end[resumed] - idle.start[released])]
-
-
-def _boundaries(rank: RankRows, points: Points) -> None:
-    """Points where annotation windows begin and end."""
-    add_boundaries(rank, points)
-
-
-def add_boundaries(rank: RankRows, points: Points) -> None:
-    """Points at the bounds of the rank's windows, on the threads whose annotations they are."""
-    if rank.policy != "annotation":
-        return
-    at = np.flatnonzero(rank.annotation)
-    thread = tracks(rank.host)
-    known = {(int(rank.host.start[i]), int(rank.host.end[i])): int(thread[i]) for i in at.tolist()}
-    for _, start, end in rank.windows:
-        if (start, end) in known:
-            points.add(np.full(2, known[start, end]), np.array([start, end]))
-
-
-def _host_nodes(rank: RankRows, points: Points) -> tuple[Nodes, Int64]:
-    """The points as nodes, each thread a lane, and the node of each point."""
-    return host_nodes(rank.rank, points)
-
-
-def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
-    """The points as nodes, each thread a lane, and the node of each point."""
-    thread, time, own = points.arrays()
-    order = np.lexsort((np.arange(len(time)), own >= 0, time, thread))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    lane = np.unique(thread[order], return_inverse=True)[1]
-    first = np.diff(lane, prepend=-1) != 0
-    since = np.where(first, 0, np.diff(time[order], prepend=0))
-    gap = np.where(own[order] >= 0, own[order], since)
-    made = n.blank(
-        len(order), rank=rank, lane=lane, kind=n.HOST, start=time[order], end=time[order], gap=gap
-    )
-    return made, place
-
-
-def _work_nodes(rank: RankRows, device: _Device, shift: int, lanes: int) -> tuple[Nodes, Int64, Int64]:
+def _work_nodes(rank: RankRows, device: _Device, lanes: int) -> tuple[Nodes, Int64, Int64]:
     """Device rows as nodes, collectives as two; the node in which each row begins, and ends."""
     rows = device.rows
     called = rows.row >= 0
@@ -353,9 +297,7 @@ def _device_waits(device: _Device, inferred: Counter[str]) -> Found:
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
-    waits = between_streams(
-        Issued(rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end)
-    )
+    waits = between_streams(Issued(rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end))
     inferred["waits of a stream for another's row"] += len(waits.source)
     return [(waits.source, waits.target, waits.lag)]
 

@@ -146,9 +146,7 @@ def answer(
     """
     wanted = [scenario(sets)] if sets else []
     wanted += [scenario([*sets, *text.split(",")], text) for text in scenarios]
-    curves = [
-        [(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps
-    ]
+    curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
     replay = Replay(run, place=place, ranks=ranks, contention=contention)
@@ -190,9 +188,13 @@ def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
         ),
     ]
     gain = None if step is None else unchanged.step_ns / step
-    rows.append(_row("whatif.speedup", gain, unit="ratio", better="higher", category=label, reason=open_ended))
+    rows.append(
+        _row("whatif.speedup", gain, unit="ratio", better="higher", category=label, reason=open_ended)
+    )
     rows += [
-        _row("whatif.speedup", unchanged.step_ns / ns, unit="ratio", better="higher", category=label, stat=stat)
+        _row(
+            "whatif.speedup", unchanged.step_ns / ns, unit="ratio", better="higher", category=label, stat=stat
+        )
         for stat, ns in zip(("low", "high"), reversed(ends), strict=True)
     ]
     return rows + _path_rows(one.path, label)
@@ -244,7 +246,10 @@ def _faith(replay: Replay) -> str | None:
     off = replay.unchanged.step_ns / replay.measured_ns - 1 if replay.measured_ns else 0.0
     if abs(off) <= FAITHFUL:
         return None
-    return f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are relative to this replay"
+    return (
+        f"{off:+.1%} beside the measured step: rows wait for what the traces do not tell; predictions are"
+        " relative to this replay"
+    )
 
 
 def _notes(replay: Replay) -> list[str]:
@@ -253,11 +258,13 @@ def _notes(replay: Replay) -> list[str]:
     parts = int((graph.nodes.kind == n.TRANSFER).sum())
     alone = parts - int(graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]].sum())
     if alone:
-        notes.append(f"{alone:,} of {parts:,} parts of collectives have no rendezvous: waiting stays as measured")
+        notes.append(
+            f"{alone:,} of {parts:,} parts of collectives have no rendezvous: waiting stays as measured"
+        )
     if replay.fitted is not None:
         notes.append(
-            f"kernels take {replay.fitted.factor:.3f}× as long beside communication, by {replay.fitted.kernels}"
-            " kernels that ran both ways"
+            f"kernels take {replay.fitted.factor:.3f}× as long beside communication, by"
+            f" {replay.fitted.kernels} kernels that ran both ways"
         )
     elif replay.contention != 1.0:
         notes.append(f"kernels are taken to take {replay.contention:g}× as long beside communication")
@@ -293,5 +300,3 @@ def _row(
         "source": None,
     }
     return {**blank, **keys}
-
-

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
+
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.accelerator import add_boundaries, add_turns
-from cclbench.replay.host import Pauses, Points, pauses, tracks, turns
+from cclbench.replay.host import Pauses, Points, add_boundaries, add_turns, pauses, tracks, turns
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import RankRows
 from cclbench.replay.waits import RESUMED_NS
@@ -55,22 +55,20 @@ def _callers(rank: RankRows, calls: Int64) -> Int64:
     """Threads that call the library; where no call is there, the one with most rows."""
     threads = tracks(rank.host)
     if len(calls):
-        return np.unique(threads[calls])
+        return np.asarray(np.unique(threads[calls]), np.int64)
     found, rows = np.unique(threads, return_counts=True)
-    return found[rows == rows.max(initial=0)][:1]
+    return np.asarray(found[rows == rows.max(initial=0)][:1], np.int64)
 
 
 def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
-    """A transfer follows its call and what its thread did before, whichever is later, as far behind as measured."""
+    """A transfer follows the later of its call and what its thread did before, as far behind as measured."""
     before = np.where(whole.first[arrival], -(1 << 60), whole.end[arrival - 1])
     lag = whole.start[arrival] - np.maximum(before, whole.start[issue])
     whole.gap[arrival] = lag
     edges.add(issue, arrival, lag)
 
 
-def _issues(
-    rank: RankRows, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]
-) -> Int64:
+def _issues(rank: RankRows, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]) -> Int64:
     """The point at which each transfer of the library's threads was asked for, −1 for none.
 
     That is its call's begin where there is one for each, in their order; else that of the last call

@@ -13,8 +13,9 @@ from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times
 
-PLACES = ("host", "compute", "copy", "communication", "latency")
-"""Time of the host, of the device's work, of transfers, and between them: launches, gaps, wake-ups."""
+PLACES = ("host", "compute", "copy", "communication", "latency", "untraced")
+"""Time of the host, of the device's work, of transfers; between them: launches, gaps, wake-ups; and before
+the first cause that is traced."""
 _OF_KIND = {n.HOST: "host", n.COMPUTE: "compute", n.COPY: "copy", n.TRANSFER: "communication"}
 
 
@@ -48,8 +49,10 @@ class _Walk:
         at: int | None = last
         while at is not None and self.times.end[at] > self.begin:
             at = self._piece(at)
+        length = max(end - self.begin, 0)
+        self.places["untraced"] = max(length - sum(self.places.values()), 0)
         return Path(
-            max(end - self.begin, 0),
+            length,
             {place: self.places[place] for place in PLACES},
             dict(self.communication.most_common()),
             dict(self.ranks.most_common()),

@@ -20,6 +20,7 @@ from cclbench.replay.nodes import Edges, Nodes
 from cclbench.replay.simulate import Pieces, pieces
 from cclbench.replay.tables import RankRows
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
     """The run's collectives, one entry a rank's part, arrays of shape (calls,).
@@ -82,7 +83,7 @@ def build(ranks: Sequence[RankRows]) -> Graph:
         calls += len(rank.calls.instance)
     transfers = _transfers(ranks)
     whole = n.joined(parts) if parts else n.blank(0)
-    whole = _met(whole, transfers, ranks, edges, lanes)
+    whole = _met(whole, transfers, edges, lanes)
     measured = np.where(whole.kind == n.TRANSFER, whole.dur, 0)
     source, target, lag = edges.arrays()
     return Graph(
@@ -105,10 +106,10 @@ def _transfers(ranks: Sequence[RankRows]) -> Transfers:
         return np.concatenate([empty, *(getattr(r.calls, name) for r in ranks)]).astype(np.int64)
 
     instance, complete = column("instance"), column("complete").astype(np.bool_)
-    # an instance of which a rank is not replayed has no rendezvous here
     size = column("size")
     kinds = tuple(k for r in ranks for k in r.calls.kind)
     pair = np.array([k in ("send", "recv") for k in kinds], np.bool_)
+    # an instance of which a rank is not replayed has no rendezvous here
     there = np.bincount(instance[complete], minlength=1)[np.where(complete, instance, 0)]
     return Transfers(
         rank=np.repeat(np.array([r.rank for r in ranks], np.int64), [len(r.calls.instance) for r in ranks]),
@@ -121,12 +122,11 @@ def _transfers(ranks: Sequence[RankRows]) -> Transfers:
     )
 
 
-def _met(nodes: Nodes, transfers: Transfers, ranks: Sequence[RankRows], edges: Edges, lanes: int) -> Nodes:
+def _met(nodes: Nodes, transfers: Transfers, edges: Edges, lanes: int) -> Nodes:
     """The nodes with a meeting for each collective, behind which its ranks' transfers begin together."""
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
     at = at[transfers.known[nodes.call[at]]]
     instance, of = np.unique(transfers.instance[nodes.call[at]], return_inverse=True)
-    # a call that runs as several rows has its last rows' transfers meet: rows of one call are one node
     latest = np.full(len(instance), np.iinfo(np.int64).min)
     np.maximum.at(latest, of, nodes.end[at - 1])
     taken = np.maximum(nodes.end[at] - latest[of], 0)

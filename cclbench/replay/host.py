@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.nodes import Nodes
 from cclbench.replay.tables import RankRows, Rows
 from cclbench.replay.waits import Stretches, handed_over, stretches
 
-_AGES: int = 1 << 60
+_AGES: Final = 1 << 60
+
+Found = list[tuple[Int64, Int64, Int64]]
+"""Waits: what is waited for, what waits, and how long after the one's end the other goes on, ns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,3 +104,39 @@ def turns(idle: Pauses, skip: Int64) -> tuple[Int64, Int64]:
     released, resumed = handed_over(idle.thread, idle.start, idle.end)
     kept = ~np.isin(resumed, skip)
     return released[kept], resumed[kept]
+
+
+def add_turns(idle: Pauses, released: Int64, resumed: Int64, points: Points, inferred: Counter[str]) -> Found:
+    """Points and edges of threads that hand over to one another."""
+    if not len(released):
+        return []
+    pause = points.add(idle.thread[released], idle.start[released])
+    go_on = points.add(idle.thread[resumed], idle.end[resumed], np.zeros(len(resumed), np.int64))
+    inferred["threads that go on when another pauses"] += len(resumed)
+    return [(pause, go_on, idle.end[resumed] - idle.start[released])]
+
+
+def add_boundaries(rank: RankRows, points: Points) -> None:
+    """Points at the bounds of the rank's windows, on the threads whose annotations they are."""
+    if rank.policy != "annotation":
+        return
+    at = np.flatnonzero(rank.annotation)
+    thread = tracks(rank.host)
+    known = {(int(rank.host.start[i]), int(rank.host.end[i])): int(thread[i]) for i in at.tolist()}
+    for _, start, end in rank.windows:
+        if (start, end) in known:
+            points.add(np.full(2, known[start, end]), np.array([start, end]))
+
+
+def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
+    """The points as nodes, each thread a lane, and the node of each point."""
+    thread, time, own = points.arrays()
+    order = np.lexsort((np.arange(len(time)), own >= 0, time, thread))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    lane = np.unique(thread[order], return_inverse=True)[1]
+    first = np.diff(lane, prepend=-1) != 0
+    since = np.where(first, 0, np.diff(time[order], prepend=0))
+    gap = np.where(own[order] >= 0, own[order], since)
+    made = n.blank(len(order), rank=rank, lane=lane, kind=n.HOST, start=time[order], end=time[order], gap=gap)
+    return made, place

@@ -50,7 +50,7 @@ class Nodes:
     @property
     def first(self) -> Mask:
         """Which nodes are the first of their lane."""
-        return np.diff(self.lane, prepend=-1) != 0
+        return np.asarray(np.diff(self.lane, prepend=-1) != 0)
 
 
 def blank(count: int, **columns: object) -> Nodes:

@@ -14,11 +14,12 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
-from cclbench.hardware.system import System
+from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
@@ -55,7 +56,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratios:
-    """New over old time of each node, shape (nodes,): expected (NaN where only a bracket is known), bounds."""
+    """New over old time of each node, shape (nodes,): expected (NaN where only bounds are known), bounds."""
 
     expected: Float
     low: Float
@@ -89,7 +90,8 @@ def _transfers(
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
     call = nodes.call[at]
     words: dict[tuple[str | None, str | None], int] = {}
-    label = np.array([words.setdefault(w, len(words)) for w in zip(calls.kind, calls.group, strict=True)])[call]
+    each = [words.setdefault(word, len(words)) for word in zip(calls.kind, calls.group, strict=True)]
+    label = np.array(each, np.int64)[call]
     bases: set[str] = set()
     refused: set[str] = set()
     for (kind, group), code in words.items():
@@ -133,7 +135,13 @@ def _unknown(change: Scenario) -> tuple[float, float]:
 
 
 def _priced(
-    change: Scenario, place: Place, kind: str, members: tuple[int, ...], size: Int64, taken: Int64, known: Mask
+    change: Scenario,
+    place: Place,
+    kind: str,
+    members: tuple[int, ...],
+    size: Int64,
+    taken: Int64,
+    known: Mask,
 ) -> tuple[Float, Float, Float, str]:
     """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
     needed = change.needs_system
@@ -160,7 +168,9 @@ def _priced(
             algorithm=chosen,
         )
         if isinstance(answer, Refusal):
-            raise InputError(f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=machine.id)
+            raise InputError(
+                f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=machine.id
+            )
         pairs.append(answer)
     new, old = pairs
     each = np.array(
@@ -228,7 +238,7 @@ def changed(system: System, change: Scenario) -> System:
     """The machine with the scenario's changes."""
     made = catalog.system(change.system) if change.system else system
     for tier in ("scale_up", "scale_out"):
-        links = getattr(made, tier)
+        links: ScaleUp | ScaleOut | None = getattr(made, tier)
         touched = tier in change.fabric or tier in change.bandwidth or tier in change.latency
         if not touched:
             continue
@@ -236,42 +246,38 @@ def changed(system: System, change: Scenario) -> System:
             raise InputError(f"has no {tier}", where=made.id)
         if tier in change.fabric:
             fabric = catalog.fabric(change.fabric[tier])
-            count = links.links if tier == "scale_up" else 1
+            count = links.links if isinstance(links, ScaleUp) else 1
             rate = fabric.link_bytes_per_s
             rate = rate * count if rate is not None and count is not None else None
-            links = replace_struct(links, fabric=fabric, bytes_per_s=rate)
+            links = structs.replace(links, fabric=fabric, bytes_per_s=rate)
         if tier in change.bandwidth:
-            links = replace_struct(
-                links, bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth")
+            links = structs.replace(
+                links,
+                bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth"),
             )
         if tier in change.latency:
-            links = _late(links, tier, change.latency[tier], made.id)
-        made = replace_struct(made, **{tier: links})
+            links = _late(links, change.latency[tier], made.id)
+        made = structs.replace(made, **{tier: links})
     return made
 
 
-def _late(links: object, tier: str, quantity: Quantity, where: str) -> object:
+def _late(links: ScaleUp | ScaleOut, quantity: Quantity, where: str) -> ScaleUp | ScaleOut:
     """Links with another latency: the hop's own inside a node, the software's between nodes."""
-    if tier == "scale_out":
-        old = links.latency_s()  # type: ignore[attr-defined]
-        return replace_struct(links, transport_latency_s=_new(quantity, old, f"{where}: scale_out.latency"))
-    fabric = links.fabric  # type: ignore[attr-defined]
+    if isinstance(links, ScaleOut):
+        old = links.latency_s()
+        return structs.replace(links, transport_latency_s=_new(quantity, old, f"{where}: scale_out.latency"))
+    fabric = links.fabric
     new = _new(quantity, fabric.hop_latency_s, f"{where}: scale_up.latency")
-    return replace_struct(links, fabric=replace_struct(fabric, hop_latency_s=new))
-
-
-def replace_struct(struct: object, **changes: object) -> object:
-    """A copy of a catalog entry with other figures."""
-    import msgspec
-
-    return msgspec.structs.replace(struct, **changes)  # type: ignore[type-var]
+    return structs.replace(links, fabric=structs.replace(fabric, hop_latency_s=new))
 
 
 def _new(quantity: Quantity, old: float | None, what: str) -> float:
     if quantity.absolute is not None:
         return quantity.absolute
     if old is None:
-        raise InputError(f"{what} is not known, so no factor can act on it", hint="give a value with its unit")
+        raise InputError(
+            f"{what} is not known, so no factor can act on it", hint="give a value with its unit"
+        )
     return old * (quantity.factor or 1.0)
 
 
@@ -285,19 +291,23 @@ def _accelerator(graph: Graph, new_id: str, place: Place, found: Ratios) -> Rati
             hint="give --system ID, or a card",
         )
     old, new = catalog.accelerator(place.accelerator), catalog.accelerator(new_id)
-    dtype = place.dtype
-    if dtype is None:
-        raise InputError("accelerator: the element type is not known", hint="a card's precision tells it")
-    peaks = old.peak_flops_per_s.get(dtype), new.peak_flops_per_s.get(dtype)
-    memory = old.hbm_bytes_per_s, new.hbm_bytes_per_s
-    if None in peaks or None in memory:
-        raise InputError(f"accelerator: {old.id} and {new.id} lack a {dtype} peak or a memory bandwidth")
-    arithmetic = float(peaks[0] or 0) / float(peaks[1] or 1)
-    moved = float(memory[0] or 0) / float(memory[1] or 1)
-    low, high = sorted((arithmetic, moved))
+    rates = {
+        dtype: float(rate) / float(other)
+        for dtype, rate in old.peak_flops_per_s.items()
+        if rate and (other := new.peak_flops_per_s.get(dtype)) and place.dtype in (None, dtype)
+    }
+    if not rates or not old.hbm_bytes_per_s or not new.hbm_bytes_per_s:
+        what = f"a {place.dtype} peak" if place.dtype else "a peak"
+        raise InputError(f"accelerator: {old.id} and {new.id} lack {what} or a memory bandwidth in common")
+    moved = old.hbm_bytes_per_s / new.hbm_bytes_per_s
+    low, high = min(moved, *rates.values()), max(moved, *rates.values())
+    arithmetic = next(iter(rates.values())) if len(set(rates.values())) == 1 else np.nan
     by_category = np.array(
         [
-            *(arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan for c in graph.categories),
+            *(
+                arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan
+                for c in graph.categories
+            ),
             np.nan,
         ]
     )
@@ -305,5 +315,6 @@ def _accelerator(graph: Graph, new_id: str, place: Place, found: Ratios) -> Rati
     expected = by_category[graph.nodes.category]
     for array, ratio in ((found.expected, expected), (found.low, low), (found.high, high)):
         array[chosen] *= np.broadcast_to(ratio, chosen.shape)[chosen]
-    said = f"kernels scale from {old.id} to {new.id} by {dtype} peak or memory bandwidth, by their category"
+    peak = place.dtype or "any dtype's"
+    said = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by their category"
     return replace(found, basis=(*found.basis, said))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changes: texts such as `scale_up.bandwidth=x2`, read into a scenario.
 
-    scale_up.bandwidth=x2          line rate inside a node, twice; or a rate: =450GB/s
-    scale_out.latency=5us          latency of a hop between nodes; or a factor: =x0.5
-    scale_out=infiniband-ndr       another fabric of the catalog
-    system=dgx-h200                another machine of the catalog
-    accelerator=nvidia-h200-sxm    another accelerator, same network
-    collective.all_reduce=tree     another algorithm
-    rank.3.compute=x0.9            compute takes 0.9 of its time on rank 3; compute=x0.9: on all ranks
+scale_up.bandwidth=x2          line rate inside a node, twice; or a rate: =450GB/s
+scale_out.latency=5us          latency of a hop between nodes; or a factor: =x0.5
+scale_out=infiniband-ndr       another fabric of the catalog
+system=dgx-h200                another machine of the catalog
+accelerator=nvidia-h200-sxm    another accelerator, same network
+collective.all_reduce=tree     another algorithm
+rank.3.compute=x0.9            compute takes 0.9 of its time on rank 3; compute=x0.9: on all ranks
 """
 
 from __future__ import annotations

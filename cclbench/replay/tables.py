@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ Int32 = npt.NDArray[np.int32]
 
 _WORK = ("kernel", "copy", "memset")
 _COLUMNS = ("track", "device", "name", "category", "start_ns", "dur_ns", "correlation", "step", "collective")
+_ARRAYS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("start", "end", "correlation", "step", "row"), np.int64),
+    **dict.fromkeys(("lane", "name", "category"), np.int32),
+    "copy": np.bool_,
+}
 _POLICIES = (("device", "module"), ("annotation",), ("whole_trace",))
 _WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|_c10d_functional|gloo:")
 """Host rows that compute nothing themselves: autograd's nodes, ranges, calls of the library."""
@@ -50,10 +55,7 @@ class Rows:
 
     def at(self, chosen: npt.NDArray[Any]) -> Rows:
         """Some of the rows, in the order given."""
-        arrays = {
-            f: getattr(self, f)[chosen]
-            for f in ("start", "end", "lane", "name", "category", "correlation", "step", "row", "copy")
-        }
+        arrays = {f: getattr(self, f)[chosen] for f in _ARRAYS}
         return Rows(**arrays, names=self.names, categories=self.categories, lanes=self.lanes)
 
     def named(self, *patterns: str) -> Mask:
@@ -213,13 +215,13 @@ def _batch(
     row = np.full(len(batch), -1, np.int64)
     at = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
     row[at] = [of_call.get(key, -1) for key in keys.take(pa.array(at)).to_pylist()]
-    device = batch["device"].fill_null(-1).to_numpy().astype(np.int64)
-    track = batch["track"].to_numpy()
-    pairs, lane = np.unique(np.stack([device, track]), axis=1, return_inverse=True)
+    devices, device = np.unique(batch["device"].fill_null(-1).to_numpy(), return_inverse=True)
+    tracks, track = np.unique(batch["track"].to_numpy(), return_inverse=True)
+    pairs, lane = np.unique(device * len(tracks) + track, return_inverse=True)
     return Rows(
         start=clock.common(start),
         end=clock.common(start + batch["dur_ns"].to_numpy()),
-        lane=lane.reshape(-1).astype(np.int32),
+        lane=lane.astype(np.int32),
         name=batch["name"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
         category=batch["category"].indices.to_numpy(zero_copy_only=False).astype(np.int32),
         correlation=batch["correlation"].fill_null(-1).to_numpy(),
@@ -228,28 +230,29 @@ def _batch(
         copy=np.full(len(batch), kind in ("copy", "memset")),
         names=tuple(batch["name"].dictionary.to_pylist()),
         categories=tuple(batch["category"].dictionary.to_pylist()),
-        lanes=tuple((int(d), int(t)) for d, t in pairs.T),
+        lanes=tuple((int(devices[p // len(tracks)]), int(tracks[p % len(tracks)])) for p in pairs.tolist()),
     )
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
     """Rows of several batches, with one vocabulary of names, categories and lanes."""
-    names: dict[str, int] = {}
-    categories: dict[str, int] = {}
-    lanes: dict[tuple[int, int], int] = {}
-    coded: dict[str, list[Any]] = {"name": [], "category": [], "lane": []}
+    names: dict[Any, int] = {}
+    categories: dict[Any, int] = {}
+    lanes: dict[Any, int] = {}
+    columns: dict[str, list[Any]] = {f: [] for f in _ARRAYS}
     for p in parts:
-        for field, words, known in (
-            ("name", p.names, names),
-            ("category", p.categories, categories),
-            ("lane", p.lanes, lanes),
-        ):
-            codes = np.array([known.setdefault(w, len(known)) for w in words] or [0], np.int32)  # type: ignore[attr-defined]
-            coded[field].append(codes[getattr(p, field)] if len(p) else np.empty(0, np.int32))
-    plain = {
-        f: np.concatenate([np.empty(0, np.int64), *(getattr(p, f) for p in parts)]).astype(np.int64)
-        for f in ("start", "end", "correlation", "step", "row")
-    }
-    codes = {f: np.concatenate([np.empty(0, np.int32), *c]).astype(np.int32) for f, c in coded.items()}
-    copy = np.concatenate([np.empty(0, np.bool_), *(p.copy for p in parts)]).astype(np.bool_)
-    return Rows(**plain, **codes, copy=copy, names=(*names,), categories=(*categories,), lanes=(*lanes,))
+        coded = {
+            "name": _recoded(p.name, p.names, names),
+            "category": _recoded(p.category, p.categories, categories),
+            "lane": _recoded(p.lane, p.lanes, lanes),
+        }
+        for f, column in columns.items():
+            column.append(coded[f] if f in coded else getattr(p, f))
+    arrays = {f: np.concatenate([np.empty(0, kind), *columns[f]]).astype(kind) for f, kind in _ARRAYS.items()}
+    return Rows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
+
+
+def _recoded(codes: Int32, words: Sequence[Any], known: dict[Any, int]) -> Int32:
+    """Codes into `words` as codes into `known`, which grows."""
+    table = np.array([known.setdefault(word, len(known)) for word in words], np.int32)
+    return np.asarray(table[codes] if len(codes) else codes, np.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waited for whom, where no row says so: idle stretches of threads, and streams that start at another's end.
+"""Who waited for whom, where no row says so: idle threads, and streams that start at another's end.
 
 What is found here is inferred from times and marked so.
 """
@@ -27,7 +27,7 @@ _DEEPEST: Final = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretches:
-    """Stretches of one thread in which no row begins or ends, and the innermost row around each, −1 for none."""
+    """Stretches of a thread in which no row begins or ends; the innermost row around each, −1 for none."""
 
     start: Int64
     end: Int64
@@ -35,7 +35,7 @@ class Stretches:
 
 
 def stretches(start: Int64, end: Int64, least: int = IDLE_NS) -> Stretches:
-    """Those of at least `least` ns between a thread's rows, which lie within one another; in order of start."""
+    """Those of at least `least` ns among a thread's rows (which nest), in order of start."""
     rows = np.flatnonzero(end > start)
     n = len(rows)
     times = np.concatenate([start[rows], end[rows]])

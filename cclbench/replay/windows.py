@@ -47,7 +47,9 @@ def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
     work = own[nodes.kind[own] != n.HOST]
     for i, (step, start, end) in enumerate(rank.windows):
         if rank.policy == "annotation":
-            members = own[((nodes.start[own] == start) | (nodes.end[own] == end)) & (nodes.kind[own] == n.HOST)]
+            members = own[
+                ((nodes.start[own] == start) | (nodes.end[own] == end)) & (nodes.kind[own] == n.HOST)
+            ]
         elif rank.policy == "device":
             members = work[nodes.step[work] == step]
         else:
@@ -64,9 +66,7 @@ def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
 def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
     """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
     begins = [int(start[w.members].min()) + w.before for w in found]
-    ends = [
-        begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)
-    ]
+    ends = [begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)]
     return np.array(ends, np.int64) - np.array(begins, np.int64)
 
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench whatif`: the run replayed under other hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli.options import QUIET, RankList, format_options, jobs_option, store_option, verbosity_options
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cclbench.replay.answer import Answer
+
+
+class Factor(click.ParamType[float | None]):
+    """`off`, `fit`, or a factor from 1 on."""
+
+    name = "off|fit|FACTOR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        """The factor; None for what the run itself shows."""
+        if value == "fit":
+            return None
+        try:
+            factor = 1.0 if value == "off" else float(value)
+        except ValueError:
+            factor = 0.0
+        if not 1 <= factor <= 100:
+            self.fail(f"{value!r} is neither off nor fit nor a factor from 1 to 100", param, ctx)
+        return factor
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="What changes; several act together.")
+@click.option(
+    "--scenario",
+    "scenarios",
+    metavar="KEY=VALUE,...",
+    multiple=True,
+    help="A further scenario, of its own, on top of what --set changes; repeatable.",
+)
+@click.option(
+    "--sweep",
+    "sweeps",
+    metavar="KEY=xA..xB",
+    multiple=True,
+    help="A scenario for each doubling from factor A to B, and the knee of the curve; repeatable.",
+)
+@click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
+@click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
+@click.option(
+    "--contention",
+    type=Factor(),
+    default="off",
+    show_default=True,
+    help="How much longer kernels take beside communication; fit: as the run itself shows.",
+)
+@click.option("--ranks", type=RankList(), help="Replay only these ranks; their collectives may lack others.")
+@jobs_option
+@store_option
+@format_options
+@verbosity_options
+def whatif(run: str, form: str, verbosity: int, store: Path, jobs: int, **options: Any) -> None:
+    """Replay a run under other hardware: what would the step take?
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Waiting is worked out anew;
+    transfers scale by a model's ratio of new to old.
+
+    \b
+    Keys:
+      scale_up.bandwidth scale_out.bandwidth   x2, or a rate: 900GB/s
+      scale_up.latency scale_out.latency       x0.5, or a time: 5us
+      scale_up scale_out system accelerator    an entry of the catalog
+      collective.all_reduce=tree               another algorithm
+      compute=x0.9 rank.3.compute=x0.9         compute takes 0.9 of its time
+
+    \b
+    Examples:
+      cclbench whatif my-job-3f2a91c0 --set scale_up.bandwidth=x2
+      cclbench whatif my-job-3f2a91c0 --set scale_out=infiniband-ndr
+      cclbench whatif my-job-3f2a91c0 --sweep scale_out.bandwidth=x0.25..x8
+    """
+    from cclbench.cli.answer import document
+    from cclbench.cli.output import emit
+    from cclbench.pipeline import open_run
+    from cclbench.replay.answer import answer
+    from cclbench.replay.place import place_of
+    from cclbench.schema import RESULTS
+
+    stored = open_run(run, store=store, jobs=jobs)._stored
+    place = place_of(stored, system=options.pop("system"), per_node=options.pop("per_node"))
+    found = answer(stored, options.pop("sets"), place=place, **options)
+    window = stored.manifest["ranks"] and found.rows[0]["window"]
+    emit(
+        form,
+        document=document(stored.manifest, found.rows, window),
+        rows=found.rows,
+        columns=RESULTS.names,
+        table=lambda: _page(found, verbosity),
+    )
+
+
+def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
+    """Steps and speedups as a table, where the critical path runs, what it rests on."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from cclbench.card.problem import printable
+    from cclbench.units import humanise
+
+    def time(ns: float | None) -> str:
+        return "" if ns is None else humanise(ns / 1e9, "s")
+
+    def paths(places: dict[str, int], length: int) -> list[str]:
+        return [humanise(ns / max(length, 1), "1") for ns in places.values()]
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "step", "bounds", "speedup", *found.unchanged.path.places):
+        table.add_column(heading, justify="left" if not heading else "right")
+    table.add_row("measured", time(found.measured_ns))
+    unchanged = found.unchanged
+    own = paths(unchanged.path.places, unchanged.path.length_ns)
+    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", *own)
+    for one in found.predicted:
+        step = one.step_ns
+        exact = one.high_ns - one.low_ns < 1
+        table.add_row(
+            Text(printable(one.scenario.label)),
+            time(step) or "unknown",
+            "" if exact else f"{time(one.low_ns)} to {time(one.high_ns)}",
+            "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
+            *paths(one.path.places, one.path.length_ns),
+        )
+    if verbosity <= QUIET:
+        return [table]
+    knees = [
+        f"knee of {row['category']}: "
+        + (row["reason"] if row["value"] is None else f"x{row['value']:g}; {row['reason']}")
+        for row in found.rows
+        if row["metric"] == "whatif.knee"
+    ]
+    faith = [row["reason"] for row in found.rows if row["metric"] == "whatif.replayed_step" and row["reason"]]
+    bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
+    lines = [*knees, *faith, *bases, *found.notes]
+    shares = "Behind the speedup: shares of the critical path."
+    return [table, Text(shares), *(Text(printable(f"- {line}")) for line in lines)]
