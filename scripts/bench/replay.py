@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How faithful and how fast the replay is.
+
+`replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
+`replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench.pipeline import open_run
+from cclbench.replay import nodes as n
+from cclbench.replay.answer import Replay
+from cclbench.replay.pricing import Place
+from cclbench.replay.scenario import scenario
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, VERSION, group_id
+from cclbench.store import EventFile, StoredRun, write_table
+
+KERNELS_A_COLLECTIVE = 30
+STEPS_OF_RUN = 10
+TRANSFER_NS, LATENCY_NS, LAUNCH_NS = 50_000, 5_000, 4_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    modes = parser.add_subparsers(dest="mode", required=True)
+    identity = modes.add_parser("identity", help="measured and replayed steps of runs")
+    identity.add_argument("sources", nargs="+")
+    identity.add_argument("--store", default=None)
+    scale = modes.add_parser("scale", help="time and memory of a large run")
+    scale.add_argument("--ranks", type=int, default=64)
+    scale.add_argument("--events", type=int, default=100_000, help="of each rank")
+    given = parser.parse_args()
+    if given.mode == "identity":
+        faithful(given.sources, given.store)
+    else:
+        fast(given.ranks, given.events)
+
+
+def faithful(sources: list[str], store: str | None) -> None:
+    """Measured and replayed step of each run, and what it would be without any transfer time."""
+    print("| run | ranks | nodes | rendezvous | measured ms | replayed ms | off | without transfers ms |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for source in sources:
+        run = open_run(source, store=store)
+        replay = Replay(run._stored)
+        nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
+        none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0, nodes.dur))
+        met, measured = int((nodes.kind == n.MEETING).sum()), replay.measured_ns / 1e6
+        print(
+            f"| {run.id} | {len(replay.graph.ranks)} | {len(nodes):,} | {met:,} | {measured:.3f}"
+            f" | {replay.unchanged.step_ns / 1e6:.3f} | {off:+.2%} | {none.step_ns / 1e6:.3f} |"
+        )
+
+
+def fast(ranks: int, events: int) -> None:
+    """Seconds and peak memory of reading, building, and two replays with their critical paths."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = make(Path(folder) / "run", ranks, events)
+        begin = time.perf_counter()
+        replay = Replay(made, place=Place(per_node=ranks))
+        built = time.perf_counter()
+        found = replay.predict(scenario(["scale_up.bandwidth=x2"]))
+        done = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    pieces = len(replay.graph.cut.head)
+    off = replay.unchanged.step_ns / replay.measured_ns - 1
+    print(
+        f"{ranks} ranks × {events:,} events: {len(replay.graph.nodes):,} nodes in {pieces:,} pieces;"
+        f" read, built, replayed unchanged {built - begin:.1f} s ({off:+.3%} beside measured);"
+        f" predicted {done - built:.1f} s ({found.high_ns / 1e6:.3f} ms); peak {peak:.2f} GiB"
+    )
+
+
+def make(path: Path, ranks: int, events: int) -> StoredRun:
+    """A run on disk: kernels of chance lengths, an all-reduce of all ranks every 30, which is awaited.
+
+    Of its events a third each are kernels, launches and host operators.
+    """
+    random = np.random.default_rng(1)
+    blocks = max(events // 3 // KERNELS_A_COLLECTIVE, STEPS_OF_RUN)
+    lengths = random.integers(5_000, 60_000, (ranks, blocks, KERNELS_A_COLLECTIVE - 1))
+    work = lengths.sum(axis=2)
+    latest = np.cumsum(work.max(axis=0) + TRANSFER_NS)
+    begin = np.append(1_000_000, 1_000_000 + latest[:-1])
+    members = list(range(ranks))
+    for rank in members:
+        _write(path, rank, lengths[rank], begin, 1_000_000 + latest, members)
+    write_table(
+        path / "groups.parquet",
+        pa.table(
+            {"group": [group_id(tuple(members))], "ranks": [members], "size": [ranks], "descriptions": [[]]},
+            schema=GROUPS,
+        ),
+    )
+    span = [0, int(1_000_000 + latest[-1])]
+    entries = [
+        {
+            "rank": rank,
+            "facts": {"works_on": "device", "world_size": ranks},
+            "span_ns": span,
+            "files": [{"reader": "kineto"}],
+        }
+        for rank in members
+    ]
+    manifest = {
+        "schema": VERSION,
+        "ranks": entries,
+        "sources": [],
+        "clocks": {"reference_ns": 0, "ranks": []},
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return StoredRun(path)
+
+
+def _write(
+    path: Path, rank: int, lengths: np.ndarray, begin: np.ndarray, latest: np.ndarray, members: list[int]
+) -> None:
+    blocks, kernels = lengths.shape
+    ends = begin[:, None] + np.cumsum(lengths, axis=1)
+    starts = ends - lengths
+    step = np.minimum(np.arange(blocks) * STEPS_OF_RUN // blocks, STEPS_OF_RUN - 1)
+    start = np.concatenate([starts, ends[:, -1:]], axis=1).ravel()
+    end = np.concatenate([ends, latest[:, None]], axis=1).ravel()
+    count = len(start)
+    comm = np.tile(np.arange(kernels + 1) == kernels, blocks)
+    launch = np.arange(count) * LAUNCH_NS
+    launch = np.minimum(launch, start - LATENCY_NS)
+    key = (rank << 32) + np.arange(blocks)
+    folder = path / "events" / f"rank={rank}"
+    common = {"correlation": np.arange(count)}
+    _events(
+        folder,
+        "kernel",
+        start,
+        end - start,
+        track=np.where(comm, 20, 7),
+        step=np.repeat(step, kernels + 1),
+        collective=pa.array(np.where(comm, np.repeat(key, kernels + 1), 0), mask=~comm),
+        names=np.where(comm, "ncclDevKernel_AllReduce", "gemm"),
+        categories=np.where(comm, "communication", "gemm"),
+        **common,
+    )
+    host = {"track": np.full(count, 1)}
+    _events(
+        folder,
+        "launch",
+        launch,
+        np.full(count, 2_000),
+        names=np.full(count, "cudaLaunchKernel"),
+        **host,
+        **common,
+    )
+    _events(folder, "op", launch - 500, np.full(count, 3_000), names=np.full(count, "aten::mm"), **host)
+    arrival = ends[:, -1]
+    table = {
+        "collective": key,
+        "instance": np.arange(blocks),
+        "rank": np.full(blocks, rank),
+        "kind": ["all_reduce"] * blocks,
+        "library": ["nccl"] * blocks,
+        "group": [group_id(tuple(members))] * blocks,
+        "group_size": np.full(blocks, len(members)),
+        "seq": np.arange(blocks),
+        "in_bytes": np.full(blocks, 1 << 22),
+        "out_bytes": np.full(blocks, 1 << 22),
+        "step": step,
+        "start_ns": arrival,
+        "end_ns": latest,
+        "arrival_ns": arrival,
+        "wait_ns": latest - TRANSFER_NS - arrival,
+        "transfer_ns": np.full(blocks, TRANSFER_NS),
+    }
+    write_table(path / "collectives" / f"rank={rank}.parquet", _table(table, COLLECTIVES, blocks))
+    firsts = begin[np.searchsorted(step, np.arange(STEPS_OF_RUN))]
+    windows = {
+        "rank": np.full(STEPS_OF_RUN, rank),
+        "step": np.arange(STEPS_OF_RUN),
+        "start_ns": firsts,
+        "end_ns": np.append(firsts[1:], latest[-1]),
+        "source": ["device"] * STEPS_OF_RUN,
+    }
+    write_table(path / "steps" / f"rank={rank}.parquet", _table(windows, STEPS, STEPS_OF_RUN))
+
+
+def _events(folder: Path, kind: str, start: np.ndarray, dur: np.ndarray, **columns: object) -> None:
+    count = len(start)
+    names = columns.pop("names")
+    categories = columns.pop("categories", np.full(count, "other"))
+    columns |= {
+        "side": ["device" if kind == "kernel" else "host"] * count,
+        "kind": [kind] * count,
+        "name": names,
+        "category": categories,
+        "start_ns": start,
+        "dur_ns": dur,
+    }
+    file = EventFile(folder, kind, 0)
+    file.write(_table(columns, EVENTS, count))
+    file.close()
+
+
+def _table(columns: dict[str, object], schema: pa.Schema, count: int) -> pa.Table:
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None:
+            arrays.append(pa.nulls(count, field.type))
+        elif pa.types.is_dictionary(field.type):
+            arrays.append(pa.array(values, pa.string()).dictionary_encode().cast(field.type))
+        else:
+            arrays.append(pa.array(values).cast(field.type))
+    return pa.table(arrays, schema=schema)
+
+
+if __name__ == "__main__":
+    main()
