@@ -134,9 +134,7 @@ def _coarsest(parts: Sequence[Row]) -> list[Row]:
     """The parts that no other part holds: finer ones split the same amounts again."""
     keys = [{(key, row[key]) for key in _NARROWED if row[key] is not None} for row in parts]
     every = {frozenset(own) for own in keys}
-    return [
-        row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)
-    ]
+    return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
 
 
 def _number(row: Row) -> str:

@@ -112,7 +112,8 @@ def test_groups_that_few_collectives_link_share_one_clock(every):
 
 def test_ranks_without_shared_collectives_run_true():
     rank, instance, ends = shared_ends(offset=[0, 0, 0, 40_000, 0, 0, 0, 0])
-    found = for_all(estimate(rank, instance, ends, unknown_hosts()), np.arange(RANKS + 2), np.arange(RANKS + 2))
+    every = np.arange(RANKS + 2)
+    found = for_all(estimate(rank, instance, ends, unknown_hosts()), every, every)
     assert found.known.tolist() == [True] * RANKS + [False] * 2
     assert found.offset_ns[-2:].tolist() == [0.0, 0.0]
     assert found.corrected(np.array([9], np.int32), np.array([5])).tolist() == [5]
