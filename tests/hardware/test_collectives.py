@@ -328,3 +328,14 @@ def test_nodes_without_nvlink_take_pcies_steps() -> None:
     group = one_node(2, peers="pcie-tree")
     assert cost("all_reduce", group, "ring").alpha_s == pytest.approx(8.4e-6 + 2 * 5.7e-6)
     assert {each.protocol for each in costs("all_reduce", group, PLAIN)} == {"LL", "Simple"}
+
+
+def test_stragglar_can_be_asked_for() -> None:
+    """Priced from the last arrival on; never chosen unasked, as nobody says that a rank is late."""
+    found = price_group("all_reduce", np.array([1e9]), one_node(8), algorithm="stragglar")
+    assert isinstance(found, Prediction)
+    assert found.algorithm == ("stragglar",)
+    unasked = price_group("all_reduce", np.array([1e9]), one_node(8))
+    assert isinstance(unasked, Prediction)
+    assert found.time_s[0] < unasked.time_s[0]
+    assert unasked.algorithm == ("ring",)

@@ -107,7 +107,19 @@ def test_torus_axes() -> None:
     axis = group(TORUS, range(4))
     assert (axis.dims, axis.rings) == ((4,), (True,))
     assert axis.up_bytes_per_s == pytest.approx(180e9)
-    assert refused(TORUS, range(3)).field == "scale_up.dims"
+    strided = group(TORUS, [1, 5])
+    assert (strided.dims, strided.rings) == ((2,), (False,))
+
+
+def test_part_of_an_axis_is_a_line() -> None:
+    """Two of four chips in a row, or a block of 2 x 2, do not close; a gap or an L is no block."""
+    line = group(TORUS, [1, 2])
+    assert (line.dims, line.rings) == ((2,), (False,))
+    assert (group(TORUS, range(3)).dims, group(TORUS, range(3)).rings) == ((3,), (False,))
+    block = group(TORUS, [0, 1, 4, 5])
+    assert (block.dims, block.rings) == ((2, 2), (False, False))
+    for ranks in ([0, 2], [0, 1, 4]):
+        assert refused(TORUS, ranks).field == "scale_up.dims"
 
 
 def test_short_axes_of_v5e_do_not_close() -> None:

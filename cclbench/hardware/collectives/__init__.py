@@ -5,6 +5,7 @@ from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.price import ALGORITHMS, Prediction, costs, price, price_group
 from cclbench.hardware.collectives.schedule import Schedule, schedule
+from cclbench.hardware.collectives.stragglar import StragglarCost, stragglar
 
 __all__ = [
     "ALGORITHMS",
@@ -14,10 +15,12 @@ __all__ = [
     "Refusal",
     "Schedule",
     "Steps",
+    "StragglarCost",
     "Traffic",
     "costs",
     "group_of",
     "price",
     "price_group",
     "schedule",
+    "stragglar",
 ]

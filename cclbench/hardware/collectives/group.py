@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, Range, software
 from cclbench.hardware.system import Architecture, ScaleUp, System
 
@@ -35,8 +37,8 @@ class Group:
 
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
-    `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the torus axes
-    that the group fills, `rings` which of them close.  Of the network's software are the
+    `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the lengths of
+    the group's block of a torus, `rings` which of them close.  Of the network's software are the
     latencies (ranges) and the protocols it lets through: these, or `surely` only those.
     """
 
@@ -83,16 +85,23 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
             f"the group has {sizes[0]} to {sizes[-1]} ranks a node: formulas are for equal parts;"
             " price its schedule as a step list"
         )
-    group = Group(len(members), len(islands), system.architecture, system.host_cpu, peers="switch")
+    group = Group(
+        len(members),
+        len(islands),
+        system.architecture,
+        system.host_cpu,
+        peers="switch",
+        assumptions=("RCCL is priced with NCCL's latencies",) if system.architecture == "amd" else (),
+    )
     if system.scale_up is not None and sizes[0] > 1:
-        inside = _inside(group, system.id, system.scale_up, sizes[0])
+        inside = _inside(group, system.id, system.scale_up, min(islands.values()))
         if isinstance(inside, Refusal):
             return inside
         group = inside
     return group if len(islands) == 1 else _across(group, system, members, transport)
 
 
-def _inside(group: Group, system: str, up: ScaleUp, size: int) -> Group | Refusal:
+def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group | Refusal:
     rate, assumptions = up.usable_bytes_per_s, group.assumptions
     if rate is None and up.bytes_per_s is not None:
         rate = up.bytes_per_s * SCALE_UP_SHARE
@@ -100,21 +109,20 @@ def _inside(group: Group, system: str, up: ScaleUp, size: int) -> Group | Refusa
     if rate is None:
         return Refusal(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
     pair = rate
-    dims: tuple[int, ...] = ()
+    block: tuple[tuple[int, bool], ...] = ()
     if up.peers == "mesh":
         if up.domain < 2:
             return Refusal(f"{system}: a mesh needs a domain of two or more", "scale_up.domain")
         pair = rate / (up.domain - 1)
-        rate = pair * (size - 1)
+        rate = pair * (len(island) - 1)
     elif up.peers == "torus":
-        dims = _axes(up.dims or (), size)
-        if not dims:
-            return Refusal(
-                f"{system}: {size} ranks are not whole axes of its torus {_times(up.dims or ())}",
-                "scale_up.dims",
-            )
-        rate *= len(dims) / len(up.dims or ())
-        pair = rate / len(dims) / 2
+        block = _block(up.dims or (), island)
+        if not block:
+            shape = f"no block of its torus {_times(up.dims)}" if up.dims else "on a torus of unknown dims"
+            return Refusal(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
+        rate *= len(block) / len(up.dims or ())
+        pair = rate / len(block) / 2
+    closes = _CLOSES.get(up.fabric.id, 3)
     return replace(
         group,
         peers=up.peers,
@@ -122,8 +130,8 @@ def _inside(group: Group, system: str, up: ScaleUp, size: int) -> Group | Refusa
         pair_bytes_per_s=pair,
         up_hop_s=up.fabric.hop_latency_s,
         reduces=up.in_network_reduction,
-        dims=dims,
-        rings=tuple(bool(up.fabric.wraps) and axis >= _CLOSES.get(up.fabric.id, 3) for axis in dims),
+        dims=tuple(length for length, _ in block),
+        rings=tuple(bool(up.fabric.wraps) and whole and length >= closes for length, whole in block),
         assumptions=assumptions,
     )
 
@@ -162,16 +170,19 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
     )
 
 
-def _axes(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """The fewest whole axes that hold exactly `size` ranks, innermost (last) first; () where none do."""
-    if math.prod(dims) == size:
-        return tuple(axis for axis in dims if axis > 1)
-    for first in range(len(dims)):
-        for last in range(first + 1, len(dims) + 1):
-            if math.prod(dims[first:last]) == size:
-                return tuple(axis for axis in dims[first:last] if axis > 1)
-    return ()
+def _block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], ...]:
+    """Length of the ranks' block along each axis they span, and whether it is all of the axis; () if none.
+
+    Ranks count along the last axis first.
+    """
+    if math.prod(dims) < 2:
+        return ()
+    places = np.unravel_index(np.array(island) % math.prod(dims), dims)
+    lengths = [int(place.max() - place.min()) + 1 for place in places]
+    if math.prod(lengths) != len(island):
+        return ()
+    return tuple((length, length == axis) for length, axis in zip(lengths, dims, strict=True) if length > 1)
 
 
 def _times(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims)) or "(dims not known)"
+    return " x ".join(map(str, dims))

@@ -16,19 +16,20 @@ from cclbench.hardware.collectives.direct import direct
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.halving import halving_doubling
 from cclbench.hardware.collectives.hierarchical import hierarchical
-from cclbench.hardware.collectives.nccl import constants, protocols
+from cclbench.hardware.collectives.nccl import Constants, constants, protocols
 from cclbench.hardware.collectives.nvls import nvls
 from cclbench.hardware.collectives.p2p import p2p
 from cclbench.hardware.collectives.pat import pat
 from cclbench.hardware.collectives.ring import bus_share, ring
 from cclbench.hardware.collectives.schedule import Schedule, scheduled
+from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.torus import torus
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.collectives.tree import tree
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
 
-ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical")
+ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical", "stragglar")
 """Algorithms that the vendors' libraries do not choose by themselves."""
 
 ALGORITHMS: Final = (
@@ -180,5 +181,12 @@ def costs(
             *direct(kind, group, table, assumed),
             *halving_doubling(kind, group, table, assumed),
             *hierarchical(kind, group, table, assumed),
+            *_after_the_straggler(kind, group, table, assumed),
         ]
     return found
+
+
+def _after_the_straggler(kind: str, group: Group, table: Constants, assumed: Assumed) -> list[Cost]:
+    """StragglAR's rounds from the last arrival on, which has been late enough for the others' part."""
+    parts = stragglar(group, table, assumed) if kind == "all_reduce" else None
+    return [] if parts is None else [parts.late]

@@ -45,8 +45,9 @@ class Software:
 
 _US: Final = 1e-6
 
-# NCCL's table is of InfiniBand, so verbs add nothing to it.
-_VERBS: Final = Software(Range(0.0, 0.0, 5 * _US))
+# NCCL's table is of InfiniBand, so verbs add nothing to it.  LL128 is on only where NCCL sees that interfaces
+# share a PCIe switch with the GPU, which virtual machines may hide.
+_VERBS: Final = Software(Range(0.0, 0.0, 5 * _US), surely=(LL, SIMPLE))
 # aws-ofi-nccl: its own cost model counts on 20 µs a hop (TUNER_NET_LATENCY).  The 150, 75 and 35 µs a machine
 # that it hands to NCCL's tuner steer the choice of an algorithm; no measured time agrees with them.
 _OFI: Final = Range(8 * _US, 20 * _US, 40 * _US)
