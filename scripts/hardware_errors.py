@@ -41,7 +41,9 @@ def published(folder: Path) -> list[tuple[str, str, Sweep]]:
             continue
         evidence = NcclTests().read(path)
         version = evidence.facts.get("library_version")
-        own = sweeps(evidence.timings, None if version is None else str(version))
+        own, left_out = sweeps(evidence.timings, None if version is None else str(version))
+        for reason, rows in left_out.items():
+            print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
         found.extend((path.stem, name, sweep) for sweep in own)
     return found
 

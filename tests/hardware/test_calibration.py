@@ -230,7 +230,7 @@ def test_what_is_no_sweep(fields: dict[str, object], what: str) -> None:
 
 
 def test_sweeps_of_a_timings_table() -> None:
-    """Medians by size out of place; rows that cannot be placed are left out."""
+    """Medians by size out of place; rows that cannot be placed are counted by reason."""
 
     def timing(size: int | None, ns: int | None, **fields: object) -> dict[str, object]:
         base = {"kind": "all_reduce", "group_size": 4, "nodes": 1, "in_place": False}
@@ -251,10 +251,16 @@ def test_sweeps_of_a_timings_table() -> None:
         ],
         schema=TIMINGS,
     )
-    gather, reduce = sweeps(table, "2.27.3")
+    (gather, reduce), left_out = sweeps(table, "2.27.3")
     assert (gather.kind, gather.bytes, gather.seconds) == ("all_gather", (8,), (9e-6,))
     assert (reduce.bytes, reduce.seconds) == ((8, 16), (2e-6, 3e-6))
     assert reduce.library_version == "2.27.3"
+    assert left_out == {
+        "in place, where out of place is compared": 1,
+        "without collective, ranks, nodes, size or time": 3,
+        "of no bytes, no time or a single rank": 1,
+    }
+    assert sweeps(TIMINGS.empty_table()) == ([], {})
 
 
 def test_summary_of_deviations() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,26 +81,38 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def sweeps(timings: pa.Table, library_version: str | None = None) -> Iterator[Sweep]:
-    """Sweeps in a `timings` table: median time by size of what is out of place (in place: left out).
-
-    Rows without kind, ranks, nodes, size or time cannot be placed and are left out too.
-    """
-    frame = timings.select(["kind", "group_size", "nodes", "in_place", "bytes", "dur_ns"]).to_pandas()
+def sweeps(timings: pa.Table, library_version: str | None = None) -> tuple[list[Sweep], dict[str, int]]:
+    """Sweeps in a `timings` table, median time by size, and the rows that are in none, counted by reason."""
+    needed = ["kind", "group_size", "nodes", "bytes", "dur_ns"]
+    frame = timings.select([*needed, "in_place"]).to_pandas()
     frame = frame.assign(kind=frame["kind"].astype(object))
-    frame = frame[frame["in_place"].ne(True).fillna(True)]
-    frame = frame.dropna(subset=["kind", "group_size", "nodes", "bytes", "dur_ns"])
-    frame = frame[(frame["bytes"] > 0) & (frame["dur_ns"] > 0) & (frame["group_size"] > 1)]
+    unusable = {
+        "in place, where out of place is compared": lambda rows: rows["in_place"].eq(True).fillna(False),
+        "without collective, ranks, nodes, size or time": lambda rows: rows[needed].isna().any(axis=1),
+        "of no bytes, no time or a single rank": lambda rows: (
+            (rows["bytes"] < 1) | (rows["dur_ns"] < 1) | (rows["group_size"] < 2)
+        ),
+    }
+    left_out: dict[str, int] = {}
+    for reason, of in unusable.items():
+        out = of(frame)
+        if out.any():
+            left_out[reason] = int(out.sum())
+            frame = frame[~out]
+    found = []
     for (kind, ranks, nodes), own in frame.groupby(["kind", "group_size", "nodes"], sort=True):
         median = own.groupby("bytes")["dur_ns"].median().sort_index()
-        yield Sweep(
-            str(kind),
-            int(ranks),
-            int(nodes),
-            tuple(int(size) for size in median.index),
-            tuple(float(ns) / _NS_PER_S for ns in median),
-            library_version,
+        found.append(
+            Sweep(
+                str(kind),
+                int(ranks),
+                int(nodes),
+                tuple(int(size) for size in median.index),
+                tuple(float(ns) / _NS_PER_S for ns in median),
+                library_version,
+            )
         )
+    return found, left_out
 
 
 @dataclass(frozen=True, slots=True)
