@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -86,7 +86,7 @@ def sweeps(timings: pa.Table, library_version: str | None = None) -> tuple[list[
     needed = ["kind", "group_size", "nodes", "bytes", "dur_ns"]
     frame = timings.select([*needed, "in_place"]).to_pandas()
     frame = frame.assign(kind=frame["kind"].astype(object))
-    unusable = {
+    unusable: dict[str, Callable[[Any], Any]] = {
         "in place, where out of place is compared": lambda rows: rows["in_place"].eq(True).fillna(False),
         "without collective, ranks, nodes, size or time": lambda rows: rows[needed].isna().any(axis=1),
         "of no bytes, no time or a single rank": lambda rows: (
