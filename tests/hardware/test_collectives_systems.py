@@ -225,6 +225,7 @@ def test_one_size_and_many() -> None:
         ("all_reduces", 8, None),
         ("all_reduce", -1, None),
         ("all_reduce", float("nan"), None),
+        ("all_reduce", 2.0**61, None),
         ("all_reduce", 8, "rings"),
     ],
 )

@@ -29,6 +29,8 @@ from cclbench.hardware.collectives.tree import tree
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
 
+_MOST_BYTES: Final = 2.0**60
+
 ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical", "stragglar")
 """Algorithms that the vendors' libraries do not choose by themselves."""
 
@@ -91,8 +93,8 @@ def price(
     sizes = np.atleast_1d(np.asarray(size, np.float64))
     if kind == "barrier":
         sizes = np.full(sizes.shape, 1.0)
-    if not (np.isfinite(sizes) & (sizes >= 0)).all():
-        raise UsageError("sizes are bytes from 0 on")
+    if not ((sizes >= 0) & (sizes <= _MOST_BYTES)).all():
+        raise UsageError("sizes are bytes from 0 to 1 EiB")
     known_group = group_of(system, group, transport=transport)
     if isinstance(known_group, Refusal):
         return known_group
