@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from cclbench.replay.answer import Answer
+    from cclbench.replay.critical_path import Path as Route
+
+
+_TOLD: Final = 0.03
+"""Share of the critical path from which on a place is shown."""
 
 
 class Factor(click.ParamType[float | None]):
@@ -107,7 +112,7 @@ def whatif(run: str, form: str, verbosity: int, store: Path, jobs: int, **option
 
 
 def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
-    """Steps and speedups as a table, where the critical path runs, what it rests on."""
+    """Steps and speedups as a table, where the critical path runs, and what they rest on."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -118,25 +123,27 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     def time(ns: float | None) -> str:
         return "" if ns is None else humanise(ns / 1e9, "s")
 
-    def paths(places: dict[str, int], length: int) -> list[str]:
-        return [humanise(ns / max(length, 1), "1") for ns in places.values()]
+    def route(path: Route) -> str:
+        shares = sorted(path.places.items(), key=lambda place: -place[1])
+        whole = max(path.length_ns, 1)
+        told = [f"{place} {humanise(ns / whole, '1')}" for place, ns in shares if ns >= _TOLD * whole]
+        return ", ".join(told)
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "step", "bounds", "speedup", *found.unchanged.path.places):
-        table.add_column(heading, justify="left" if not heading else "right")
+    for heading in ("", "step", "bounds", "speedup", "critical path"):
+        table.add_column(heading, justify="left" if heading in ("", "critical path") else "right")
     table.add_row("measured", time(found.measured_ns))
     unchanged = found.unchanged
-    own = paths(unchanged.path.places, unchanged.path.length_ns)
-    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", *own)
+    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
     for one in found.predicted:
         step = one.step_ns
-        exact = one.high_ns - one.low_ns < 1
+        low, high = time(one.low_ns), time(one.high_ns)
         table.add_row(
             Text(printable(one.scenario.label)),
             time(step) or "unknown",
-            "" if exact else f"{time(one.low_ns)} to {time(one.high_ns)}",
+            "" if low == high else f"{low} to {high}",
             "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
-            *paths(one.path.places, one.path.length_ns),
+            route(one.path),
         )
     if verbosity <= QUIET:
         return [table]
@@ -149,5 +156,4 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     faith = [row["reason"] for row in found.rows if row["metric"] == "whatif.replayed_step" and row["reason"]]
     bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
     lines = [*knees, *faith, *bases, *found.notes]
-    shares = "Behind the speedup: shares of the critical path."
-    return [table, Text(shares), *(Text(printable(f"- {line}")) for line in lines)]
+    return [table, *(Text(printable(f"- {line}")) for line in lines)]

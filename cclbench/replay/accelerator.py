@@ -52,6 +52,7 @@ def accelerator(rank: RankRows) -> Part:
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
     host, place = host_nodes(rank.rank, points)
+    between = _device_waits(device, inferred)
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
     fed = device.launch >= 0
     work.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
@@ -60,7 +61,7 @@ def accelerator(rank: RankRows) -> Part:
         edges.add(end_of[source] + len(host), place[target], lag)
     for source, target, lag in handed:
         edges.add(place[source], place[target], lag)
-    for source, target, lag in _device_waits(device, inferred):
+    for source, target, lag in between:
         edges.add(end_of[source] + len(host), start_of[target] + len(host), lag)
     return Part(n.joined([host, work]), edges, inferred)
 
@@ -75,10 +76,10 @@ def _device(rank: RankRows) -> _Device:
     issue = np.where(launch >= 0, launches, rows.start)
     each = len(np.unique(launch[launch >= 0])) >= _WHOLE_PROGRAMS * max(len(rows), 1)
     fitted = (launch >= 0) & each
+    latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
     if not each:
         launch = _first_rows(rows, launch)
-    latency = np.where(launch >= 0, rows.start - issue, 0)
-    gap = measured.copy()
+        latency, gap = _of_programs(rows, launch, latency, gap)
     if fitted.any():
         usual = _latency(rows, issue, fitted)
         latency = np.where(fitted, usual, latency)
@@ -108,6 +109,24 @@ def _first_rows(rows: Rows, launch: Int64) -> Int64:
     return np.where(first, launch, -1)
 
 
+def _of_programs(rows: Rows, launch: Int64, latency: Int64, gap: Int64) -> tuple[Int64, Int64]:
+    """Latency and gap of programs' first rows: one that queued behind earlier work has the least latency
+    seen of any; one that did not, has its own, and no gap."""
+    heads = launch >= 0
+    if not heads.any():
+        return latency, gap
+    queued = _previous_end(rows) > rows.start - latency
+    least = latency[heads].min()
+    return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
+
+
+def _previous_end(rows: Rows) -> Int64:
+    """When what ended last before each row's start, on any lane, ended; long ago where nothing did."""
+    ends = np.sort(rows.end)
+    place = np.searchsorted(ends, rows.start, side="right") - 1
+    return np.where(place >= 0, np.append(ends, 0)[place], -(1 << 60))
+
+
 def _latency(rows: Rows, issue: Int64, fitted: Mask) -> int:
     """From a launch to its row, where the device had nothing left to do: the median; else the least seen."""
     order = np.argsort(issue, kind="stable")
@@ -120,9 +139,7 @@ def _latency(rows: Rows, issue: Int64, fitted: Mask) -> int:
 
 def _after_another(rows: Rows, before: Int64) -> Mask:
     """Rows that start promptly after one of another lane that ended later than their own lane's last."""
-    ends = np.sort(rows.end)
-    place = np.searchsorted(ends, rows.start, side="right") - 1
-    latest = np.where(place >= 0, ends[np.maximum(place, 0)], before)
+    latest = np.maximum(_previous_end(rows), before)
     return (latest > before) & (rows.start - latest <= PROMPT_NS)
 
 
@@ -161,7 +178,7 @@ def _blocking_copies(
     rows = np.flatnonzero(device.rows.copy & (device.launch >= 0))
     launch = device.launch[rows]
     returned = rank.launches.end[launch]
-    blocking = returned >= device.rows.end[rows]
+    blocking = (returned >= device.rows.end[rows]) & (returned > device.issue[rows])
     rows, launch, returned = rows[blocking], launch[blocking], returned[blocking]
     if len(rows):
         back = points.add(tracks(rank.launches)[launch], returned, np.zeros(len(rows), np.int64))
@@ -186,7 +203,7 @@ def _synchronisations(
         stop = int(np.searchsorted(rows.end[order], end + TOLERANCE_NS, side="right"))
         since = int(np.searchsorted(rows.end[order], begin, side="right"))
         during = order[since:stop]
-        during = during[device.issue[during] <= begin]
+        during = during[(device.issue[during] <= begin) & (device.issue[during] < end)]
         if not len(during):
             continue
         last = int(during[-1])
@@ -308,9 +325,10 @@ def _chained(device: _Device, inferred: Counter[str]) -> Found:
     by_end = np.argsort(rows.end, kind="stable")
     place = np.searchsorted(rows.end[by_end], rows.start, side="right") - 1
     source = by_end[np.maximum(place, 0)]
-    other = (place >= 0) & (rows.lane[source] != rows.lane) & (device.launch < 0)
+    queued = (device.launch < 0) | (_previous_end(rows) > device.issue)
+    other = (place >= 0) & (rows.lane[source] != rows.lane) & queued
     target = np.flatnonzero(other)
     inferred["rows that follow another lane's last"] += len(target)
     # the lane's own order holds, without the gap, which was waiting for the other lane
-    device.gap[target] = 0
+    device.gap[target] = np.minimum(device.gap[target], 0)
     return [(source[target], target, rows.start[target] - rows.end[source[target]])]

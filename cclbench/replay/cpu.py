@@ -122,7 +122,7 @@ def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
     thread, time, own = points.arrays()
     work = np.full(len(time), -1, np.int64)
     work[begin] = np.arange(len(begin))
-    order = np.lexsort((np.arange(len(time)), own >= 0, time, thread))
+    order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     row = np.repeat(order, np.where(work[order] >= 0, 2, 1))
     begins = np.diff(row, prepend=-1) != 0
     of = work[row]

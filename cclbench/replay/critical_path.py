@@ -86,14 +86,17 @@ class _Walk:
         nodes, times = self.graph.nodes, self.times
         here = slice(first, last + 1)
         start, end = np.maximum(times.start[here], self.begin), np.maximum(times.end[here], self.begin)
-        own, kinds = end - start, nodes.kind[here]
+        # rows of one thread may lie within one another: each instant counts once, for the earlier row
+        reached = np.maximum.accumulate(end)
+        before = np.append(start[0], reached[:-1])
+        own, kinds = np.maximum(end - np.maximum(start, before), 0), nodes.kind[here]
         for kind, place in _OF_KIND.items():
             self.places[place] += int(own[kinds == kind].sum())
         calls = self.graph.transfers
         for i in (first + np.flatnonzero((kinds == n.TRANSFER) & (own > 0))).tolist():
             call = int(nodes.call[i])
             self.communication[calls.kind[call], calls.group[call]] += int(own[i - first])
-        between = int((start[1:] - end[:-1]).sum())
+        between = int(np.maximum(start - before, 0).sum())
         host = int(nodes.kind[last]) == n.HOST
         self.places["host" if host else "latency"] += between
         if nodes.rank[last] >= 0:

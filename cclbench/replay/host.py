@@ -131,7 +131,8 @@ def add_boundaries(rank: RankRows, points: Points) -> None:
 def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
     """The points as nodes, each thread a lane, and the node of each point."""
     thread, time, own = points.arrays()
-    order = np.lexsort((np.arange(len(time)), own >= 0, time, thread))
+    # a call that waited has returned before what begins at the same time
+    order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     lane = np.unique(thread[order], return_inverse=True)[1]

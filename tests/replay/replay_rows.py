@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks made by hand, in µs, and the step that their replay takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.simulate import Times, simulate
+from cclbench.replay.tables import Calls, RankRows, Rows
+
+US = 1_000
+DEVICE, HOST = (0, 7), (-1, 1)
+Item = dict[str, Any]
+
+
+def item(name: str, start: float, end: float, **more: Any) -> Item:
+    """A row: `lane` (device, track), `corr`elation, `call` (row of the rank's collectives), `step`."""
+    return {"name": name, "start": start, "end": end, **more}
+
+
+def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> Rows:
+    """Rows in order of start, times in µs."""
+    items = sorted(items, key=lambda i: (i["start"], -i["end"]))
+    names = sorted({i["name"] for i in items})
+    categories = sorted({i.get("category", "other") for i in items})
+    lanes = sorted({i.get("lane", lane) for i in items})
+
+    def column(key: str, default: Any = -1, kind: Any = np.int64) -> Any:
+        return np.array([i.get(key, default) for i in items], kind)
+
+    return Rows(
+        start=np.array([round(i["start"] * US) for i in items], np.int64),
+        end=np.array([round(i["end"] * US) for i in items], np.int64),
+        lane=np.array([lanes.index(i.get("lane", lane)) for i in items], np.int32),
+        name=np.array([names.index(i["name"]) for i in items], np.int32),
+        category=np.array([categories.index(i.get("category", "other")) for i in items], np.int32),
+        correlation=column("corr"),
+        step=column("step", 0),
+        row=column("call"),
+        copy=column("copy", False, np.bool_),
+        names=tuple(names),
+        categories=tuple(categories),
+        lanes=tuple(lanes),
+    )
+
+
+def rank(
+    number: int,
+    *,
+    work: Sequence[Item] = (),
+    launches: Sequence[Item] = (),
+    syncs: Sequence[Item] = (),
+    ops: Sequence[Item] = (),
+    notes: Sequence[Item] = (),
+    instances: Sequence[int] = (),
+    nbytes: Sequence[int] = (),
+    size: int = 2,
+    on_host: bool = False,
+    windows: Sequence[tuple[int | None, float, float]] = (),
+    policy: str = "device",
+) -> RankRows:
+    """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
+    host = rows([*({**o, "op": True} for o in ops), *notes])
+    annotation = np.array(
+        [name in {i["name"] for i in notes} for name in (host.names[n] for n in host.name)], np.bool_
+    )
+    computing = np.array(["::" in host.names[n] and "c10d" not in host.names[n] for n in host.name], np.bool_)
+    of = [i for i in work if "call" in i]
+    of.sort(key=lambda i: i["call"])
+    return RankRows(
+        rank=number,
+        on_host=on_host,
+        work=rows(work, DEVICE),
+        launches=rows(launches),
+        syncs=rows(syncs),
+        host=host,
+        computing=computing & ~annotation,
+        annotation=annotation,
+        calls=Calls(
+            instance=np.array(instances, np.int64),
+            complete=np.array([i >= 0 for i in instances], np.bool_),
+            kind=("all_reduce",) * len(instances),
+            group=(f"0-{size - 1}",) * len(instances),
+            size=np.full(len(instances), size),
+            bytes=np.array(nbytes or [1024] * len(instances), np.int64),
+            start=np.array([i["start"] * US for i in of], np.int64),
+            end=np.array([i["end"] * US for i in of], np.int64),
+        ),
+        policy=policy,
+        windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
+    )
+
+
+def replayed(*ranks: RankRows) -> tuple[Graph, Times]:
+    """The ranks' graph and its unchanged replay."""
+    graph = build(ranks)
+    return graph, simulate(graph.nodes, graph.cut)
+
+
+def end_of(graph: Graph, times: Times, number: int) -> float:
+    """When the rank's last node ends, µs."""
+    return float(times.end[graph.nodes.rank == number].max() / US)
