@@ -196,9 +196,7 @@ class _Composer:
         if event.tag is not None:
             raise self.refusal(event, f"uses the YAML tag {shown(event.tag)}", "write the plain value")
         if len(path) > DEEPEST:
-            raise self.refusal(
-                event, f"is nested more than {DEEPEST} deep", f"a {self.noun} has six levels at most"
-            )
+            raise self.refusal(event, f"is nested more than {DEEPEST} deep", f"no {self.noun} is that deep")
         self.lines.setdefault(path, _line(event))
         if isinstance(event, yaml.ScalarEvent):
             return self.value(event, path)

@@ -22,13 +22,12 @@ import msgspec
 from cclbench import document
 from cclbench.document import Document
 from cclbench.errors import InputError, UsageError, near
-from cclbench.hardware import entry as checks
 from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.agreement import Finding, check_replacement, contradictions, refuse_all
+from cclbench.hardware.entry import check
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import figures
 from cclbench.hardware.system import System
-from cclbench.problem import Problem
-from cclbench.units import humanise
 
 __all__ = [
     "VARIABLE",
@@ -50,11 +49,8 @@ __all__ = [
 VARIABLE: Final = "CCLBENCH_HARDWARE"
 _NOUN: Final = "hardware file"
 _MOST_FILES: Final = 1000
-_APART: Final = 2.0
-"""A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""
 _KIND = re.compile(r"^kind: (\w+)", re.MULTILINE)
 
-_Finding = tuple[tuple[str, ...], str]
 T = TypeVar("T", Accelerator, Fabric, System)
 
 
@@ -139,34 +135,40 @@ def _one(kind: str, name: str, known: Mapping[str, T]) -> T:
 
 @cache
 def _accelerators(more: str) -> Mapping[str, Accelerator]:
-    return _entries("accelerator", more, lambda document: _built(document, Accelerator))
+    return _entries("accelerator", more, lambda read: _built(read, Accelerator))
 
 
 @cache
 def _fabrics(more: str) -> Mapping[str, Fabric]:
-    return _entries("fabric", more, lambda document: _built(document, Fabric))
+    for read in _users(more) if more else ():
+        check_replacement(read, _fabrics("").get(read.value["id"]))
+    return _entries("fabric", more, lambda read: _built(read, Fabric))
 
 
 @cache
 def _systems(more: str) -> Mapping[str, System]:
-    return _entries("system", more, lambda document: _system(document, more))
+    return _entries("system", more, lambda read: _system(read, more))
 
 
 def _entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[str, T]:
-    found = {document.value["id"]: build(document) for document in _documents(kind, more)}
+    documents = [*_package(kind), *(read for read in _users(more) if read.value["kind"] == kind)]
+    found = {read.value["id"]: build(read) for read in documents}
     return MappingProxyType(dict(sorted(found.items())))
 
 
-def _documents(kind: str, more: str) -> Iterator[Document]:
-    """The files of one kind: the package's, which tests have checked, then the user's, checked here."""
-    for file in sorted((files("cclbench.hardware") / "data").iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".yaml"):
-            text = file.read_text("utf-8")
-            if (match := _KIND.search(text)) and match[1] == kind:
-                yield document.parse(text, str(file), _NOUN)
-    for user_document in _users(more):
-        if user_document.value["kind"] == kind:
-            yield user_document
+@cache
+def _package(kind: str) -> tuple[Document, ...]:
+    """The package's own files of one kind, which tests have checked."""
+    texts = {
+        file.name: file.read_text("utf-8")
+        for file in (files("cclbench.hardware") / "data").iterdir()
+        if file.name.endswith(".yaml")
+    }
+    return tuple(
+        document.parse(text, name, _NOUN)
+        for name, text in sorted(texts.items())
+        if (match := _KIND.search(text)) and match[1] == kind
+    )
 
 
 @cache
@@ -175,7 +177,7 @@ def _users(more: str) -> tuple[Document, ...]:
     for path in (Path(part) for part in more.split(os.pathsep) if part):
         for file in _yaml_files(path) if path.is_dir() else [path]:
             read = document.read(file, _NOUN)
-            checks.check(read)
+            check(read)
             found[read.value["kind"], read.value["id"]] = read
     return tuple(found.values())
 
@@ -201,7 +203,7 @@ def _system(read: Document, more: str) -> System:
     given, _ = figures(read.value)
     machines, known = _accelerators(more), _fabrics(more)
     machine = machines.get(given["accelerator"])
-    found: list[_Finding] = []
+    found: list[Finding] = []
     if machine is None:
         message = f"is no accelerator of the catalog; {near(given['accelerator'], machines)}"
         found.append((("accelerator",), message))
@@ -212,39 +214,8 @@ def _system(read: Document, more: str) -> System:
         if (used := known.get(part["fabric"])) is None:
             found.append(((tier, "fabric"), f"is no fabric of the catalog; {near(part['fabric'], known)}"))
             continue
-        found += _contradictions(tier, part, used, machine)
+        if read in _users(more):  # the package's agree; a fabric that a user replaced need not
+            found += contradictions(tier, part, used, machine)
         resolved[tier] = {**part, "fabric": used}
-    checks.refuse(
-        [Problem("error", read.file, read.line(path), ".".join(path), message) for path, message in found]
-    )
+    refuse_all(read, found)
     return _built(read, System, **resolved)
-
-
-def _contradictions(
-    tier: str, part: Mapping[str, Any], used: Fabric, machine: Accelerator | None
-) -> Iterator[_Finding]:
-    if used.tier != tier:
-        yield (tier, "fabric"), f"is {used.id}, a {used.tier} fabric"
-    transport = part.get("transport")
-    if transport is not None and transport not in used.transports:
-        yield (tier, "transport"), f"is no transport of {used.id}; {near(transport, used.transports)}"
-    rate, line = part.get("bytes_per_s"), used.link_bytes_per_s
-    others = {}
-    if tier == "scale_out" and line:
-        others[f"the line rate of {used.id}"] = line
-    elif tier == "scale_up" and line and part.get("links"):
-        others[f"{part['links']} links of {used.id}"] = part["links"] * line
-    if tier == "scale_up" and machine and machine.scale_up_bytes_per_s:
-        others[f"the scale-up rate of {machine.id}"] = machine.scale_up_bytes_per_s
-    for words, other in others.items():
-        if rate and (reason := _contradiction(rate, other, words)):
-            yield (tier, "bytes_per_s"), reason
-            break
-
-
-def _contradiction(rate: float, other: float, words: str) -> str | None:
-    ratio = max(rate / other, other / rate)
-    if ratio <= _APART:
-        return None
-    hint = ": bits where bytes are meant, or the other way?" if 4 <= ratio <= 16 else ""
-    return f"is {humanise(rate, 'B/s')}, but {words}: {humanise(other, 'B/s')}{hint}"

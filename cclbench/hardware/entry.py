@@ -15,7 +15,7 @@ from cclbench.conform import departures
 from cclbench.document import Document
 from cclbench.errors import InputError, near
 from cclbench.hardware.figure import UNVERIFIED, figures, leaves
-from cclbench.problem import Path, Problem, dotted
+from cclbench.problem import Path, Problem, dotted, shown
 
 KINDS: Final = ("accelerator", "fabric", "system")
 _KEY: Final = re.compile(r".* \(([^)]*)\)")
@@ -44,7 +44,8 @@ def problems(document: Document) -> list[Problem]:
         return list(document.problems)
     kind = document.value.get("kind")
     if kind not in KINDS:
-        message = near(str(kind), KINDS) if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
+        known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
+        message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
         return [_problem(document, ("kind",), message)]
     found = departures(document, schema()["definitions"][kind])
     if not found:
@@ -104,9 +105,9 @@ def _absurd(entry: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[tupl
         value: Any = given
         for key in path:
             value = value[key]
-        for end, (most, shown) in _LARGEST.items():
+        for end, (most, words) in _LARGEST.items():
             if isinstance(value, int | float) and any(key.endswith(end) for key in path) and value > most:
-                yield path, f"is {text}, and nothing has more than {shown}; is the unit right?"
+                yield path, f"is {text}, and nothing has more than {words}; is the unit right?"
                 break
     rate = given.get("link_bytes_per_s")
     if entry.get("tier") == "scale_out" and rate is not None and rate >= _FASTEST_INTERFACE:

@@ -295,6 +295,7 @@ def test_a_single_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("node", "200 Gb/s", "200 GB/s", 15, "bits where bytes are meant"),
         ("node", "bytes_per_s: 100 GB/s", "bytes_per_s: 100 Gb/s", 11, "bits where bytes are meant"),
         ("node", "ib-verbs", "ip-verbs", 16, "did you mean ib-verbs?"),
+        ("node", "fabric: lab-link", "fabric: 8 (unverified)", 7, "does not fit"),
         ("node", "peers: mesh", "peers: mash", 8, "did you mean mesh?"),
         ("node", "nics: 2", "nics: 0", 14, "does not fit"),
         ("node", "architecture: ampere", "architecture: turing", 5, "did you mean trainium?"),
@@ -313,6 +314,37 @@ def test_nonsense_is_refused_with_the_line(
     assert re.search(rf"\.yaml:{line}: ", str(refused.value)), str(refused.value)
     assert said in str(refused.value)
     assert len(str(refused.value).splitlines()) <= 4
+
+
+def test_a_fabric_may_be_replaced_at_another_rate(lab: Path) -> None:
+    """A throttled NDR interface: systems that name the fabric are still there, at their own rates."""
+    (lab / "slow.yaml").write_text(
+        "id: infiniband-ndr\nkind: fabric\ntier: scale_out\ntopology: fat-tree\n"
+        "link_bytes_per_s: 100 Gb/s (unverified)\n"
+    )
+    assert fabrics()["infiniband-ndr"].link_bytes_per_s == 12.5e9
+    out = system("dgx-h100").scale_out
+    assert out is not None
+    assert (out.fabric.link_bytes_per_s, out.bytes_per_s) == (12.5e9, 50e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            MY_LINKS.replace("25 GB/s", "25 Gb/s"),
+            r":5: .* against 25.0 GB/s \(nvlink4 as known\): bits where",
+        ),
+        (
+            MY_LINKS.replace("scale_up", "scale_out"),
+            ":3: tier: is scale_out, but nvlink4 is a scale_up fabric",
+        ),
+    ],
+)
+def test_a_fabric_that_cannot_be_the_one_it_replaces_is_refused(lab: Path, text: str, said: str) -> None:
+    (lab / "mine.yaml").write_text(text.replace("lab-link", "nvlink4"))
+    with pytest.raises(InputError, match=said):
+        fabrics()
 
 
 def test_no_interface_is_that_fast(lab: Path) -> None:

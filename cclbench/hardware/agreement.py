@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether entries of the catalog agree: a system with its parts, a user's fabric with the one it replaces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cclbench.document import Document
+from cclbench.errors import near
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.entry import refuse
+from cclbench.hardware.fabric import Fabric
+from cclbench.hardware.figure import figures
+from cclbench.problem import Problem
+from cclbench.units import humanise
+
+_APART: Final = 2.0
+"""A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""
+
+Finding = tuple[tuple[str, ...], str]
+"""Path of a field, and what is wrong with it."""
+
+
+def refuse_all(read: Document, found: Iterable[Finding]) -> None:
+    """Raise one `InputError` with the lines of what was found in a file, if anything was."""
+    refuse([Problem("error", read.file, read.line(path), ".".join(path), why) for path, why in found])
+
+
+def contradictions(
+    tier: str, part: Mapping[str, Any], used: Fabric, machine: Accelerator | None
+) -> Iterator[Finding]:
+    """What a tier of a system says that its fabric and its accelerator contradict."""
+    if used.tier != tier:
+        yield (tier, "fabric"), f"is {used.id}, a {used.tier} fabric"
+    transport = part.get("transport")
+    if transport is not None and transport not in used.transports:
+        yield (tier, "transport"), f"is no transport of {used.id}; {near(transport, used.transports)}"
+    rate, line = part.get("bytes_per_s"), used.link_bytes_per_s
+    others = {}
+    if tier == "scale_out" and line:
+        others[f"the line rate of {used.id}"] = line
+    elif tier == "scale_up" and line and part.get("links"):
+        others[f"{part['links']} links of {used.id}"] = part["links"] * line
+    if tier == "scale_up" and machine and machine.scale_up_bytes_per_s:
+        others[f"the scale-up rate of {machine.id}"] = machine.scale_up_bytes_per_s
+    for words, other in others.items():
+        if rate and (reason := _contradiction(rate, other, words)):
+            yield (tier, "bytes_per_s"), reason
+            break
+
+
+def check_replacement(read: Document, replaced: Fabric | None) -> None:
+    """Refuse a fabric under a known one's id that is of the other tier, or whose rate has the wrong unit."""
+    if replaced is None or read.value["kind"] != "fabric":
+        return
+    given, _ = figures(read.value)
+    rate, known = given["link_bytes_per_s"], replaced.link_bytes_per_s
+    found: list[Finding] = []
+    if given["tier"] != replaced.tier:
+        found.append((("tier",), f"is {given['tier']}, but {replaced.id} is a {replaced.tier} fabric"))
+    if rate and known and math.isclose(max(rate / known, known / rate), 8, rel_tol=0.02):
+        reason = _contradiction(rate, known, f"{replaced.id} as known")
+        found.append((("link_bytes_per_s",), reason or ""))
+    refuse_all(read, found)
+
+
+def _contradiction(rate: float, other: float, words: str) -> str | None:
+    ratio = max(rate / other, other / rate)
+    if ratio <= _APART:
+        return None
+    hint = ": bits where bytes are meant, or the other way?" if 4 <= ratio <= 16 else ""
+    return f"is {humanise(rate, 'B/s')}, against {humanise(other, 'B/s')} ({words}){hint}"
