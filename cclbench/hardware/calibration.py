@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cclbench.classify import bus_factor
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price_group
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Floats
-from cclbench.hardware.collectives.ring import bus_share
 from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Summary, Sweep, compared, summary
 from cclbench.hardware.system import System
 
@@ -131,7 +131,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Prediction(
             time_s=times,
             algbw=algbw,
-            busbw=algbw * bus_share(kind, group.ranks),
+            busbw=algbw * bus_factor(kind, group.ranks),
             low_s=times / spread,
             high_s=times * spread,
             algorithm=spec.algorithm,

@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cclbench.classify import bus_factor
 from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed
 from cclbench.hardware.collectives.nccl import constants
-from cclbench.hardware.collectives.ring import bus_share
 from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.transport import Range
 from cclbench.schema import COLLECTIVE_KINDS
@@ -279,12 +277,6 @@ def test_the_fastest_wins_and_is_named() -> None:
     assert found.time_s.tolist() == np.min(every, axis=0).tolist()
     assert found.algbw[1] == pytest.approx(8e9 / found.time_s[1])
     assert found.busbw[1] == pytest.approx(1.75 * found.algbw[1])
-
-
-@pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
-def test_bus_share_is_the_bus_factor(kind: str) -> None:
-    """Bus bandwidth has one definition, here and in the metrics."""
-    assert bus_share(kind, 6) == bus_factor(kind, 6)
 
 
 def test_narrowing_the_choice() -> None:

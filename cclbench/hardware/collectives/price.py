@@ -10,6 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cclbench.classify import bus_factor
 from cclbench.errors import UsageError, near
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
 from cclbench.hardware.collectives.direct import direct
@@ -20,7 +21,7 @@ from cclbench.hardware.collectives.nccl import Constants, constants, protocols
 from cclbench.hardware.collectives.nvls import nvls
 from cclbench.hardware.collectives.p2p import p2p
 from cclbench.hardware.collectives.pat import pat
-from cclbench.hardware.collectives.ring import bus_share, ring
+from cclbench.hardware.collectives.ring import ring
 from cclbench.hardware.collectives.schedule import Schedule, scheduled
 from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.torus import torus
@@ -142,7 +143,7 @@ def price_group(
     return Prediction(
         time_s=ordered[0],
         algbw=algbw,
-        busbw=algbw * bus_share(kind, group.ranks),
+        busbw=algbw * bus_factor(kind, group.ranks),
         low_s=np.minimum(best, ordered[0]),
         high_s=high,
         algorithm=tuple(found[i].algorithm for i in winner),

@@ -21,12 +21,6 @@ PLATEAU = 0.965
 """Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
 
 
-def bus_share(kind: str, ranks: int) -> float:
-    """Share of S that a rank of a ring must send: busbw / algbw, as nccl-tests defines it."""
-    rounds = 1 if kind == "all_to_all" else _ROUNDS.get(kind)
-    return 1.0 if rounds is None else rounds * (ranks - 1) / ranks
-
-
 def ring(
     kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
 ) -> Iterator[Cost]:
