@@ -119,15 +119,15 @@ class Replay:
     def _outcome(self, dur: Int64) -> Outcome:
         times = replayed(self.graph, dur, self.contention)
         length = lengths(self.windows, times.start, times.end)
-        return Outcome(step_time(self.windows, length), self._path(times, dur))
+        return Outcome(step_time(self.windows, length), self._path(times))
 
-    def _path(self, times: Times, dur: Int64) -> Path:
+    def _path(self, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
         starts = [int(times.start[w.members].min()) + w.before for w in self.windows]
         final = max(self.windows, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
         begin = min(s for s, w in zip(starts, self.windows, strict=True) if w.rank == final.rank)
-        return critical_path(self.graph, times, dur, last, begin)
+        return critical_path(self.graph, times, last, begin)
 
 
 def answer(

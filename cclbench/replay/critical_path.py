@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times
@@ -29,23 +28,24 @@ class Path:
     ranks: dict[int, int]
 
 
-def critical_path(graph: Graph, times: Times, dur: Int64, last: int, begin: int) -> Path:
-    """The path that ends with node `last`, back to the instant `begin`; durations as they were replayed."""
-    return _Walk(graph, times, dur, begin).back_from(last)
+def critical_path(graph: Graph, times: Times, last: int, begin: int) -> Path:
+    """The path that ends with node `last`, back to the instant `begin`."""
+    return _Walk(graph, times, begin).back_from(last)
 
 
 class _Walk:
     """The state of a walk along the path, latest node first."""
 
-    def __init__(self, graph: Graph, times: Times, dur: Int64, begin: int) -> None:
-        self.graph, self.times, self.dur, self.begin = graph, times, dur, begin
+    def __init__(self, graph: Graph, times: Times, begin: int) -> None:
+        self.graph, self.times, self.begin = graph, times, begin
+        self.cursor = begin
         self.places: Counter[str] = Counter()
         self.communication: Counter[tuple[str | None, str | None]] = Counter()
         self.ranks: Counter[int] = Counter()
         self.terms = np.searchsorted(graph.cut.target, np.arange(len(graph.cut.head) + 1))
 
     def back_from(self, last: int) -> Path:
-        end = int(self.times.end[last])
+        end = self.cursor = int(self.times.end[last])
         at: int | None = last
         while at is not None and self.times.end[at] > self.begin:
             at = self._piece(at)
@@ -71,44 +71,46 @@ class _Walk:
         self._along(first, at)
         if through_launch:
             feeder = int(self.graph.nodes.feeder[launched])
-            self._between(int(times.end[feeder]), int(times.start[launched]), launched)
+            self._between(int(times.end[feeder]), launched)
             return feeder
         source = self._source(piece)
         if source is not None:
             nodes = self.graph.nodes
             own = nodes.lane[source] == nodes.lane[first] and nodes.kind[first] == n.HOST
             place = "host" if own else "latency"
-            self._between(int(times.end[source]), int(times.start[first]), first, place)
+            self._between(int(times.end[source]), first, place)
         return source
 
     def _along(self, first: int, last: int) -> None:
-        """The nodes of one lane from `first` to `last`: their durations, and what lies between them."""
-        nodes, times = self.graph.nodes, self.times
+        """The nodes of one lane from `first` to `last`: their durations, and what lies between them.
+
+        Each instant counts once: a node up to where the next one begins, since rows of a thread may nest.
+        """
+        nodes = self.graph.nodes
         here = slice(first, last + 1)
-        start, end = np.maximum(times.start[here], self.begin), np.maximum(times.end[here], self.begin)
-        # rows of one thread may lie within one another: each instant counts once, for the earlier row
-        reached = np.maximum.accumulate(end)
-        before = np.append(start[0], reached[:-1])
-        own, kinds = np.maximum(end - np.maximum(start, before), 0), nodes.kind[here]
+        start, end = (np.maximum(at[here], self.begin) for at in (self.times.start, self.times.end))
+        until = np.minimum.accumulate(np.append(start[1:], self.cursor)[::-1])[::-1]
+        start, end = np.minimum(start, until), np.minimum(end, until)
+        own, kinds = end - start, nodes.kind[here]
         for kind, place in _OF_KIND.items():
             self.places[place] += int(own[kinds == kind].sum())
         calls = self.graph.transfers
-        for i in (first + np.flatnonzero((kinds == n.TRANSFER) & (own > 0))).tolist():
-            call = int(nodes.call[i])
-            self.communication[calls.kind[call], calls.group[call]] += int(own[i - first])
-        between = int(np.maximum(start - before, 0).sum())
-        host = int(nodes.kind[last]) == n.HOST
-        self.places["host" if host else "latency"] += between
+        for i in np.flatnonzero((kinds == n.TRANSFER) & (own > 0)).tolist():
+            call = int(nodes.call[first + i])
+            self.communication[calls.kind[call], calls.group[call]] += int(own[i])
+        between = int((until - end).sum())
+        self.places["host" if nodes.kind[last] == n.HOST else "latency"] += between
         if nodes.rank[last] >= 0:
             self.ranks[int(nodes.rank[last])] += int(own.sum()) + between
+        self.cursor = int(start[0])
 
-    def _between(self, end: int, start: int, node: int, place: str = "latency") -> None:
-        """What passes from a cause to its effect."""
-        nodes = self.graph.nodes
-        ns = max(start, self.begin) - max(end, self.begin)
+    def _between(self, end: int, node: int, place: str = "latency") -> None:
+        """What passes from a cause's end to its effect, at the cursor."""
+        ns = max(self.cursor - max(end, self.begin), 0)
         self.places[place] += ns
-        if nodes.rank[node] >= 0:
-            self.ranks[int(nodes.rank[node])] += ns
+        if self.graph.nodes.rank[node] >= 0:
+            self.ranks[int(self.graph.nodes.rank[node])] += ns
+        self.cursor -= ns
 
     def _source(self, piece: int) -> int | None:
         """What the piece's first node waited for last."""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ratios of times: by the catalog's model, by the run's own fit, or bracketed; never by default."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from replay_rows import item, rank
+
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.collectives import price
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph, build
+from cclbench.replay.pricing import Place, Ratios, changed, ratios
+from cclbench.replay.scenario import scenario
+
+GROUPS = {"0-1": (0, 1)}
+COMM = (0, 20)
+
+
+def transfers(times: list[float], sizes: list[int], **more: object) -> Graph:
+    """Two ranks with all-reduces of those times (µs) and sizes, that both reach together."""
+    work, at = [], 0.0
+    for call, time in enumerate(times):
+        work.append(item("nccl", at, at + time, lane=COMM, call=call, corr=call, category="communication"))
+        at += time + 10
+    work.append(item("gemm", at, at + 100, category="gemm"))
+    work.append(item("add", at + 100, at + 150, category="elementwise"))
+    work.append(item("odd", at + 150, at + 160, category="other"))
+    instances = more.pop("instances", range(len(times)))
+    made = [rank(r, work=work, instances=list(instances), nbytes=sizes, **more) for r in (0, 1)]
+    return build(made)
+
+
+def of_transfers(graph: Graph, found: Ratios) -> tuple[list[float], list[float], list[float]]:
+    at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
+    return found.expected[at].tolist(), found.low[at].tolist(), found.high[at].tolist()
+
+
+def test_factors_act_on_the_runs_own_fit() -> None:
+    # t = 10 + S / 1000, S in bytes, t in µs
+    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
+    graph = transfers([10 + s / 1000 for s in sizes], sizes)
+    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    expected = [(10 + s / 2000) / (10 + s / 1000) for s in sizes]
+    assert of_transfers(graph, found)[0] == pytest.approx(expected)
+    assert of_transfers(graph, found)[1] == pytest.approx(expected)
+    late = ratios(graph, scenario(["scale_up.latency=x3"]), Place(per_node=2), GROUPS)
+    assert of_transfers(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in sizes])
+    assert (found.expected[graph.nodes.kind != n.TRANSFER] == 1).all()
+
+
+def test_without_a_fit_latency_is_at_most_the_shortest_transfer() -> None:
+    graph = transfers([20, 100], [1_000, 9_000])
+    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    expected, low, high = of_transfers(graph, found)
+    assert np.isnan(expected).all()
+    assert low == [0.5, 0.5]
+    assert high == pytest.approx([1.0, (20 + 80 / 2) / 100])
+    assert found.basis == ("latency's share is not known: bracketed by the shortest transfer",)
+
+
+def test_a_transfer_of_unknown_size_is_bracketed() -> None:
+    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
+    graph = transfers([*(10 + s / 1000 for s in sizes), 50.0], [*sizes, -1])
+    expected, low, high = of_transfers(
+        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    )
+    assert np.isnan(expected[-1])
+    assert low[-1] == 0.5
+    assert high[-1] == pytest.approx((10 + 40 / 2) / 50)
+
+
+def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
+    sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
+    graph = transfers([10 + s / 1000 for s in sizes], sizes, instances=[-1] * 5)
+    expected, low, high = of_transfers(
+        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    )
+    assert np.isnan(expected).all()
+    assert high == [1.0] * 5
+    assert max(low) < 1
+
+
+def test_the_other_tier_is_left_alone() -> None:
+    graph = transfers([20, 100], [1_000, 9_000])
+    found = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    assert of_transfers(graph, found) == ([1.0, 1.0],) * 3
+    across = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Place(per_node=1), GROUPS)
+    assert of_transfers(graph, across)[1] == [0.5, 0.5]
+
+
+def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
+    graph = transfers([20, 100], [1 << 20, 1 << 26])
+    machine = catalog.system("dgx-h100")
+    change = scenario(["scale_up.bandwidth=x2"])
+    found = ratios(graph, change, Place(system=machine), GROUPS)
+    new = price("all_reduce", [1 << 20, 1 << 26], (0, 1), changed(machine, change))
+    old = price("all_reduce", [1 << 20, 1 << 26], (0, 1), machine)
+    expected, low, high = of_transfers(graph, found)
+    assert expected == pytest.approx((new.time_s / old.time_s).tolist())
+    assert all(a <= b <= c for a, b, c in zip(low, expected, high, strict=True))
+    assert 0.5 <= expected[1] < expected[0] <= 1
+
+
+def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
+    machine = catalog.system("dgx-h100")
+    made = changed(machine, scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
+    assert made.scale_out is not None
+    assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
+    assert made.scale_out.latency_s() == 5e-6
+    assert made.scale_up == machine.scale_up
+
+
+def test_kernels_on_another_accelerator() -> None:
+    graph = transfers([20], [1_000])
+    place = Place(per_node=2, accelerator="nvidia-h100-sxm", dtype="bf16")
+    found = ratios(graph, scenario(["accelerator=h200"]), place, GROUPS)
+    old, new = catalog.accelerator("nvidia-h100-sxm"), catalog.accelerator("nvidia-h200-sxm")
+    flops = old.peak_flops_per_s["bf16"] / new.peak_flops_per_s["bf16"]
+    memory = old.hbm_bytes_per_s / new.hbm_bytes_per_s
+    at = np.flatnonzero((graph.nodes.kind == n.COMPUTE) & (graph.nodes.rank == 0))
+    categories = [graph.categories[c] for c in graph.nodes.category[at]]
+    by_category = dict(zip(categories, found.expected[at].tolist(), strict=True))
+    assert by_category["gemm"] == pytest.approx(flops)
+    assert by_category["elementwise"] == pytest.approx(memory)
+    assert np.isnan(by_category["other"])
+    assert set(found.low[at]) == {min(flops, memory)}
+    assert set(found.high[at]) == {max(flops, memory)}
+
+
+def test_one_ranks_compute() -> None:
+    graph = transfers([20], [1_000])
+    found = ratios(graph, scenario(["rank.1.compute=x0.5", "compute=x4"]), Place(), GROUPS)
+    compute = graph.nodes.kind == n.COMPUTE
+    assert set(found.expected[compute & (graph.nodes.rank == 0)]) == {4.0}
+    assert set(found.expected[compute & (graph.nodes.rank == 1)]) == {2.0}
+    assert (found.expected[~compute] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "kind", "says"),
+    [
+        ("scale_up.bandwidth=x2", Place(), InputError, "which ranks share a node"),
+        ("scale_up.bandwidth=900GB/s", Place(per_node=2), InputError, "needs a machine to start from"),
+        ("collective.all_reduce=tree", Place(per_node=2), InputError, "needs a machine to start from"),
+        ("rank.7.compute=x2", Place(), UsageError, "no rank 7"),
+        ("accelerator=h200", Place(per_node=2), InputError, "which one the run used"),
+        (
+            "collective.all_reduce=tree",
+            Place(system=catalog.system("google-tpu-v5e-8")),
+            InputError,
+            "cannot be priced",
+        ),
+    ],
+)
+def test_what_cannot_be_priced_is_refused(text: str, place: Place, kind: type[Exception], says: str) -> None:
+    graph = transfers([20], [1_000])
+    with pytest.raises(kind, match=says):
+        ratios(graph, scenario([text]), place, GROUPS)

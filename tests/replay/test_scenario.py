@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.errors import UsageError
+from cclbench.replay.scenario import Quantity, scenario, sweep
+
+
+def test_all_keys() -> None:
+    found = scenario(
+        [
+            "scale_up.bandwidth=x2",
+            "scale_out.bandwidth=400Gb/s",
+            "scale_out.latency=5us",
+            "scale_out=infiniband-ndr",
+            "system=dgx-h200",
+            "accelerator=h200",
+            "collective.all_reduce=tree",
+            "rank.3.compute=x0.9",
+            "compute=x0.5",
+        ]
+    )
+    assert found.bandwidth == {"scale_up": Quantity(factor=2.0), "scale_out": Quantity(absolute=5e10)}
+    assert found.latency == {"scale_out": Quantity(absolute=5e-6)}
+    assert found.fabric == {"scale_out": "infiniband-ndr"}
+    assert (found.system, found.accelerator) == ("dgx-h200", "nvidia-h200-sxm")
+    assert found.algorithm == {"all_reduce": "tree"}
+    assert found.compute == {3: 0.9, None: 0.5}
+    assert found.needs_system == "scale_out.bandwidth"
+    assert scenario(["scale_up.bandwidth=x2"]).needs_system is None
+    assert not scenario(["compute=x2"]).moves_communication
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("scale_up.bandwidth", "is not KEY=VALUE"),
+        ("scale_up.bandwidth=", "is not KEY=VALUE"),
+        ("scale_up.bandwidth=x0", "no factor above 0"),
+        ("scale_up.bandwidth=x-1", "no factor above 0"),
+        ("scale_up.bandwidth=xnan", "no factor above 0"),
+        ("scale_up.bandwidth=x9999999", "no factor above 0"),
+        ("scale_up.bandwidth=2", "not a number, one space and a unit"),
+        ("scale_up.bandwidth=5us", "no known unit of bandwidth"),
+        ("scale_out.latency=400Gb/s", "no known unit of time"),
+        ("scale_out=ethernet-9000", "no fabric 'ethernet-9000'"),
+        ("scale_upp.bandwidth=x2", "'scale_upp.bandwidth' is nothing that can be set"),
+        ("accelerator=quantum", "no accelerator 'quantum'"),
+        ("collective.all_reduced=tree", "no collective 'all_reduced'"),
+        ("rank.x.compute=x2", "nothing that can be set"),
+        ("rank.1.compute=0.9", "no factor above 0"),
+    ],
+)
+def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        scenario([text])
+
+
+def test_a_sweep_doubles() -> None:
+    assert [factor for factor, _ in sweep("scale_out.bandwidth=x0.25..x8")] == [0.25, 0.5, 1, 2, 4, 8]
+    assert list(sweep("compute=x1..x3")) == [(1, "compute=x1"), (2, "compute=x2"), (3, "compute=x3")]
+
+
+@pytest.mark.parametrize(
+    "text", ["compute", "compute=x1", "compute=x2..x1", "compute=1..2", "compute=x1..x999999"]
+)
+def test_a_sweep_needs_two_factors_in_order(text: str) -> None:
+    with pytest.raises(UsageError):
+        list(sweep(text))
