@@ -14,9 +14,9 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 class Rate:
     """Of one direction, B/s, on the tier that the group spans.
 
-    Within a domain: of one accelerator to the others of the group.  Across: of all interfaces of a node
-    that the group's accelerators are nearest to.  `usable` is False where it is the line rate, since nobody
-    states how much of `fabric` large messages attain.
+    Within a domain: of one accelerator to the others of the group.  Across: of all interfaces of a domain
+    that the group's accelerators are nearest to, fewest over the domains.  `usable` is False where it is
+    the line rate, since nobody states how much of `fabric` large messages attain.
     """
 
     bytes_per_s: float
@@ -34,7 +34,7 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
     if part is None or part.bytes_per_s is None:
         words = "in its scale-up domain" if tier == "scale_up" else "of its network interfaces"
         return f"{system.id} states no rate {words}"
-    shares = _share(part, len(set(ranks))) if isinstance(part, ScaleUp) else system.rails(ranks)
+    shares = _share(part, len(set(ranks))) if isinstance(part, ScaleUp) else _interfaces(system, ranks)
     if isinstance(shares, str):
         return shares
     rate = part.usable_bytes_per_s
@@ -54,3 +54,12 @@ def _share(up: ScaleUp, size: int) -> float | str:
     if up.peers == "torus" and not up.rings:
         return 0.5  # a chip at the end of an axis has half of its links
     return 1.0
+
+
+def _interfaces(system: System, ranks: Sequence[int]) -> int:
+    """Interfaces near the group in the domain that has fewest; a domain may be of several nodes."""
+    domain = max(system.scale_up.domain if system.scale_up else 1, system.per_node)
+    members: dict[int, list[int]] = {}
+    for rank in set(ranks):
+        members.setdefault(rank // domain, []).append(rank)
+    return min(system.rails(inside) * len(system.nodes(inside)) for inside in members.values())

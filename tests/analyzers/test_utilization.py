@@ -159,4 +159,6 @@ def test_rates_of_groups_of_real_machines() -> None:
     assert rate_of(system("google-tpu-v6e-8"), range(8)) == Rate(
         pytest.approx(180e9), "scale_up", "ici-v6e", usable=True
     )
+    racks = rate_of(system("gb200-nvl72"), range(144))  # 18 nodes of 4 interfaces of 47 GB/s
+    assert racks == Rate(pytest.approx(18 * 4 * 47e9), "scale_out", "infiniband-ndr", usable=True)
     assert rate_of(perlmutter, (3,)) == "a group of one moves nothing"
