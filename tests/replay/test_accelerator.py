@@ -34,7 +34,7 @@ def scaled(graph: Graph, kind: int, factor: float, number: int | None = None) ->
 
 
 def pair(skew: float) -> list[RankRows]:
-    """Two ranks: kernel, all-reduce of 40 µs once both are there, kernel; rank 1's first takes `skew` longer."""
+    """Kernel, all-reduce of 40 µs once both ranks are there, kernel; rank 1's first takes `skew` longer."""
     made = []
     for number, first in ((0, 100.0), (1, 100.0 + skew)):
         met = 105 + 100 + skew

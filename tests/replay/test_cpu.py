@@ -17,7 +17,7 @@ MAIN, GLOO = (-1, 1), (-1, 9)
 
 
 def worker(number: int, before: float, *, called: bool = True) -> RankRows:
-    """Computes, all-reduces 3 ms on gloo's thread from when both have called, pauses for it, computes 1 ms."""
+    """Computes, pauses for 3 ms of all-reduce on gloo's thread once both have called, computes 1 ms."""
     met, ms = 5000.0, 1000
     calls = [item("c10d::allreduce_", before, before + 20)] if called else []
     return rank(

@@ -57,7 +57,7 @@ def test_pieces_give_what_the_definition_gives(seed: int) -> None:
         when[lane == one] = np.sort(random.choice(10_000, int((lane == one).sum()), replace=False))
     host = np.flatnonzero(lane < 2)
     feeder = np.full(count, -1)
-    last = {one: -1 for one in range(lanes)}
+    last = dict.fromkeys(range(lanes), -1)
     for i in np.flatnonzero(lane >= 2):
         before = [h for h in host if when[h] < when[i] and h > last[int(lane[i])]]
         if before and random.random() < 0.7:

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench whatif` on a small run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+
+from cclbench.cli import main
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks, five sizes of all-reduce a step, between kernels."""
+    ops = [op for i in range(1, 6) for op in (Compute(20_000), Collective("all_reduce", "dp", i << 20))]
+    folder = tmp_path_factory.mktemp("whatif") / "traces"
+    program = Program((*ops, Compute(20_000)), steps=2)
+    write(simulate(Layout(dp=2, gpus_per_host=2), program, Network(Link(5_000, 100))), folder)
+    return folder
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["whatif", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_page_has_steps_speedup_and_the_path(
+    traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = called(
+        capsys,
+        str(traces),
+        "--store",
+        str(tmp_path),
+        "--set",
+        "scale_up.bandwidth=x2",
+        "--sweep",
+        "compute=x1..x2",
+    )
+    assert code == 0
+    text = " ".join(out.split())
+    for words in (
+        "measured",
+        "replayed unchanged",
+        "scale_up.bandwidth=x2",
+        "knee of compute",
+        "communication",
+    ):
+        assert words in text
+
+
+def test_json_is_a_result(
+    traces: Path, tmp_path: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = called(
+        capsys, str(traces), "--store", str(tmp_path), "--set", "scale_up.bandwidth=x2", "--json"
+    )
+    assert code == 0
+    document = json.loads(out)
+    jsonschema.validate(
+        document, json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
+    )
+    speedups = [
+        r["value"] for r in document["results"] if r["metric"] == "whatif.speedup" and r["stat"] is None
+    ]
+    assert len(speedups) == 1
+    assert 1 < speedups[0] < 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ((), 2, "nothing is changed"),
+        (("--set", "scale_up.bandwith=x2"), 2, "did you mean scale_up.bandwidth"),
+        (("--set", "scale_up=nvlink4"), 3, "needs a machine to start from; give --system ID"),
+        (("--set", "compute=x2", "--contention", "0.5"), 2, "neither off nor fit"),
+        (("--set", "compute=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
+        (("--sweep", "compute=x2"), 2, "is not KEY=xA..xB"),
+    ],
+)
+def test_errors_say_what_to_do(
+    arguments: tuple[str, ...],
+    code: int,
+    says: str,
+    traces: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found, out, err = called(capsys, str(traces), "--store", str(tmp_path), *arguments)
+    assert found == code
+    assert not out
+    assert says in " ".join(err.split())
+
+
+def test_contention_may_be_fitted(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(
+        capsys, str(traces), "--store", str(tmp_path), "--set", "compute=x2", "--contention", "fit", "-q"
+    )
+    assert code == 0
+    assert "inferred" not in out

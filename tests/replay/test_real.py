@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs replayed unchanged: the measured step within 1 %, and waiting that is not copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cclbench
+from cclbench.replay import nodes as n
+from cclbench.replay.answer import Replay
+
+OURS = (
+    "tiny-llama-ddp4-gloo-cpu",
+    "tiny-llama-fsdp4-gloo-cpu",
+    "tiny-llama-fsdp2-tp2-gloo-cpu",
+    "tiny-jax-dp2-tp4-cpu",
+)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_data_points(name: str, repository: Path, tmp_path: Path) -> None:
+    run = cclbench.ingest(repository / "traces" / name, store=tmp_path)
+    replay = Replay(run._stored)
+    assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
+    nodes = replay.graph.nodes
+    assert replay.graph.transfers.known.all()
+    none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0, nodes.dur))
+    assert none.step_ns < 0.99 * replay.measured_ns
+
+
+def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
+    run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
+    replay = Replay(run._stored)
+    assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
+    assert int((replay.graph.nodes.kind == n.MEETING).sum()) == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "within"),
+    [
+        ("kineto/nccl_meta_a100", 0.01),
+        ("kineto/h100_qwen", 0.01),
+        ("kineto/sampled_2of128", 0.01),
+        ("kineto/cuda_sync_a100", 0.01),
+        ("nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", 0.01),
+        # kernels of two streams that hold one another up, which no row tells
+        ("kineto/ddp_a100", 0.02),
+        ("kineto/resnet_mi300x", 0.02),
+    ],
+)
+def test_fixtures_with_launches(path: str, within: float, test_data: Path, tmp_path: Path) -> None:
+    run = cclbench.ingest(test_data / path, store=tmp_path)
+    replay = Replay(run._stored)
+    assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=within)
