@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.verdict import verdict
-from cclbench.card.problem import printable
 from cclbench.cli.chart import chart
 from cclbench.cli.figures import metrics_lines, missing, qualifiers
 from cclbench.cli.findings import Manifest, findings, step_numbers, summary
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
+from cclbench.problem import printable
 from cclbench.report.partition import Row, plot_partition
 
 if TYPE_CHECKING:

@@ -119,8 +119,8 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         _print_json({"schema": "card.v2", "file": str(path), "card": loaded.raw})
         return
-    from cclbench.card.problem import printable
     from cclbench.cli.output import console, grid
+    from cclbench.problem import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))
     out = console()
@@ -194,7 +194,7 @@ def _write(text: str | None, output: Path | None, force: bool) -> None:
 
 def _facts(loaded: Card) -> Iterator[tuple[str, str]]:
     """The card's fields as a person reads them, dotted path and text."""
-    from cclbench.card.problem import printable
+    from cclbench.problem import printable
     from cclbench.units import humanise
 
     rates = {

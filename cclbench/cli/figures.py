@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.card.problem import printable
+from cclbench.problem import printable
 from cclbench.report.partition import PARTS, Row
 from cclbench.units import humanise
 

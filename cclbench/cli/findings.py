@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.card.problem import printable
+from cclbench.problem import printable
 from cclbench.report.partition import Row
 from cclbench.units import humanise
 

@@ -76,7 +76,7 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from cclbench.card.problem import printable
+    from cclbench.problem import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):

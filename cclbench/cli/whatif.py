@@ -117,7 +117,7 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from cclbench.card.problem import printable
+    from cclbench.problem import printable
     from cclbench.units import humanise
 
     def time(ns: float | None) -> str:
