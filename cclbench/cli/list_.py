@@ -12,15 +12,6 @@ from cclbench.cli.options import debug_option, format_options, store_option
 
 Rows = list[dict[str, Any]]
 
-_LABELS: Final = {
-    "peak_flops_per_s": "bf16",
-    "hbm_bytes": "memory",
-    "hbm_bytes_per_s": "memory rate",
-    "sm_count": "SMs",
-    "scale_up_bytes_per_s": "scale-up",
-}
-_QUANTITIES: Final = {"_flops_per_s": "FLOP/s", "_bytes_per_s": "B/s", "_bytes": "B"}
-
 
 @click.command()
 @click.argument("what", type=click.Choice(("metrics", "readers", "hardware", "runs", "cards")))
@@ -31,7 +22,7 @@ def list_(what: str, store: Path, form: str) -> None:
     """List metrics, readers, hardware, runs or cards.
 
     Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
-    did not load is listed with its error. The table shows dense bf16 peaks; --json has all of them.
+    did not load is listed with its error. `cclbench hardware show ID` has every figure with its source.
 
     \b
     Examples:
@@ -49,22 +40,15 @@ def list_(what: str, store: Path, form: str) -> None:
         rows=rows,
         columns=columns,
         table=lambda: grid(
-            [{_LABELS.get(key, key): _short(key, row.get(key)) for key in columns} for row in rows],
-            [_LABELS.get(key, key) for key in columns],
+            [{key: _short(row.get(key)) for key in columns} for row in rows],
+            columns,
         ),
     )
 
 
-def _short(column: str, cell: Any) -> Any:
-    """A cell as the table shows it: a text's first sentence, a quantity as people read it."""
-    from cclbench.units import humanise
-
-    if isinstance(cell, str):
-        return cell.partition(". ")[0]
-    if isinstance(cell, dict):
-        cell = cell.get("bf16")
-    unit = next((unit for suffix, unit in _QUANTITIES.items() if column.endswith(suffix)), None)
-    return cell if cell is None or unit is None else humanise(cell, unit)
+def _short(cell: Any) -> Any:
+    """A cell as the table shows it: of a text its first sentence."""
+    return cell.partition(". ")[0] if isinstance(cell, str) else cell
 
 
 def _metrics(_: Path) -> Rows:
@@ -108,9 +92,10 @@ def _broken(plugins: dict[str, str], column: str) -> Rows:
 def _hardware(_: Path) -> Rows:
     import msgspec
 
-    from cclbench.hardware.catalog import accelerators
+    from cclbench.hardware.catalog import entries
+    from cclbench.hardware.describe import summary
 
-    return [msgspec.to_builtins(accelerator) for accelerator in accelerators().values()]
+    return [{**msgspec.to_builtins(one), "summary": summary(one)} for one in entries().values()]
 
 
 def _runs(store: Path) -> Rows:
@@ -154,10 +139,7 @@ def _cards(_: Path) -> Rows:
 _LISTS: Final = {
     "metrics": (("name", "unit", "better", "definition"), _metrics),
     "readers": (("name", "formats", "versions", "tested"), _readers),
-    "hardware": (
-        ("id", "peak_flops_per_s", "hbm_bytes", "hbm_bytes_per_s", "sm_count", "scale_up_bytes_per_s"),
-        _hardware,
-    ),
+    "hardware": (("id", "kind", "summary"), _hardware),
     "runs": (("run", "ranks", "steps", "card", "source"), _runs),
     "cards": (("id", "description", "path", "valid"), _cards),
 }

@@ -226,7 +226,8 @@ def test_list_hardware(call: Callable[..., Any]) -> None:
     line = next(
         line for line in call("list", "hardware").out.splitlines() if line.startswith("nvidia-h100-sxm ")
     )
-    assert line.split()[1:] == ["989", "TFLOP/s", "80.0", "GB", "3.35", "TB/s", "132", "450", "GB/s"]
+    assert line.split()[1:7] == ["accelerator", "bf16", "989", "TFLOP/s,", "80.0", "GB"]
+    assert {row["kind"] for row in rows} == {"accelerator", "fabric", "system"}
 
 
 def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
