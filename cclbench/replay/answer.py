@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
-from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.contention import Contention, fit, replayed
@@ -96,38 +95,40 @@ class Replay:
         self.fitted: Contention | None = fit(self.graph) if contention is None else None
         self.contention = contention if contention is not None else self.fitted.factor if self.fitted else 1.0
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
-        self.unchanged = self._outcome(self.graph.nodes.dur)
+        self.unchanged = self._outcome(np.ones(len(self.graph.nodes)))
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
         found: Ratios = ratios(self.graph, change, self.place, self.groups)
         expected = None
         if not np.isnan(found.expected).any():
-            expected = self._outcome(self._scaled(found.expected))
+            expected = self._outcome(found.expected)
         bounds = [found.low, found.high]
         if expected is not None and all(np.array_equal(found.expected, b) for b in bounds):
             low = high = expected
         else:
-            low, high = (self._outcome(self._scaled(bound)) for bound in bounds)
+            low, high = (self._outcome(bound) for bound in bounds)
         steps = [o.step_ns for o in (low, high, expected) if o is not None]
         path = (expected or high).path
         return Predicted(change, expected, min(steps), max(steps), path, found.basis)
 
-    def _scaled(self, ratio: Float) -> Int64:
-        return np.rint(self.graph.nodes.dur * ratio).astype(np.int64)
-
-    def _outcome(self, dur: Int64) -> Outcome:
-        times = replayed(self.graph, dur, self.contention)
+    def _outcome(self, ratio: Float) -> Outcome:
+        """The replay of nodes that take so many times as long, shape (nodes,)."""
+        nodes = self.graph.nodes
+        dur = np.rint(nodes.dur * ratio).astype(np.int64)
+        gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
+        graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
+        times = replayed(graph, self.contention)
         length = lengths(self.windows, times.start, times.end)
-        return Outcome(step_time(self.windows, length), self._path(times))
+        return Outcome(step_time(self.windows, length), self._path(graph, times))
 
-    def _path(self, times: Times) -> Path:
+    def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
         starts = [int(times.start[w.members].min()) + w.before for w in self.windows]
         final = max(self.windows, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
         begin = min(s for s, w in zip(starts, self.windows, strict=True) if w.rank == final.rank)
-        return critical_path(self.graph, times, last, begin)
+        return critical_path(graph, times, last, begin)
 
 
 def answer(
@@ -145,7 +146,7 @@ def answer(
     What a scenario or a sweep sets comes on top of `sets`.
     """
     wanted = [scenario(sets)] if sets else []
-    wanted += [scenario([*sets, *text.split(",")], text) for text in scenarios]
+    wanted += [scenario([*sets, *text.split(",")], f"+ {text}" if sets else text) for text in scenarios]
     curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")

@@ -72,15 +72,15 @@ def shares(graph: Graph, start: Int64, end: Int64) -> Float:
     return share
 
 
-def replayed(graph: Graph, dur: Int64, factor: float) -> Times:
-    """A replay with those durations (as measured, scaled), where kernels beside communication take longer.
+def replayed(graph: Graph, factor: float) -> Times:
+    """A replay of nodes with their durations, where kernels beside communication take longer.
 
     A kernel's time alone is measured / (1 + (factor − 1) · share beside), and its new time that times
     1 + (factor − 1) · new share; shares are found by repeated replays.
     """
-    nodes = graph.nodes
+    nodes, dur = graph.nodes, graph.nodes.dur
     if factor == 1.0:
-        return simulate(replace(nodes, dur=dur), graph.cut)
+        return simulate(nodes, graph.cut)
     alone = dur / (1 + (factor - 1) * shares(graph, nodes.start, nodes.end))
     now = dur
     for _ in range(_ROUNDS):

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, add_boundaries, add_turns, pauses, tracks, turns
@@ -60,11 +61,24 @@ def _callers(rank: RankRows, calls: Int64) -> Int64:
     return np.asarray(found[rows == rows.max(initial=0)][:1], np.int64)
 
 
+def _computed(rank: RankRows, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
+    """ns in which each lane's thread computes, of a stretch of each node, shape (nodes,)."""
+    own = tracks(rank.host)
+    found = np.zeros(len(lane), np.int64)
+    for number, thread in enumerate(threads.tolist()):
+        rows = rank.computing & (own == thread)
+        busy = intervals.union(rank.host.start[rows], rank.host.end[rows])
+        here = lane == number
+        found[here] = intervals.within(busy, np.minimum(since, until)[here], until[here])
+    return found
+
+
 def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     """A transfer follows the later of its call and what its thread did before, as far behind as measured."""
     before = np.where(whole.first[arrival], -(1 << 60), whole.end[arrival - 1])
     lag = whole.start[arrival] - np.maximum(before, whole.start[issue])
     whole.gap[arrival] = lag
+    whole.busy[arrival] = 0
     edges.add(issue, arrival, lag)
 
 
@@ -145,6 +159,7 @@ def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
         end=end,
         gap=gap,
         dur=end - start,
+        busy=np.where(gap > 0, _computed(rank, np.unique(thread), lane, start - gap, start), 0),
         call=np.where(of >= 0, np.append(rank.work.row, -1)[of], -1),
         **codes,
     )

@@ -25,10 +25,9 @@ from cclbench.replay.tables import RankRows
 class Transfers:
     """The run's collectives, one entry a rank's part, arrays of shape (calls,).
 
-    `known` are those whose waiting is told from transfer; `node` the transfer's node.
+    `known` are those whose waiting is told from transfer.
     """
 
-    rank: Int64
     kind: tuple[str | None, ...]
     group: tuple[str | None, ...]
     size: Int64
@@ -44,14 +43,11 @@ class Graph:
     nodes: Nodes
     cut: Pieces
     transfers: Transfers
-    names: tuple[str, ...]
     categories: tuple[str, ...]
     ranks: tuple[RankRows, ...]
     inferred: Counter[str]
     on_host: Mask
     """Whether the CPU is the device, shape of `ranks`."""
-    measured_transfer: Int64
-    """Durations of the transfers as measured, shape of `nodes`, 0 elsewhere."""
 
 
 def build(ranks: Sequence[RankRows]) -> Graph:
@@ -84,18 +80,15 @@ def build(ranks: Sequence[RankRows]) -> Graph:
     transfers = _transfers(ranks)
     whole = n.joined(parts) if parts else n.blank(0)
     whole = _met(whole, transfers, edges, lanes)
-    measured = np.where(whole.kind == n.TRANSFER, whole.dur, 0)
     source, target, lag = edges.arrays()
     return Graph(
         nodes=whole,
         cut=pieces(whole, source, target, lag),
         transfers=transfers,
-        names=(*names,),
         categories=(*categories,),
         ranks=tuple(ranks),
         inferred=inferred,
         on_host=np.array([r.on_host for r in ranks], np.bool_),
-        measured_transfer=measured,
     )
 
 
@@ -112,7 +105,6 @@ def _transfers(ranks: Sequence[RankRows]) -> Transfers:
     # an instance of which a rank is not replayed has no rendezvous here
     there = np.bincount(instance[complete], minlength=1)[np.where(complete, instance, 0)]
     return Transfers(
-        rank=np.repeat(np.array([r.rank for r in ranks], np.int64), [len(r.calls.instance) for r in ranks]),
         kind=kinds,
         group=tuple(g for r in ranks for g in r.calls.group),
         size=np.where(pair, 2, size),

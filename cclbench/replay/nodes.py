@@ -25,8 +25,9 @@ class Nodes:
 
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  `late` ns after that it begins
-    to run and takes `dur`.  `start` and `end` are as measured, `call` a code into the graph's
-    collectives, `name` and `category` codes into its words; −1 for none.
+    to run and takes `dur`.  Of a CPU-only rank's gaps `busy` ns are operators.  `start` and `end` are as
+    measured, `call` a code into the graph's collectives, `name` and `category` codes of words; −1 for
+    none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -37,6 +38,7 @@ class Nodes:
     gap: Int64
     late: Int64
     dur: Int64
+    busy: Int64
     feeder: Int64
     feed_lag: Int64
     call: Int64
@@ -56,7 +58,7 @@ class Nodes:
 def blank(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
     types = {"rank": np.int32, "kind": np.int8}
-    zero = ("gap", "late", "dur", "feed_lag", "start", "end")
+    zero = ("gap", "late", "dur", "busy", "feed_lag", "start", "end")
     arrays = {}
     for f in fields(Nodes):
         value = columns.pop(f.name, 0 if f.name in zero else -1)

@@ -73,7 +73,8 @@ def ratios(graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple
     if change.accelerator is not None:
         found = _accelerator(graph, change.accelerator, place, found)
     for rank, factor in change.compute.items():
-        chosen = graph.nodes.kind == n.COMPUTE
+        # what CPU-only ranks compute lies in the gaps of their host nodes, which have no other time
+        chosen = (graph.nodes.kind == n.COMPUTE) | (graph.nodes.busy > 0)
         if rank is not None:
             if rank not in {r.rank for r in graph.ranks}:
                 raise UsageError(f"the replay has no rank {rank}")

@@ -101,7 +101,7 @@ def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication:
     labels = [p.scenario.label for p in found.predicted]
     assert labels == [
         "compute=x2",
-        "scale_up.bandwidth=x2,rank.0.compute=x0.5",
+        "+ scale_up.bandwidth=x2,rank.0.compute=x0.5",
         *(f"scale_up.bandwidth=x{f}" for f in (1, 2, 4)),
     ]
     assert step(found, 2) == step(found, 0)

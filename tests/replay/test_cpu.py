@@ -10,6 +10,8 @@ import pytest
 from replay_rows import end_of, item, rank, replayed
 
 from cclbench.replay import nodes as n
+from cclbench.replay.pricing import Place, ratios
+from cclbench.replay.scenario import scenario
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import RankRows
 
@@ -71,3 +73,13 @@ def test_computing_through_a_transfers_end_is_no_pause() -> None:
     )
     graph, _ = replayed(busy)
     assert not graph.inferred["pauses that end with a transfer"]
+
+
+def test_compute_of_a_cpus_rank_is_what_its_operators_take() -> None:
+    """Rank 1's 5 ms of operators take half; the 1 ms behind the transfer too."""
+    graph, _ = replayed(worker(0, 2000), worker(1, 5000))
+    found = ratios(graph, scenario(["rank.1.compute=x0.5"]), Place(), {})
+    nodes = graph.nodes
+    gap = nodes.gap + np.rint(nodes.busy * (found.expected - 1)).astype(np.int64)
+    times = simulate(replace(nodes, gap=gap), graph.cut)
+    assert [end_of(graph, times, r) for r in (0, 1)] == [6560, 6060]
