@@ -46,6 +46,9 @@ def accelerator(rank: RankRows) -> Part:
     """One rank's part of the graph."""
     inferred: Counter[str] = Counter()
     device = _device(rank)
+    inferred["rows without a launch of their own: they keep their measured gaps"] += int(
+        (~device.fitted).sum()
+    )
     points, edges = Points(), Edges()
     launched = points.add(tracks(rank.launches), rank.launches.start)
     waits = _host_waits(rank, device, points, inferred)

@@ -107,7 +107,7 @@ def ranks(run: StoredRun, chosen: Sequence[int] | None = None) -> list[RankRows]
     reference = int(run.manifest["clocks"]["reference_ns"])
     spans = [e["span_ns"] for e in run.manifest["ranks"] if e["span_ns"]]
     origin = min((span[0] for span in spans), default=0)
-    wanted = run.ranks if chosen is None else [r for r in run.ranks if r in set(chosen)]
+    wanted = run.ranks if chosen is None else sorted(set(chosen))
     return [_rank(run.rank(r), r, _Clock(clocks.get(r), reference, origin)) for r in wanted]
 
 

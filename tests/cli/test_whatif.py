@@ -81,6 +81,7 @@ def test_json_is_a_result(
         (("--set", "compute=x2", "--contention", "0.5"), 2, "neither off nor fit"),
         (("--set", "compute=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
         (("--sweep", "compute=x2"), 2, "is not KEY=xA..xB"),
+        (("--set", "compute=x2", "--ranks", "7"), 2, "has no rank 7"),
     ],
 )
 def test_errors_say_what_to_do(
