@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _TOLD: Final = 0.03
+_LABEL: Final = 26
 """Share of the critical path from which on a place is shown."""
 
 
@@ -126,12 +127,19 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     def route(path: Route) -> str:
         shares = sorted(path.places.items(), key=lambda place: -place[1])
         whole = max(path.length_ns, 1)
-        told = [f"{place} {humanise(ns / whole, '1')}" for place, ns in shares if ns >= _TOLD * whole]
-        return ", ".join(told)
+        told = [
+            f"{place.replace('communication', 'comm.')} {humanise(ns / whole, '1')}"
+            for place, ns in shares
+            if ns >= _TOLD * whole
+        ]
+        return "\n".join(told)
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "step", "bounds", "speedup", "critical path"):
-        table.add_column(heading, justify="left" if heading in ("", "critical path") else "right")
+    longest = max(len(part) for one in found.predicted for part in one.scenario.label.split())
+    table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
+    for heading in ("step", "bounds", "speedup"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("critical path", overflow="fold")
     table.add_row("measured", time(found.measured_ns))
     unchanged = found.unchanged
     table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
