@@ -49,7 +49,7 @@ def test_the_page_has_steps_speedup_and_the_path(
         "replayed unchanged",
         "scale_up.bandwidth=x2",
         "knee of compute",
-        "communication",
+        "comm.",
     ):
         assert words in text
 
