@@ -8,8 +8,8 @@
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
-collectives); `store`; `source`, `ingestion`; `analyzers` (one file a topic); `run`, which puts them
-together; `report` and `cli` on top.
+collectives); `store`; `source`, `ingestion`; `analyzers` (one file a topic), `replay`; `pipeline`, which
+puts them together; `report` and `cli` on top.
 """
 
 from __future__ import annotations
