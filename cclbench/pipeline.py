@@ -138,12 +138,14 @@ def run(
     jobs: int = 1,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
+    model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
-    script.  Raises `InputError` for unreadable or contradictory input, `UsageError` for a wrong call.
+    script.  `model` fills what was not measured with modelled figures and their bands.  Raises `InputError`
+    for unreadable or contradictory input, `UsageError` for a wrong call.
     """
     chosen = resolve(_listed(metrics))
     ingested = ingest(
@@ -154,7 +156,7 @@ def run(
         step_annotation=step_annotation,
         progress=progress,
     )
-    return _compute(ingested._stored, chosen, window, steps, ranks, jobs, progress)
+    return _compute(ingested._stored, chosen, window, steps, ranks, jobs, model, progress)
 
 
 def metrics(
@@ -166,12 +168,13 @@ def metrics(
     steps: Steps | None = None,
     ranks: Sequence[int] | None = None,
     jobs: int = 1,
+    model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = resolve(_listed(metrics))
     stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
-    return _compute(stored, chosen, window, steps, ranks, jobs, progress)
+    return _compute(stored, chosen, window, steps, ranks, jobs, model, progress)
 
 
 def open_run(run: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> Run:
@@ -220,6 +223,7 @@ class _MetricTask:
     metrics: tuple[str, ...]
     window: str
     steps: Steps | None
+    model: bool
 
 
 def _compute(
@@ -229,6 +233,7 @@ def _compute(
     steps: Steps | None,
     ranks: Sequence[int] | None,
     jobs: int,
+    model: bool,
     progress: Progress | None,
 ) -> Run:
     _known("window", [window], POLICIES)
@@ -247,7 +252,9 @@ def _compute(
         for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
     ]
     names = tuple(m.name for m in of_ranks)
-    tasks = [_MetricTask(run.path, rank, names, window, steps) for run, rank in wanted]
+    # A model must not stand before what another kind of trace measured.
+    model = model and not stored.sources
+    tasks = [_MetricTask(run.path, rank, names, window, steps, model) for run, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
 
@@ -279,7 +286,8 @@ def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     stored = StoredRun(task.path)
     card = _card(task.path)
     view = RankView(stored.rank(task.rank), rank=task.rank, window=task.window, steps=task.steps, card=card)
-    return rank_rows(view, [METRICS.get(name) for name in task.metrics]), window_policy(view, task.window)
+    chosen = [METRICS.get(name) for name in task.metrics]
+    return rank_rows(view, chosen, model=task.model), window_policy(view, task.window)
 
 
 def _run_view(stored: StoredRun, window: str, steps: Steps | None) -> RunView:

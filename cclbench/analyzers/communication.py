@@ -60,7 +60,8 @@ def count(rank: RankView) -> Iterator[Value]:
 @metric(
     "comm.volume",
     definition="Payload bytes per step and rank of the collectives that begin in the window; by kind, by"
-    f" process group, by parallel dimension (category). {LARGE_SIDE}",
+    f" process group, by parallel dimension (category). {LARGE_SIDE} Where the trace states no bytes and data"
+    " parallelism is the card's only one, modelled by its parameters.",
     formula="Σ S",
     unit="B",
     better=None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from cclbench.analyzers.aliases import ALIASES, Alias, names_of
 from cclbench.errors import UsageError, near
@@ -240,6 +240,28 @@ def run_metric(
             ),
             origin=function.__module__,
         )
+        return function
+
+    return register
+
+
+STAND_INS: Final[dict[str, PerRank]] = {}
+"""By metric, the model that answers for a rank whose trace cannot."""
+
+
+def stand_in(name: str) -> Callable[[PerRank], PerRank]:
+    """Register the decorated per-rank function as the model of metric `name`, for ranks without a number.
+
+    It returns the modelled `Value` with two more of its key and stat `low` and `high`, the same for any part
+    it can tell of, and nothing where there is nothing to model; it raises `NotApplicable` where it cannot.
+    """
+
+    def register(function: PerRank) -> PerRank:
+        if name in STAND_INS:
+            raise UsageError(
+                f"metric {name!r} has two models, in {STAND_INS[name].__module__} and {function.__module__}"
+            )
+        STAND_INS[name] = function
         return function
 
     return register

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import Failed, Metric, NotApplicable, Value
+from cclbench.analyzers.metric import STAND_INS, Failed, Metric, NotApplicable, Value
 from cclbench.analyzers.run_view import RunView
 from cclbench.analyzers.view import POLICIES, RankView
 from cclbench.schema import group_id
@@ -19,9 +19,35 @@ Row = dict[str, Any]
 NO_TRACE: Final = Value(value=None, status="not_applicable", reason="the run has no trace")
 
 
-def rank_rows(view: RankView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
-    """Every metric of one rank, by name; a metric without an answer is one value that says why."""
-    return {m.name: _answer(partial(m.per_rank, view), m) for m in metrics if m.per_rank is not None}
+def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False) -> dict[str, list[Value]]:
+    """Every metric of one rank, by name; a metric without an answer is one value that says why.
+
+    With `model` a metric that does not apply is modelled, where it has a stand-in.
+    """
+    found = {m.name: _answer(partial(m.per_rank, view), m) for m in metrics if m.per_rank is not None}
+    for m in metrics:
+        if model and m.name in STAND_INS and found[m.name][0].status == "not_applicable":
+            found[m.name] = _modelled(view, m, found[m.name])
+    return found
+
+
+def _modelled(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
+    """The stand-in's values; what is lacking where it has none, and why it has none."""
+    try:
+        given = STAND_INS[metric.name](view)
+        values = [given] if isinstance(given, Value) else list(given)
+    except NotApplicable as why:
+        reason = lacking[0].reason
+        also = "" if str(why) == reason else f"; not modelled: {why}"
+        return [replace(lacking[0], reason=f"{reason}{also}")]
+    return [
+        replace(
+            v,
+            provenance="modelled",
+            reason=v.reason and f"modelled, since {metric.not_applicable}; {v.reason}",
+        )
+        for v in values
+    ] or lacking
 
 
 def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
@@ -88,6 +114,8 @@ def run_rows(
 def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
     """The run's values, qualified by the ranks that have none; a rank that failed fails the run."""
     answered = {rank: values for rank, values in own.items() if values[0].status == "ok"}
+    told = {rank: values for rank, values in answered.items() if values[0].provenance != "modelled"}
+    answered = told or answered  # what was measured is not averaged with what was modelled
     failed = {rank: values for rank, values in own.items() if values[0].status == "failed"}
     if failed:
         return [Value(value=None, status="failed", reason=_why(failed, len(own)))]

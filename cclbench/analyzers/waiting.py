@@ -38,7 +38,8 @@ def wait(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "comm.transfer",
-    definition=f"Time of collectives after the last rank has arrived.{_OF}",
+    definition=f"Time of collectives after the last rank has arrived.{_OF} Where none is matched, modelled on"
+    " the machine of card or catalog, by kind.",
     formula="Σ max(end − latest arrival, 0), per step",
     unit="s",
     better="lower",

@@ -155,6 +155,13 @@ selection_options: Final = _all(
     ),
     click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10."),
     click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
+    click.option(
+        "--no-model",
+        "model",
+        flag_value=False,
+        default=True,
+        help="Only what traces tell: no modelled figure where a measurement is missing.",
+    ),
 )
 
 

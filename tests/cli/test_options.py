@@ -88,6 +88,7 @@ def test_options_reach_the_pipeline(
         "window": "trace",
         "steps": (2, 5),
         "ranks": [0, 4, 5],
+        "model": True,
         "jobs": 3,
         "allow_truncated": True,
         "step_annotation": "^it",

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins: what the hardware model says where a trace cannot, each figure with a band."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.analyzers.columns import codes
+from cclbench.analyzers.links import members_of, system_of
+from cclbench.analyzers.metric import NotApplicable, Value, counts, stand_in
+from cclbench.analyzers.transfers import Float64, Timed, timed
+from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view import RankView
+from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.system import System
+from cclbench.intervals import Mask
+
+_PRICED: Final = ("nccl", "rccl", "xla")
+"""Libraries whose algorithms the model has."""
+_MOST_BYTES: Final = 2**60
+_BANDS: Final = (None, "low", "high")
+_UNKNOWN_RANKS: Final = "whose ranks are not known"
+
+
+@stand_in("comm.transfer")
+def transfer(rank: RankView) -> Iterator[Value]:
+    """min(price of the collective on its machine, its own duration), per step; by kind.
+
+    A transfer ends with its collective and begins no earlier, so that the duration on the rank bounds it.
+    """
+    if not len(rank.collectives):
+        return
+    rank.needs_accelerator("the model prices collectives over accelerators' links")
+    chosen = timed(rank)
+    system, assumed = system_of(rank)
+    band, lacking, assumptions = _prices(rank, chosen, system)
+    priced = ~np.isnan(band[0])
+    if not priced.any():
+        raise NotApplicable(f"none of the window's collectives can be priced: {counts(lacking)}")
+    ns = chosen.ns[priced]
+    faster = ns < band[1, priced]
+    if 2 * faster.sum() > len(ns):
+        raise NotApplicable(
+            f"{faster.sum()} of {len(ns)} collectives took less than the least that {system.id} would:"
+            " it is not the machine, or they are not as the trace states them"
+        )
+    held = [
+        f"priced on {system.id} by its specification, of each collective at most its own duration",
+        assumed,
+        *sorted(assumptions),
+        "some took less than the model's least: their duration stands" if faster.any() else None,
+    ]
+    reason, left_out = "; ".join(filter(None, held)), {**chosen.left_out, **lacking}
+    seconds = np.minimum(band[:, priced], ns) / (NS_PER_S * len(rank.windows))
+    kinds = chosen.kinds[priced]
+    parts: list[tuple[str | None, Mask]] = [(None, np.ones(len(ns), np.bool_))]
+    parts += [(kind, kinds == kind) for kind in np.unique(kinds).tolist()]
+    for kind, here in parts:
+        for stat, amount in zip(_BANDS, seconds[:, here].sum(axis=1).tolist(), strict=True):
+            yield Value(
+                value=amount,
+                collective=kind,
+                stat=stat,
+                reason=None if stat else reason,
+                left_out={} if stat or kind else left_out,
+            )
+
+
+def _prices(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:
+    """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
+    members, row = members_of(rank, chosen.table)
+    library, names = codes(chosen.table, "library")
+    known = np.isin(library, [i for i, name in enumerate(names) if name in _PRICED])
+    small = chosen.payload <= _MOST_BYTES
+    band = np.full((3, len(row)), np.nan)
+    lacking = {
+        "by libraries whose algorithms the model lacks": int((~known).sum()),
+        "of more than 1 EiB": int((known & ~small).sum()),
+    }
+    assumptions: set[str] = set()
+    kinds, kind = np.unique(chosen.kinds, return_inverse=True)
+    usable = known & small
+    pairs, pair = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
+    at: npt.NDArray[np.intp] = np.flatnonzero(usable)
+    for number, (group, which) in enumerate(pairs.T.tolist()):
+        here = at[pair.reshape(-1) == number]
+        sizes, size = np.unique(chosen.payload[here], return_inverse=True)
+        found = (
+            price(
+                str(kinds[which]), sizes, members[group], system, library_version=rank.facts.library_version
+            )
+            if members[group]
+            else Refusal(_UNKNOWN_RANKS)
+        )
+        if isinstance(found, Refusal):
+            lacking[found.reason] = lacking.get(found.reason, 0) + len(here)
+            continue
+        band[:, here] = np.stack([found.time_s, found.low_s, found.high_s])[:, size] * NS_PER_S
+        assumptions |= {found.reason} if found.reason else set()
+    return band, {why: number for why, number in lacking.items() if number}, assumptions
