@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from cclbench.cli.hardware_model import calibrate, predict, validate
 from cclbench.cli.options import debug_option, format_options
 
 _COLUMNS: Final = ("id", "kind", "summary")
@@ -17,6 +18,10 @@ _FIGURES: Final = ("field", "value", "source")
 @click.group()
 def hardware() -> None:
     """Show what the catalog says of accelerators, fabrics and systems."""
+
+
+for command in (predict, validate, calibrate):
+    hardware.add_command(command)
 
 
 @hardware.command()

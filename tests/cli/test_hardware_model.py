@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench hardware predict`, `validate` and `calibrate`, and the page that tells of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HEADER = (
+    "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
+    "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
+)
+ONE_MIB = ("--collective", "all_reduce", "--size", "1MiB")
+P5 = ("--system", "aws-p5")
+
+
+def csv(path: Path, times_us: Mapping[int, float], *, kind: str = "all_reduce", nodes: int = 2) -> Path:
+    """A sweep as published: 8 ranks a node."""
+    facts = {"coll": kind, "ranks": 8 * nodes, "nodes": nodes, "gpus_per_node": 8}
+    comments = "".join(f"# {key}: {value}\n" for key, value in facts.items())
+    rows = "".join(f"{size},{size // 4},float,sum,{us:.6f},0,0,,,\n" for size, us in times_us.items())
+    path.write_text(comments + HEADER + rows)
+    return path
+
+
+def modelled(call: Callable[..., Any], *sizes: int, nodes: int = 2) -> dict[int, dict[str, Any]]:
+    """What the model says of an all-reduce on p5, by size."""
+    answer = call(
+        "hardware", "predict", *P5, "--collective", "all_reduce", "--size", ",".join(map(str, sizes)),
+        "--ranks", 8 * nodes, "--json",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    return {row["bytes"]: row for row in json.loads(answer.out)["rows"]}
+
+
+def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
+    """algbw = S / t, busbw = 2 · 15/16 of it, the time within its band."""
+    rows = modelled(call, 1024, 2**26)
+    for size, row in rows.items():
+        assert row["algbw"] == pytest.approx(size / row["time_s"])
+        assert row["busbw"] == pytest.approx(1.875 * row["algbw"])
+        assert row["low_s"] <= row["time_s"] <= row["high_s"]
+        assert (row["ranks"], row["nodes"], row["basis"]) == (16, 2, "spec")
+        assert row["provenance"] == "modelled"
+    assert rows[2**26]["time_s"] > rows[1024]["time_s"]
+
+
+def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
+    """Sizes as asked, the winner, and what was assumed."""
+    answer = call(
+        "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "1 MiB,64MB", "--ranks", 16
+    )
+    assert answer.out.startswith("aws-p5: all_reduce, 16 ranks on 2 nodes; modelled from the catalog alone")
+    assert re.search(r"^1 MiB .* to .* GB/s .* tree LL128$", answer.out, re.MULTILINE)
+    assert re.search(r"^64\.0 MB ", answer.out, re.MULTILINE)
+    assert "- 92% of the network's line rate is taken for usable" in answer.out
+
+
+def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
+    """Fewer choices never are faster; another transport and spread make a difference."""
+
+    def time(*more: object, ranks: int = 8) -> dict[str, Any]:
+        answer = call("hardware", "predict", *P5, *ONE_MIB, "--ranks", ranks, *more, "--json")
+        assert answer.code == 0, answer.err
+        (row,) = json.loads(answer.out)["rows"]
+        return dict(row)
+
+    free = time()
+    ring = time("--algorithm", "ring", "--protocol", "Simple")
+    assert (ring["algorithm"], ring["protocol"]) == ("ring", "Simple")
+    assert ring["time_s"] > free["time_s"]
+    spread = time("--nodes", 4)
+    assert (free["nodes"], spread["nodes"]) == (1, 4)
+    assert spread["time_s"] > free["time_s"]
+    old = time("--nodes", 4, "--library-version", "2.10")
+    assert old["time_s"] != spread["time_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (("--system", "aws-p55", *ONE_MIB, "--ranks", 8), 2, "did you mean aws-p5"),
+        ((*P5, "--collective", "allreduce", "--size", "8", "--ranks", 8), 2, "did you mean all_reduce"),
+        ((*P5, *ONE_MIB, "--ranks", 8, "--algorithm", "rings"), 2, "did you mean ring"),
+        ((*P5, *ONE_MIB, "--ranks", 8, "--protocol", "simple"), 2, "did you mean Simple"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--transport", "ofi"), 2, "has no transport 'ofi'"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--library-version", "new"), 2, "no version such as 2.23"),
+        ((*P5, *ONE_MIB, "--ranks", 1), 2, "not in the range"),
+        ((*P5, *ONE_MIB, "--ranks", 10**9), 2, "not in the range"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--nodes", 3), 2, "not 3 equal parts"),
+        ((*P5, *ONE_MIB, "--ranks", 4, "--nodes", 8), 2, "not 8 equal parts"),
+        ((*P5, *ONE_MIB, "--ranks", 32, "--nodes", 2), 2, "aws-p5 has 8; --nodes 4 at least"),
+        ((*P5, *ONE_MIB, "--ranks", 12), 1, "formulas are for equal parts"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--algorithm", "pat"), 1, "pat does not apply"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "none.yaml"), 3, "none.yaml: cannot be read"),
+        ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "x", "--algorithm", "ring"), 2, "leave out"),
+        ((*P5, "--collective", "barrier", "--size", "1", "--ranks", 8, "--calibration", "x"), 2, "barriers"),
+    ],
+)  # fmt: skip
+def test_refusals(call: Callable[..., Any], arguments: tuple[object, ...], code: int, what: str) -> None:
+    """One message that says what to do; no figures."""
+    answer = call("hardware", "predict", *arguments)
+    assert (answer.code, answer.out) == (code, "")
+    assert what in " ".join(answer.err.split())
+    assert len(answer.err.splitlines()) <= 3
+
+
+@pytest.mark.parametrize("size", ["1M", "", "1MiB,", "0", "-1", "1.5B", "nan", "1e6", "9" * 400, "8 b", "²"])
+def test_what_is_no_size(call: Callable[..., Any], size: str) -> None:
+    """A prefix without a unit is binary to one and decimal to another."""
+    answer = call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, f"--size={size}")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--size" in answer.err
+
+
+def test_sizes_have_a_bound(call: Callable[..., Any]) -> None:
+    """Both how large and how many."""
+    for size in ("2000000TiB", ",".join(["8"] * 1001)):
+        assert (
+            call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, "--size", size).code
+            == 2
+        )
+
+
+def test_a_missing_figure_is_named(call: Callable[..., Any], tmp_path: Path, repository: Path) -> None:
+    """A machine of one's own without a rate: the field, and where to state it."""
+    entry = (repository / "cclbench" / "hardware" / "data" / "aws-p5.yaml").read_text()
+    mine = yaml.safe_load(entry)
+    mine["id"] = "my-cluster"
+    mine["scale_out"]["bytes_per_s"] = None
+    mine["scale_out"].pop("transport_latency_s")
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(mine))
+    answer = call(
+        "hardware", "predict", "--system", "my-cluster", *ONE_MIB, "--ranks", 16, "--hardware", path
+    )
+    assert answer.code == 1, answer.err
+    assert "scale_out.bytes_per_s" in answer.err
+    assert "--hardware" in answer.err
+
+
+def test_errors_by_size(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Twice as slow as modelled is an error of −50 %; exactly as modelled is none."""
+    rows = modelled(call, 1024, 4096, 2**20, 2**26)
+    factor = {1024: 2.0, 4096: 1.0, 2**20: 1.0, 2**26: 1.25}
+    path = csv(tmp_path / "a.csv", {size: factor[size] * row["time_s"] * 1e6 for size, row in rows.items()})
+    answer = call("hardware", "validate", path, *P5, "--json")
+    assert answer.code == 0, answer.err
+    found = {row["sizes"]: row for row in json.loads(answer.out)["rows"]}
+    assert found["below 64 KiB"]["median_error"] == pytest.approx(0.25, abs=1e-3)
+    assert found["below 64 KiB"]["p90_error"] == pytest.approx(0.45, abs=1e-3)
+    assert found["64 KiB to 16 MiB"]["median_error"] == pytest.approx(0, abs=1e-3)
+    assert found["above 16 MiB"]["median_error"] == pytest.approx(0.2, abs=1e-3)
+    assert found["above 16 MiB"]["measured_over_model"] == pytest.approx(1.25, abs=1e-3)
+    whole = found["all sizes"]
+    assert (whole["count"], whole["within_band"], whole["suspect"]) == (4, 1.0, False)
+    assert (whole["sweep"], whole["ranks"], whole["nodes"]) == ("a.csv", 16, 2)
+
+
+def test_a_validation_is_a_check_when_asked(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Median 20 %: within 25, not within 15; the table is printed both times."""
+    rows = modelled(call, 1024, 2**20)
+    path = csv(tmp_path / "a.csv", {size: 1.25 * row["time_s"] * 1e6 for size, row in rows.items()})
+    assert call("hardware", "validate", path, *P5).code == 0
+    assert call("hardware", "validate", path, *P5, "--fail-above", 25).code == 0
+    failed = call("hardware", "validate", path, *P5, "--fail-above", 15)
+    assert failed.code == 1
+    assert "all sizes" in failed.out
+    assert "20.0%, above the 15 % allowed" in failed.err
+
+
+def test_a_suspect_run_is_named_and_left_out_of_the_total(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Six times slower at all sizes: not the model's error."""
+    sizes = (1024, 2**20, 2**26)
+    rows = modelled(call, *sizes)
+    sound = csv(tmp_path / "sound.csv", {size: row["time_s"] * 1e6 for size, row in rows.items()})
+    slow = csv(tmp_path / "slow.csv", {size: 6e6 * row["time_s"] for size, row in rows.items()})
+    text = call("hardware", "validate", sound, slow, *P5).out
+    named = "suspect: the measured times are 6 times the model's: is the network configured?"
+    assert " ".join(text.split()).count(named) == 1
+    rows_ = json.loads(call("hardware", "validate", sound, slow, *P5, "--json").out)["rows"]
+    total = [row for row in rows_ if row["sweep"] is None and row["sizes"] == "all sizes"]
+    assert [(row["count"], row["reason"]) for row in total] == [
+        (3, "without sweeps that are suspect or have no price")
+    ]
+    assert total[0]["median_error"] < 0.01
+
+
+def test_sweeps_that_have_no_price_say_why(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Beside others a row with a reason; alone, or as a check, exit 1."""
+    good = csv(tmp_path / "a.csv", {1024: 80.0, 4096: 81.0})
+    bad = csv(tmp_path / "b.csv", {1024: 80.0}, nodes=1)
+    bad.write_text(bad.read_text().replace("# ranks: 8", "# ranks: 16").replace("node: 8", "node: 16"))
+    both = call("hardware", "validate", good, bad, *P5, "--json")
+    assert both.code == 0, both.err
+    (row,) = (row for row in json.loads(both.out)["rows"] if row["sweep"] == "b.csv")
+    assert (row["count"], row["median_error"]) == (None, None)
+    assert "do not fit aws-p5" in row["reason"]
+    assert call("hardware", "validate", good, bad, *P5, "--fail-above", 1000).code == 1
+    alone = call("hardware", "validate", bad, *P5, "--plot", tmp_path / "a.png")
+    assert (alone.code, (tmp_path / "a.png").exists()) == (1, False)
+    assert "1 of 1 sweeps cannot be priced" in alone.err
+
+
+def test_a_plot_beside_the_table(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Only where its suffix is one of a picture."""
+    path = csv(tmp_path / "a.csv", {1024: 80.0, 2**20: 130.0})
+    answer = call("hardware", "validate", path, *P5, "--plot", tmp_path / "a.svg")
+    assert answer.code == 0, answer.err
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "a.csv" in drawn
+    assert "aws-p5, model from the catalog alone" in drawn
+    refused = call("hardware", "validate", path, *P5, "--plot", tmp_path / "a.bmp")
+    assert (refused.code, refused.out) == (2, "")
+
+
+def test_a_calibration_is_written_and_used(call: Callable[..., Any], tmp_path: Path) -> None:
+    """1 and 4 ms at 1 and 4 MiB: 2 ms in between, whatever the catalog says."""
+    path = csv(tmp_path / "a.csv", {2**20: 1000.0, 2**22: 4000.0})
+    output = tmp_path / "p5.yaml"
+    answer = call("hardware", "calibrate", path, *P5, "-o", output, "--json")
+    assert answer.code == 0, answer.err
+    document = json.loads(answer.out)
+    assert {row["left_out"] for row in document["rows"]} == {"one size"}
+    assert document["calibration"]["system"] == "aws-p5"
+    assert f"wrote {output}" in answer.err
+    (row,) = json.loads(
+        call(
+            "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "2MiB", "--ranks", 16,
+            "--calibration", output, "--json",
+        ).out
+    )["rows"]  # fmt: skip
+    assert row["time_s"] == pytest.approx(2e-3)
+    assert row["basis"] == "calibrated"
+    assert "measured among 16 ranks" in row["reason"]
+    text = call("hardware", "calibrate", path, *P5, "-o", output).out
+    assert "one node count was measured: how far others are off is not known" in text
+
+
+def test_repeated_sweeps_count_by_their_median(call: Callable[..., Any], tmp_path: Path) -> None:
+    """1, 2 and 9 ms of one group: 2 ms."""
+    for name, ms in (("a", 1.0), ("b", 2.0), ("c", 9.0)):
+        csv(tmp_path / f"{name}.csv", {2**20: 1000 * ms, 2**22: 1000 * ms})
+    output = tmp_path / "p5.out"
+    answer = call("hardware", "calibrate", *sorted(tmp_path.glob("*.csv")), *P5, "-o", output)
+    assert answer.code == 0, answer.err
+    (sweep,) = yaml.safe_load(output.read_text())["sweeps"]
+    assert sweep["seconds"] == [2e-3, 2e-3]
+
+
+def test_calibrated_by_others(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Twice the model on 2 and 8 nodes: about twice on 4; what is to be compared may not be among them."""
+    sizes = (1024, 2**16, 2**20, 2**26)
+
+    def doubled(nodes: int) -> Path:
+        rows = modelled(call, *sizes, nodes=nodes)
+        times = {size: 2e6 * row["time_s"] for size, row in rows.items()}
+        return csv(tmp_path / f"{nodes}.csv", times, nodes=nodes)
+
+    two, four, eight = map(doubled, (2, 4, 8))
+    alone = json.loads(call("hardware", "validate", four, *P5, "--json").out)["rows"][-1]
+    assert alone["median_error"] == pytest.approx(0.5, abs=1e-3)
+    arguments = ("hardware", "validate", four, *P5, "--calibrate", two, "--calibrate", eight)
+    found = json.loads(call(*arguments, "--json").out)["rows"][-1]
+    assert found["basis"] == "calibrated"
+    assert found["median_error"] < 0.05
+    itself = call("hardware", "validate", two, *P5, "--calibrate", two)
+    assert itself.code == 2
+    assert "2.csv is among what the model is calibrated by" in itself.err
+
+
+def test_a_calibration_by_another_collective_says_so(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Only its fitted parameters count."""
+    gather = csv(tmp_path / "g.csv", {2**20: 130.0, 2**22: 200.0}, kind="all_gather")
+    reduce = csv(tmp_path / "r.csv", {2**20: 130.0, 2**22: 200.0})
+    answer = call("hardware", "validate", reduce, *P5, "--calibrate", gather)
+    assert answer.code == 0, answer.err
+    assert "no sweep of all_reduce calibrates it: only fitted parameters count" in answer.out
+
+
+def test_wrong_calibrations(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Of another machine, two at once, of two releases, of a network that is not configured."""
+    path = csv(tmp_path / "a.csv", {2**20: 130.0, 2**22: 200.0})
+    output = tmp_path / "p5.yaml"
+    assert call("hardware", "calibrate", path, *P5, "-o", output).code == 0
+    other = csv(tmp_path / "b.csv", {2**20: 131.0, 2**22: 201.0})
+    of_another = call("hardware", "validate", other, "--system", "aws-p5en", "--calibration", output)
+    assert of_another.code == 2
+    assert "is of aws-p5, not of aws-p5en" in of_another.err
+    both = call("hardware", "validate", other, *P5, "--calibration", output, "--calibrate", path)
+    assert (both.code, "exclude one another" in both.err) == (2, True)
+    other.write_text("# nccl: 2.19.3\n" + other.read_text())
+    mixed = call("hardware", "calibrate", path, other, *P5, "-o", tmp_path / "c.yaml")
+    assert (mixed.code, (tmp_path / "c.yaml").exists()) == (2, False)
+    assert "of releases unknown and 2.19.3; a calibration is of one" in mixed.err
+    slow = csv(tmp_path / "slow.csv", {2**20: 13000.0, 2**22: 20000.0})
+    warned = call("hardware", "calibrate", slow, *P5, "-o", output)
+    assert warned.code == 0
+    assert "warning: slow.csv: the measured times are" in warned.err
+
+
+@pytest.mark.parametrize("command", ["validate", "calibrate"])
+def test_what_holds_no_sweep(call: Callable[..., Any], tmp_path: Path, trace: Path, command: str) -> None:
+    """Nothing there, an empty folder or file, garbage, a trace, a cut table, absurd figures: one message."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "garbage.csv").write_bytes(bytes(range(256)) * 9)
+    good = csv(tmp_path / "good.csv", {1024: 80.0}).read_text()
+    (tmp_path / "header.csv").write_text(good[: good.index("1024")])
+    (tmp_path / "cut.csv").write_text(good[:-20])
+    csv(tmp_path / "absurd.csv", {1024: 1e300})
+    csv(tmp_path / "large.csv", {2**62: 80.0})
+    names = (
+        "none.csv",
+        "empty",
+        "empty.csv",
+        "garbage.csv",
+        "header.csv",
+        "cut.csv",
+        "absurd.csv",
+        "large.csv",
+    )
+    for path in (*(tmp_path / name for name in names), trace):
+        more = ("-o", tmp_path / "out.yaml") if command == "calibrate" else ()
+        answer = call("hardware", command, path, *P5, *more)
+        assert (answer.code, answer.out) == (3, ""), path
+        assert path.name in answer.err
+        assert len(answer.err.splitlines()) <= 3
+    assert not (tmp_path / "out.yaml").exists()
+
+
+def test_all_published_sweeps_of_a_machine(call: Callable[..., Any], test_data: Path) -> None:
+    """A folder: p5's sweep is priced, the misconfigured one stands out on its own machine."""
+    folder = test_data / "nccl_tests"
+    answer = call("hardware", "validate", *sorted(folder.glob("*gh200*.csv")), "--system", "alps-gh200")
+    assert answer.code == 0
+    assert answer.out.count("suspect:") == 1
+    assert "note: not compared: 205 rows in place" in answer.err
+
+
+def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Path, tmp_path: Path) -> None:
+    """Every line shown is printed by the command above it; the tables are those of the script."""
+    page = (repository / "docs" / "hardware-model.md").read_text()
+    shutil.copy(test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv", tmp_path / "sweep.csv")
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = os.environ | {"PATH": path, "COLUMNS": "80"}
+    blocks = re.findall(r"```(sh|text)\n(.*?)```", page, re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["sh", "text"] * 4
+    printed = ""
+    for kind, block in blocks:
+        if kind == "text":
+            assert block == printed
+            continue
+        ran = subprocess.run(
+            ["bash", "-c", block],  # noqa: S607
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        printed = ran.stdout
+    assert (tmp_path / "docs" / "images" / "hardware-model.png").stat().st_size < 200_000
+    script = subprocess.run(
+        [sys.executable, repository / "scripts" / "hardware_errors.py", test_data / "nccl_tests"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    name = r"<!-- scripts/hardware_errors\.py: "
+    (shown,) = re.findall(rf"{name}begin -->\n(.*?)\n{name}end -->", page, re.DOTALL)
+    assert shown.strip() == script.stdout.strip()
