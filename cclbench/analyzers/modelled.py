@@ -49,7 +49,8 @@ def transfer(rank: RankView) -> Iterator[Value]:
             " it is not the machine, or they are not as the trace states them"
         )
     held = [
-        f"priced on {system.id} by its specification, of each collective at most its own duration",
+        f"priced on {system.id} by its specification as if nothing else ran,"
+        " of each collective at most its own duration",
         assumed,
         *sorted(assumptions),
         "some took less than the model's least: their duration stands" if faster.any() else None,

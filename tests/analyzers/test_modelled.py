@@ -65,7 +65,10 @@ def test_an_unmatched_transfer_takes_what_the_model_says() -> None:
     assert found[0].value == value
     said = found[0].reason or ""
     assert said.startswith("modelled, since none of the window's collectives is matched")
-    assert "priced on aws-p4de by its specification, of each collective at most its own duration" in said
+    assert (
+        "priced on aws-p4de by its specification as if nothing else ran, of each collective at most its own"
+        in said
+    )
     assert "their duration stands" not in said
 
 

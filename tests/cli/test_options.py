@@ -105,3 +105,19 @@ def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: 
     assert recorded["jobs"] >= 1
     assert recorded["steps"] is recorded["ranks"] is recorded["step_annotation"] is None
     assert recorded["allow_truncated"] is False
+
+
+@pytest.mark.parametrize("command", ["run", "metrics"])
+def test_models_can_be_switched_off(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any, command: str
+) -> None:
+    seen: list[bool] = []
+
+    def compute(_: str, *, model: bool, **__: Any) -> Any:
+        seen.append(model)
+        return fake_run
+
+    monkeypatch.setattr(pipeline, command, compute)
+    assert call(command, "tiny").code == 0
+    assert call(command, "tiny", "--no-model").code == 0
+    assert seen == [True, False]
