@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli.hardware_model import calibrate, predict, validate
+from cclbench.cli.hardware_model import calibrate, validate
+from cclbench.cli.hardware_predict import predict
 from cclbench.cli.options import debug_option, format_options
 
 _COLUMNS: Final = ("id", "kind", "summary")

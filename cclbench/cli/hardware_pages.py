@@ -54,11 +54,10 @@ def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
     group = among(first["collective"], first["ranks"], first["nodes"])
     shown = [
         {
-            "size": size_text(row["bytes"]),
+            "size": "" if row["bytes"] is None else size_text(row["bytes"]),
             "time": humanise(row["time_s"], "s"),
             "low to high": f"{humanise(row['low_s'], 's')} to {humanise(row['high_s'], 's')}",
-            "algbw": humanise(row["algbw"], "B/s"),
-            "busbw": humanise(row["busbw"], "B/s"),
+            **{name: "" if row[name] is None else humanise(row[name], "B/s") for name in ("algbw", "busbw")},
             "fastest": " ".join(dict.fromkeys((row["algorithm"], row["protocol"]))),
         }
         for row in rows

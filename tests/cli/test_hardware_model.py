@@ -22,6 +22,7 @@ HEADER = (
 )
 ONE_MIB = ("--collective", "all_reduce", "--size", "1MiB")
 P5 = ("--system", "aws-p5")
+BARRIER = ("--collective", "barrier", "--ranks", "16")
 
 
 def csv(path: Path, times_us: Mapping[int, float], *, kind: str = "all_reduce", nodes: int = 2) -> Path:
@@ -66,6 +67,14 @@ def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
     assert "- 92% of the network's line rate is taken for usable" in answer.out
 
 
+def test_a_barrier_moves_nothing(call: Callable[..., Any]) -> None:
+    """It has a time, and neither size nor bandwidth: null, not 0."""
+    (row,) = json.loads(call("hardware", "predict", *P5, *BARRIER, "--json").out)["rows"]
+    assert (row["bytes"], row["algbw"], row["busbw"]) == (None, None, None)
+    assert 0 < row["low_s"] < row["time_s"] < row["high_s"]
+    assert "tree LL" in call("hardware", "predict", *P5, *BARRIER).out
+
+
 def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
     """Fewer choices never are faster; another transport and spread make a difference."""
 
@@ -104,7 +113,9 @@ def test_what_narrows_a_prediction_counts(call: Callable[..., Any]) -> None:
         ((*P5, *ONE_MIB, "--ranks", 16, "--algorithm", "pat"), 1, "pat does not apply"),
         ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "none.yaml"), 3, "none.yaml: cannot be read"),
         ((*P5, *ONE_MIB, "--ranks", 16, "--calibration", "x", "--algorithm", "ring"), 2, "leave out"),
-        ((*P5, "--collective", "barrier", "--size", "1", "--ranks", 8, "--calibration", "x"), 2, "barriers"),
+        ((*P5, "--collective", "barrier", "--ranks", 8, "--calibration", "x"), 2, "tell of barriers"),
+        ((*P5, "--collective", "barrier", "--ranks", 8, "--size", "8"), 2, "a barrier has no --size"),
+        ((*P5, "--collective", "all_gather", "--ranks", 8), 2, "all_gather needs --size"),
     ],
 )  # fmt: skip
 def test_refusals(call: Callable[..., Any], arguments: tuple[object, ...], code: int, what: str) -> None:
