@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,13 +85,15 @@ def validate(
     """
     from cclbench.cli.hardware_pages import panels, validation_page
     from cclbench.cli.output import emit
-    from cclbench.errors import CheckFailed
+    from cclbench.errors import CheckFailed, UsageError
     from cclbench.hardware import catalog
     from cclbench.hardware.calibration import deviations
     from cclbench.hardware.collectives import Refusal
     from cclbench.report.model_picture import plot_model
     from cclbench.report.picture import check_picture
 
+    if fail_above is not None and not isfinite(fail_above):
+        raise UsageError(f"--fail-above {fail_above} is no percentage")
     if plot is not None:
         check_picture(plot)
     with catalog.using(options.pop("files")):

@@ -184,6 +184,7 @@ def test_a_validation_is_a_check_when_asked(call: Callable[..., Any], tmp_path: 
     path = csv(tmp_path / "a.csv", {size: 1.25 * row["time_s"] * 1e6 for size, row in rows.items()})
     assert call("hardware", "validate", path, *P5).code == 0
     assert call("hardware", "validate", path, *P5, "--fail-above", 25).code == 0
+    assert call("hardware", "validate", path, *P5, "--fail-above", "nan").code == 2
     failed = call("hardware", "validate", path, *P5, "--fail-above", 15)
     assert failed.code == 1
     assert "all sizes" in failed.out
