@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "report": "Draw pictures of a run.",
     "whatif": "Replay a run under other hardware: what would the step take?",
     "card": "Make, check, upgrade and show workload cards.",
-    "hardware": "Show what the catalog says of accelerators, fabrics and systems.",
+    "hardware": "Show machines; predict collectives, validate and calibrate the model.",
 }
 _PROGRAM = "cclbench"
 

@@ -18,7 +18,7 @@ _FIGURES: Final = ("field", "value", "source")
 
 @click.group()
 def hardware() -> None:
-    """Show what the catalog says of accelerators, fabrics and systems."""
+    """Show machines; predict collectives, validate and calibrate the model."""
 
 
 for command in (predict, validate, calibrate):

@@ -132,8 +132,9 @@ def price_group(
 
     found, every = times(EXPECTED)
     if not found:
-        asked = " ".join(word for word in (algorithm, protocol) if word) or "no algorithm known here"
-        return Refusal(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {asked} does not apply")
+        asked = " ".join(word for word in (algorithm, protocol) if word)
+        why = f"{asked} does not apply" if asked else "no algorithm is known for it here"
+        return Refusal(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
     winner = every.argmin(axis=0)
     ordered = np.sort(every, axis=0)
     best, worst = times(BEST)[1].min(axis=0), times(WORST)[1].min(axis=0)
