@@ -252,8 +252,6 @@ def _compute(
         for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
     ]
     names = tuple(m.name for m in of_ranks)
-    # A model must not stand before what another kind of trace measured.
-    model = model and not stored.sources
     tasks = [_MetricTask(run.path, rank, names, window, steps, model) for run, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))

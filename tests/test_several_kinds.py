@@ -273,7 +273,8 @@ def test_traces_of_two_kinds_are_shown_side_by_side(tmp_path, run):
 
 def test_a_metric_one_source_cannot_give_is_the_others():
     def row(source: str, value: float | None, reason: str | None = None) -> Row:
-        keys = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
+        keys: Row = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
+        keys["provenance"] = None if value is None else "measured"
         status = "not_applicable" if value is None else "ok"
         return (
             {"metric": "m.x", "value": value, "unit": "s", "status": status, "reason": reason}
@@ -282,7 +283,11 @@ def test_a_metric_one_source_cannot_give_is_the_others():
         )
 
     (told,) = side_by_side([row("a", None, "no bytes")], {"b": [row("b", 2.0)]})
-    assert (told["value"], told["source"], told["reason"]) == (2.0, "b", "by b: a cannot tell (no bytes)")
+    assert (told["value"], told["source"], told["reason"]) == (2.0, "b", "by b: a does not tell (no bytes)")
+    modelled = row("a", 7.0) | {"provenance": "modelled"}
+    (told,) = side_by_side([modelled], {"b": [row("b", 2.0)]})
+    assert (told["value"], told["reason"]) == (2.0, "by b: a does not tell")
+    assert side_by_side([row("a", 2.0)], {"b": [modelled | {"source": "b"}]}) == [row("a", 2.0)]
     nobody = side_by_side([row("a", None, "no bytes")], {"b": [row("b", None, "none")]})
     assert [r["reason"] for r in nobody] == ["no bytes"]
 

@@ -30,20 +30,26 @@ def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> li
 def _first_that_answers(
     own: list[Row], metric: str, others: Mapping[str, Sequence[Row]]
 ) -> tuple[list[Row], dict[str, Sequence[Row]]]:
-    """The rows of the first source that has a number, and the sources after it."""
-    if own[0]["status"] == "ok":
+    """The rows of the first source that measured a number, and the sources after it; no model is one."""
+    if _told(own[0]):
         return own, dict(others)
     for reader, theirs in others.items():
         found = [dict(row) for row in theirs if row["metric"] == metric]
-        if found and found[0]["status"] == "ok":
-            why = f"by {reader}: {own[0]['source']} cannot tell ({own[0]['reason']})"
+        if found and _told(found[0]):
+            why = f"by {reader}: {own[0]['source']} does not tell"
+            if own[0]["status"] != "ok":
+                why += f" ({own[0]['reason']})"
             found[0]["reason"] = _joined(found[0]["reason"], why)
             return found, {name: rows for name, rows in others.items() if name != reader}
     return own, {}
 
 
+def _told(row: Row) -> bool:
+    return bool(row["status"] == "ok" and row["provenance"] != "modelled")
+
+
 def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
-    by_rank = {row["rank"]: row for row in theirs if row["status"] == "ok"}
+    by_rank = {row["rank"]: row for row in theirs if _told(row)}
     told: list[Row] = []
     for row in own:
         other = by_rank.get(row["rank"]) if _plain(row) and row["status"] == "ok" else None
