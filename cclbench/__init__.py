@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cclbench.pipeline import Run, ingest, metrics, run, runs
+    from cclbench.pipeline import Run, ingest, metrics, run, runs, whatif
 
 __version__ = "0.1.0"
-__all__ = ["Run", "ingest", "metrics", "run", "runs"]
+__all__ = ["Run", "ingest", "metrics", "run", "runs", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

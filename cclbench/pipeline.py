@@ -33,6 +33,8 @@ from cclbench.store import Store, StoredRun
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cclbench.replay.answer import Answer
+
 Steps = tuple[int | None, int | None]
 
 
@@ -175,6 +177,40 @@ def metrics(
     chosen = resolve(_listed(metrics))
     stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
     return _compute(stored, chosen, window, steps, ranks, jobs, model, progress)
+
+
+def whatif(
+    run: str | Path | Run,
+    *sets: str,
+    scenarios: Sequence[str] = (),
+    sweeps: Sequence[str] = (),
+    system: str | None = None,
+    per_node: int | None = None,
+    ranks: Sequence[int] | None = None,
+    contention: float | None = 1.0,
+    store: str | Path | None = None,
+    jobs: int = 1,
+) -> Answer:
+    """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
+
+    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios` and `sweeps` come on top of them.
+    `system` is the catalog's machine where no card says it, `contention` how much longer kernels take beside
+    communication (None: as the run itself shows).
+    """
+    from cclbench.replay.answer import answer
+    from cclbench.replay.place import place_of
+
+    stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
+    place = place_of(stored, system=system, per_node=per_node)
+    return answer(
+        stored,
+        sets,
+        scenarios=scenarios,
+        sweeps=sweeps,
+        place=place,
+        ranks=ranks,
+        contention=contention,
+    )
 
 
 def open_run(run: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> Run:

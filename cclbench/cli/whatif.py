@@ -95,17 +95,15 @@ def whatif(run: str, form: str, verbosity: int, store: Path, jobs: int, **option
     from cclbench.cli.answer import document
     from cclbench.cli.output import emit
     from cclbench.pipeline import open_run
-    from cclbench.replay.answer import answer
-    from cclbench.replay.place import place_of
+    from cclbench.pipeline import whatif as replay
     from cclbench.schema import RESULTS
 
-    stored = open_run(run, store=store, jobs=jobs)._stored
-    place = place_of(stored, system=options.pop("system"), per_node=options.pop("per_node"))
-    found = answer(stored, options.pop("sets"), place=place, **options)
-    window = stored.manifest["ranks"] and found.rows[0]["window"]
+    opened = open_run(run, store=store, jobs=jobs)
+    found = replay(opened, *options.pop("sets"), **options)
+    window = found.rows[0]["window"]
     emit(
         form,
-        document=document(stored.manifest, found.rows, window),
+        document=document(opened.manifest, found.rows, window),
         rows=found.rows,
         columns=RESULTS.names,
         table=lambda: _page(found, verbosity),

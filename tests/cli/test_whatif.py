@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
 
+import cclbench
 from cclbench.cli import main
 
 
@@ -104,3 +105,10 @@ def test_contention_may_be_fitted(traces: Path, tmp_path: Path, capsys: pytest.C
     )
     assert code == 0
     assert "inferred" not in out
+
+
+def test_the_api_gives_what_the_command_prints(traces: Path, tmp_path: Path) -> None:
+    found = cclbench.whatif(traces, "scale_up.bandwidth=x2", store=tmp_path)
+    assert found == cclbench.whatif(cclbench.ingest(traces, store=tmp_path), "scale_up.bandwidth=x2")
+    assert [one.scenario.label for one in found.predicted] == ["scale_up.bandwidth=x2"]
+    assert found.measured_ns
