@@ -85,6 +85,18 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a file of any text or bytes and returns its path."""
+
+    def write(text: str | bytes, name: str = "counters.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+@pytest.fixture
 def event() -> Callable[..., Event]:
     """One complete event; keyword arguments beyond the usual ones are its `args`."""
 

@@ -56,18 +56,6 @@ timestamp,gpu,{NVLTX},DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_GPU_TEMP
 """
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes a file and returns its path."""
-
-    def write(text: str) -> Path:
-        path = tmp_path / "dcgm.txt"
-        path.write_text(text)
-        return path
-
-    return write
-
-
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = Dcgm().read(path)

@@ -41,18 +41,6 @@ def at(time: int, text: str) -> str:
     return f"# time_ns {time}\n{text}"
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes a file and returns its path."""
-
-    def write(text: str | bytes, name: str = "counters.txt") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    return write
-
-
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(counter, port, value, unit, start, end) of each row; what was left out; notes."""
     evidence = FabricCounters().read(path)

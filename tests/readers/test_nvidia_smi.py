@@ -49,18 +49,6 @@ def nvlink(*kib: int, gpu: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture
-def written(tmp_path: Path) -> Any:
-    """Writes a file and returns its path."""
-
-    def write(text: str) -> Path:
-        path = tmp_path / "smi.txt"
-        path.write_text(text)
-        return path
-
-    return write
-
-
 def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
     """(device, port, counter, value, unit, start, end) of each row; what was left out; notes."""
     evidence = NvidiaSmi().read(path)
