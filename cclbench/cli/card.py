@@ -155,7 +155,7 @@ def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     workload_cards/, or else from FILE's own folder.
     """
     from cclbench.card import infer, root_of, rooted
-    from cclbench.pipeline import trace_facts
+    from cclbench.learned import trace_facts
 
     facts = rooted(trace_facts(traces, store=store), root_of(output) if output else Path.cwd())
     _write(infer(facts, output.stem if output else None), output, force)
