@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",
     "report": "Draw pictures of a run.",
+    "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",
     "whatif": "Replay a run under other hardware: what would the step take?",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",

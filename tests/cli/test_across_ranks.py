@@ -82,7 +82,7 @@ def test_with_both_ranks_waiting_is_told_from_transfer(call: Call, both: Path) -
     assert waited == {0: pytest.approx(10e-6), 1: 0}
 
 
-@pytest.mark.parametrize("command", [("run",), ("ingest",), ("report", "timeline", "-o", "x.png")])
+@pytest.mark.parametrize("command", [("run",), ("ingest",), ("timeline", "-o", "x.png")])
 def test_ranks_of_different_jobs_are_refused(
     call: Call, folder: Path, document: dict[str, Any], command: tuple[str, ...]
 ) -> None:
