@@ -14,10 +14,11 @@ from rich.text import Text
 from cclbench.analyzers.verdict import verdict
 from cclbench.cli.chart import chart
 from cclbench.cli.figures import metrics_lines, missing, qualifiers
-from cclbench.cli.findings import Manifest, findings, step_numbers, summary
+from cclbench.cli.findings import findings
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
 from cclbench.problem import printable
+from cclbench.report.findings import Manifest, step_numbers, summary
 from cclbench.report.partition import Row, plot_partition
 
 if TYPE_CHECKING:

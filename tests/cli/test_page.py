@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cclbench.cli.answer import page
 from cclbench.cli.chart import chart
-from cclbench.cli.findings import summary
+from cclbench.report.findings import summary
 
 Row = dict[str, Any]
 

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run was found to be: the manifest as data and in words, for the terminal and for a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+from cclbench.report.partition import Row
+from cclbench.units import humanise
+
+Manifest = Mapping[str, Any]
+_FACTS_SHOWN: Final = 4
+
+_SOURCES: Final = {
+    "device": "as the device ran them",
+    "annotation": "as annotated on the host",
+    "module": "runs of the main XLA module",
+    "whole_trace": "the whole trace",
+}
+
+
+def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict[str, Any]:
+    """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
+
+    `window` is the policy of most ranks, `windows` those of all rows: a trace without steps falls back.
+    `steps` lists the numbers of the steps that entered the figures, empty where there are none;
+    facts of the accelerator, producer and library are the distinct ones over the ranks.
+    """
+    ranks = manifest["ranks"]
+    facts = [rank["facts"] for rank in ranks]
+    return {
+        "id": manifest["run"],
+        "source": manifest["source"],
+        "card": manifest["card"],
+        "cclbench": manifest["cclbench"],
+        "window": window,
+        "windows": sorted({row["window"] for row in rows}),
+        "ranks": sorted({row["rank"] for row in rows} & {rank["rank"] for rank in ranks}),
+        "ranks_found": [rank["rank"] for rank in ranks],
+        "world_size": max((f["world_size"] for f in facts if f.get("world_size")), default=None),
+        "steps": sorted({row["step"] for row in rows if row["step"] is not None}),
+        "accelerators": _distinct(f.get("device_name") for f in facts),
+        "producers": _distinct(_producer(f) for f in facts),
+        "libraries": _libraries(ranks),
+        "matching": dict(manifest["matching"]),
+        "clocks": _clocks(manifest),
+        "unclassified_share": max(
+            (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
+        ),
+        "truncated": _once(rank["truncated"] for rank in ranks if rank["truncated"]),
+        "evidence": [
+            {key: file[key] for key in ("name", "reader", "rows", "facts")} for file in manifest["evidence"]
+        ],
+        "notes": _notes(manifest),
+    }
+
+
+def facts(manifest: Manifest, found: Mapping[str, Any], verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """A label and a text a fact, of `found`, the run's `summary`; `verbose` counts each rank's rows."""
+    ranks = manifest["ranks"]
+    yield "run", f"{found['id']}  {manifest['source']}"
+    card = found["card"]
+    yield (
+        "card",
+        f"{card['id']}  {card['path']}" if card else "none: what needs one says which field it lacks",
+    )
+    if ranks:
+        yield "ranks", _ranks(found)
+        yield "steps", _steps(ranks, found)
+        yield "device", "; ".join(found["accelerators"]) or _kind_of_device(ranks)
+        yield "traces", "; ".join(found["producers"]) or "the producer is not named"
+    else:
+        yield "traces", "none: the figures are from other evidence"
+    if found["libraries"]:
+        yield "library", "; ".join(found["libraries"])
+    if found["matching"]["rows"]:
+        yield "matched", _matched(found["matching"])
+    if found["clocks"] is not None:
+        yield "clocks", _clocks_told(found["clocks"])
+    if found["unclassified_share"] is not None:
+        yield "kernels", _classified(ranks, found["unclassified_share"])
+    if verbose:
+        for rank in ranks:
+            yield f"rank {rank['rank']}", _counts(rank)
+    for file in found["evidence"]:
+        yield file["reader"], _told(file, verbose)
+    for cut in found["truncated"]:
+        yield (
+            "cut",
+            f"{PurePath(cut['file']).name}: {cut['reason']} at byte {cut['byte']:,}; figures end before it",
+        )
+    for note in found["notes"]:
+        yield "note", note
+
+
+def _ranks(found: Mapping[str, Any]) -> str:
+    used, there = found["ranks"] or found["ranks_found"], found["ranks_found"]
+    text = _ranges(used)
+    if len(used) < len(there):
+        text += f" (of {len(there)} traced)"
+    world = found["world_size"]
+    if world and world != len(there):
+        text += f"; {len(there)} of a world of {world} have a trace"
+    return text
+
+
+def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
+    if found["windows"] == ["trace"]:
+        return "none used: the figures are of the whole trace"
+    sources = _distinct(_SOURCES.get(rank["steps"]["source"]) for rank in ranks)
+    text = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
+    if found["steps"]:
+        used = str(len(found["steps"]))
+        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found['steps'])})"
+    left_out: Counter[str] = Counter()
+    for rank in ranks:
+        left_out.update(rank["steps"]["left_out"])
+    return (
+        text
+        + (f", {', '.join(sources)}" if sources else "")
+        + "".join(f"; left out on {n} ranks: {reason}" for reason, n in left_out.items())
+    )
+
+
+def _clocks(manifest: Manifest) -> dict[str, Any] | None:
+    """The largest residual and correction of any rank's clock; null where no ranks share a collective."""
+    ranks = manifest["clocks"]["ranks"]
+    if not ranks:
+        return None
+    return {
+        "residual_ns": max(rank["residual_ns"] for rank in ranks),
+        "corrected": [rank["rank"] for rank in ranks if rank["applied"]],
+        "offset_ns": max(abs(rank["offset_ns"]) for rank in ranks),
+        "drift_ppm": max(abs(rank["drift_ppm"]) for rank in ranks),
+    }
+
+
+def _clocks_told(clocks: Mapping[str, Any]) -> str:
+    left = f"residual up to {humanise(clocks['residual_ns'] / 1e9, 's')}"
+    if not clocks["corrected"]:
+        return f"not corrected, none exceeds its uncertainty; {left}"
+    text = f"corrected on rank {_ranges(clocks['corrected'])}"
+    text += f", offset up to {humanise(clocks['offset_ns'] / 1e9, 's')}"
+    if clocks["drift_ppm"]:
+        text += f", drift up to {clocks['drift_ppm']:.3g} ppm"
+    return f"{text}; {left}"
+
+
+def _matched(matching: Mapping[str, Any]) -> str:
+    text = f"{matching['matched']:,} of {matching['rows']:,} parts of collectives across ranks"
+    text += "".join(f"; {n:,}: {reason}" for reason, n in matching["unmatched"].items())
+    if matching["partial"]:
+        text += f"; {matching['partial']:,} of {matching['instances']:,} collectives lack a rank"
+    return text if matching["complete"] else f"{text}; waiting can't be told from transfer"
+
+
+def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
+    if any(rank["facts"].get("whole_graphs") for rank in ranks):
+        return "an accelerator whose kernels are unknown: its graphs were traced whole"
+    works_on = {rank["facts"].get("works_on") for rank in ranks}
+    if works_on == {"host"}:
+        return "CPU"
+    if None in works_on:
+        return "none: the traces hold no accelerator rows"
+    return "an accelerator the traces do not name"
+
+
+def _classified(ranks: Sequence[Mapping[str, Any]], share: float) -> str:
+    text = f"{humanise(share, '1')} of their time is of no known category"
+    names = _distinct(name for rank in ranks for name in rank["unclassified"]["names"])
+    return text + (f": {', '.join(name[:60] for name in names[:3])}" if share else "")
+
+
+def _counts(rank: Mapping[str, Any]) -> str:
+    files = ", ".join(
+        f"{PurePath(f['name']).name} ({humanise(f['bytes'], 'B')}, {f['reader']})" for f in rank["files"]
+    )
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in rank["rows"].items())
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in rank["dropped"].items())
+    return f"{files}: {rows}" + (f"; dropped: {dropped}" if dropped else "")
+
+
+def _told(file: Mapping[str, Any], verbose: bool) -> str:
+    """What a file other than a trace holds, with `verbose` all that it tells of the system."""
+    rows = ", ".join(f"{count:,} rows of {table}" for table, count in file["rows"].items())
+    facts = [
+        f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in file["facts"].items()
+    ]
+    more = len(facts) - _FACTS_SHOWN
+    if more > 0 and not verbose:
+        facts[_FACTS_SHOWN:] = [f"{more} more with -v"]
+    return f"{PurePath(file['name']).name}: " + "; ".join([*([rows] if rows else []), *facts] or ["no rows"])
+
+
+def _producer(facts: Mapping[str, Any]) -> str | None:
+    words = [facts.get(key) for key in ("producer", "producer_version")]
+    return " ".join(word for word in words if word) or None
+
+
+def _libraries(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The libraries seen at work, else the backend named; the version is that of the backend."""
+    found: list[str | None] = []
+    for rank in ranks:
+        facts, seen = rank["facts"], list(rank["collectives"]["libraries"])
+        backend, version = facts.get("backend"), facts.get("library_version")
+        named = seen or [backend] if backend else seen
+        alone = len(named) == 1
+        found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
+    return _distinct(found)
+
+
+def _notes(manifest: Manifest) -> list[str]:
+    """Each note once, with the ranks it is about unless that is all of them."""
+    about: dict[str, list[int]] = {}
+    for rank in manifest["ranks"]:
+        for note in rank["notes"]:
+            about.setdefault(note, []).append(rank["rank"])
+    everywhere = len(manifest["ranks"])
+    return [
+        *manifest["notes"],
+        *(
+            f"{PurePath(file['name']).name}: {note}"
+            for file in manifest["evidence"]
+            for note in file["notes"]
+        ),
+        *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
+    ]
+
+
+def _once(cuts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each cut once: a file that holds several ranks is cut for all of them."""
+    return list({(cut["file"], cut["byte"], cut["horizon_ns"]): cut for cut in cuts}.values())
+
+
+def _distinct(words: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def step_numbers(steps: Sequence[int]) -> str:
+    """`step 3`, `steps 3-5`."""
+    return f"step{'s' * (len(steps) > 1)} {_ranges(steps)}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 6` for 0, 1, 2, 3, 6."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)
