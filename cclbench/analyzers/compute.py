@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
+from cclbench.analyzers.categories import kernels_by_category
 from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Failed, NotApplicable, Value, metric
 from cclbench.analyzers.platform import (
@@ -22,7 +23,7 @@ from cclbench.analyzers.platform import (
 from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
 from cclbench.analyzers.view import RankView
 from cclbench.classify import base_name
-from cclbench.intervals import Int64, Intervals
+from cclbench.intervals import Int64
 
 _NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
 
@@ -127,7 +128,7 @@ def category_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("its ops nest, so a category's share of their time says nothing")
     kernel_time = _kernel_time(rank)
     total = int(kernel_time.sum())
-    by_category = _by_category(rank)
+    by_category = kernels_by_category(rank)
     named = intervals.join(intervals.EMPTY, *(s for name, s in by_category.items() if name != "other"))
     yield from share(rank, rank.inside(named), kernel_time, of="kernel time")
     for name, pieces in sorted(by_category.items()):
@@ -137,17 +138,6 @@ def category_share(rank: RankView) -> Iterator[Value]:
 def _kernel_time(rank: RankView) -> Int64:
     """|C∪K| of each window, ns."""
     return rank.parts.compute_only + rank.parts.overlapped + rank.parts.exposed_comm
-
-
-def _by_category(rank: RankView) -> dict[str, Intervals]:
-    pieces: dict[str, list[Intervals]] = {}
-    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
-        starts, ends = spans(batch)
-        numbers, words = codes(batch, "category")
-        for number in np.unique(numbers).tolist():
-            here = numbers == number
-            pieces.setdefault(words[number] or "other", []).append(intervals.union(starts[here], ends[here]))
-    return {name: intervals.join(*parts) for name, parts in pieces.items()}
 
 
 @metric(

@@ -80,7 +80,7 @@ _SPLIT = (
     " is not matched across ranks is neither. The three sum to time.exposed_comm."
 )
 _BY = " By kind, by process group, by parallel dimension (category)."
-_UNKNOWN = "none of the rank's exposed communication is matched across ranks"
+UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
 
 
 @metric(
@@ -90,7 +90,7 @@ _UNKNOWN = "none of the rank's exposed communication is matched across ranks"
     unit="s",
     better="lower",
     inputs=("events", "collectives matched across ranks", "steps"),
-    not_applicable=_UNKNOWN,
+    not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
     yield from _shared(rank, _known(rank).wait)
@@ -103,7 +103,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
     unit="s",
     better="lower",
     inputs=("events", "collectives matched across ranks", "steps"),
-    not_applicable=_UNKNOWN,
+    not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
     yield from _shared(rank, _known(rank).transfer)
@@ -127,7 +127,7 @@ def _known(rank: RankView) -> Exposed:
     """The split, where there is any; none is needed where nothing is exposed."""
     exposed = rank.exposed
     if rank.parts.exposed_comm.any() and not exposed.any_matched:
-        raise NotApplicable(_UNKNOWN)
+        raise NotApplicable(UNKNOWN_SPLIT)
     return exposed
 
 
@@ -177,7 +177,7 @@ _GAPS = (
     not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
 )
 def idle_host(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.inside(_linked(rank).host))
+    yield from per_step(rank, rank.inside(linked(rank).host))
 
 
 @metric(
@@ -190,7 +190,7 @@ def idle_host(rank: RankView) -> Iterator[Value]:
     not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
 )
 def idle_device(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.inside(_linked(rank).device))
+    yield from per_step(rank, rank.inside(linked(rank).device))
 
 
 @metric(
@@ -206,7 +206,8 @@ def idle_unknown(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.inside(rank.idle.unknown))
 
 
-def _linked(rank: RankView) -> Idle:
+def linked(rank: RankView) -> Idle:
+    """The idle time by cause; not applicable where no launch tells any."""
     if not rank.idle.any_launch:
         raise NotApplicable("no launch in the trace is linked to what it launched: all idle time is unknown")
     return rank.idle

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from cclbench.analyzers import exposed, idle
 from cclbench.analyzers.arrivals import Arrivals, arrivals
 from cclbench.analyzers.columns import is_category, spans
 from cclbench.analyzers.exposed import Exposed
+from cclbench.analyzers.host_ops import host_ops
 from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.intervals import Int64, Intervals
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from cclbench.card import Card
 
 POLICIES = ("steps", "annotations", "trace")
-_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$")
-"""Host rows around operators (`autograd::engine::...`, `MulBackward0`): operators are `namespace::name`."""
 _SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
 
 
@@ -189,31 +187,19 @@ class RankView:
         """C and K of a CPU-only rank.
 
         K is what its transfers take: gloo's, XLA's and MPI's rows.  C is the union of its operators' time on
-        all but gloo's threads, less the communication calls and transfers on the same thread: a call that
-        starts or awaits a transfer does not compute.  Autograd's nodes are wrappers around operators and
-        hooks, and no work of their own: a hook may wait.
+        all but gloo's threads, less the communication calls and transfers on the same thread.
         """
         for_communication: set[int] = set()
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
         transfers = [intervals.EMPTY]
-        for batch in self.tables.events(
-            ("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")
-        ):
-            starts, ends = spans(batch)
-            tracks = batch["track"].to_numpy()
-            own = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
-            calls = is_category(batch, "communication")
-            names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
-            works = ~calls & ~np.array([bool(_WRAPPER.match(n)) for n in names], np.bool_)[name]
-            of_gloo = np.array([n.startswith("gloo:") for n in names], np.bool_)[name]
-            by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
-            for_communication.update(np.unique(tracks[own & of_gloo & ~by_caller]).tolist())
-            transfers.append(intervals.union(starts[own], ends[own]))
-            for track in np.unique(tracks):
-                here = tracks == track
+        for ops in host_ops(self.tables):
+            for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
+            transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
+            for track in np.unique(ops.track):
+                here = ops.track == track
                 work, other = by_track.setdefault(int(track), ([intervals.EMPTY], [intervals.EMPTY]))
-                work.append(intervals.union(starts[here & works], ends[here & works]))
-                other.append(intervals.union(starts[here & calls], ends[here & calls]))
+                for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
+                    into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
         compute = [
             intervals.subtract(intervals.join(*work), intervals.join(*calls))
             for track, (work, calls) in by_track.items()

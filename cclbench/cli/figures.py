@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
@@ -27,6 +28,8 @@ TOPICS: Final = {
 }
 _EXPOSED: Final = tuple(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched"))
 _LABEL: Final = 34
+_WIDTH: Final = 80
+_STUCK: Final = "\N{NO-BREAK SPACE}"
 _MOST_PARTS: Final = 5
 _NARROWED: Final = ("group", "collective", "category")
 
@@ -102,10 +105,12 @@ def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
     if own is not None and own["status"] == "ok":
         yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
         plain = [
-            f"{stat} {_number(row)}" for stat, row in figure.stats.items() if stat not in ("low", "high")
+            f"{stat} {_number(row)}".replace(" ", _STUCK)
+            for stat, row in figure.stats.items()
+            if stat not in ("low", "high")
         ]
-        if plain:
-            yield Text(f"    {', '.join(plain)}", "dim")
+        for line in wrap(", ".join(plain), _WIDTH - 4):
+            yield Text(f"    {line.replace(_STUCK, ' ')}", "dim")
     else:
         yield Text(f"  {figure.metric}")
     parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row["value"])

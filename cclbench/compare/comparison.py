@@ -5,20 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
+from cclbench.analyzers.step_parts import PARTS as PARTS  # what a difference is attributed to
 from cclbench.compare.subject import Subject
-
-PARTS: Final = {
-    "compute": "compute",
-    "exposed_transfer": "exposed transfer",
-    "exposed_wait": "exposed wait",
-    "exposed_unmatched": "exposed communication, wait or transfer unknown",
-    "exposed_copy": "exposed copies",
-    "idle_host": "host-bound idle",
-    "idle_other": "other idle",
-}
-"""The parts of `time.step_parts`, which sum to `time.step`, and what people call them."""
 
 Dimension = Literal["category", "collective", "group", "dimension"]
 

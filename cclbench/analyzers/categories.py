@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's compute does: kernels by category, a CPU's operators by that of the innermost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cclbench import intervals
+from cclbench.analyzers.columns import codes, spans
+from cclbench.analyzers.exposed import Shared
+from cclbench.analyzers.host_ops import HostOps, host_ops
+from cclbench.analyzers.view import RankView
+from cclbench.intervals import Int64, Intervals
+
+_OTHER = "other"
+
+
+def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
+    """When a kernel of each category runs, communication among them; what has no category is `other`."""
+    pieces: dict[str, list[Intervals]] = {}
+    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category")):
+        starts, ends = spans(batch)
+        numbers, words = codes(batch, "category")
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            own = intervals.union(starts[here], ends[here])
+            pieces.setdefault(words[number] or _OTHER, []).append(own)
+    return {name: intervals.join(*parts) for name, parts in pieces.items()}
+
+
+def compute_by_category(rank: RankView) -> dict[str, Intervals]:
+    """C, in pieces by category; of operators within one another the innermost counts, thread by thread."""
+    if rank.on_host:
+        return _ops_by_category(list(host_ops(rank.tables)))
+    return {name: own for name, own in kernels_by_category(rank).items() if name != "communication"}
+
+
+def _ops_by_category(batches: list[HostOps]) -> dict[str, Intervals]:
+    if not batches:
+        return {}
+    words = sorted({word or _OTHER for ops in batches for word in ops.categories})
+    place = {word: number for number, word in enumerate(words)}
+    numbers = [np.array([place[word or _OTHER] for word in ops.categories], np.int64) for ops in batches]
+    category = np.concatenate([n[ops.category] for n, ops in zip(numbers, batches, strict=True)])
+    track, starts, ends, works, calls, of_library = (
+        np.concatenate([getattr(ops, name) for ops in batches])
+        for name in ("track", "starts", "ends", "works", "calls", "of_library")
+    )
+    pieces: dict[str, list[Intervals]] = {}
+    for thread in np.setdiff1d(track, track[of_library]).tolist():
+        own = np.flatnonzero((track == thread) & works)
+        calling = (track == thread) & calls
+        begun, ended, op = innermost(starts[own], ends[own])
+        outside = intervals.union(starts[calling], ends[calling])
+        kind = category[own][op]
+        for number in np.unique(kind).tolist():
+            running = intervals.union(begun[kind == number], ended[kind == number])
+            pieces.setdefault(words[number], []).append(intervals.subtract(running, outside))
+    return {word: intervals.join(*parts) for word, parts in sorted(pieces.items())}
+
+
+def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+    """The union of intervals in pieces, each with the index of the interval that began last of those there.
+
+    Of those that begin together the shortest counts.  Returns starts, ends and indices, shape (pieces,).
+    """
+    full = np.flatnonzero(ends > starts)
+    order = full[np.lexsort((-ends[full], starts[full]))]
+    begin, end = starts[order], ends[order]
+    around = _first_before_that_ends_later(end)
+    until = np.append(begin[1:], np.iinfo(np.int64).max)
+    found = [(begin, np.minimum(end, until), np.arange(len(order)))]
+    since, top, until = end, around, until
+    while (left := (top >= 0) & (since < until)).any():
+        since, top, until = since[left], top[left], until[left]
+        found.append((since, np.minimum(end[top], until), top))
+        since, top = end[top], around[top]
+    since, till, top = (np.concatenate(column) for column in zip(*found, strict=True))
+    real = till > since
+    return since[real], till[real], order[top[real]]
+
+
+def _first_before_that_ends_later(end: Int64) -> Int64:
+    """For each i the largest j < i with end[j] > end[i], −1 for none, by doubling jumps."""
+    before = np.arange(len(end)) - 1
+    while (short := (before >= 0) & (end[before] <= end)).any():
+        before[short] = before[before[short]]
+    return before
+
+
+def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64) -> Shared:
+    """The time of each window in any of the sets, each instant shared among those that hold it.
+
+    The labels are the sets in their order, at most 63; windows are disjoint and in order.
+    """
+    windows = len(window_starts)
+    edges = [edge for s in sets.values() for edge in (s.starts, s.ends)]
+    # A set is a bit of a mask: it comes at its pieces' starts and goes at their ends.
+    change = [np.repeat([1 << bit, -1 << bit], len(s)) for bit, s in enumerate(sets.values())]
+    edge = np.concatenate([*edges, window_starts, window_ends])
+    order = np.argsort(edge, kind="stable")
+    edge = edge[order]
+    running = np.cumsum(np.concatenate([*change, np.zeros(2 * windows, np.int64)])[order])[:-1]
+    window = np.searchsorted(window_starts, edge[:-1], side="right") - 1
+    length = np.where((window >= 0) & (edge[:-1] < window_ends[window]), np.diff(edge), 0)
+    here = (length > 0) & (running > 0)
+    masks, mask = np.unique(running[here], return_inverse=True)
+    ns = np.zeros((len(masks), windows), np.int64)
+    np.add.at(ns, (mask, window[here]), length[here])
+    member = (masks[:, None] >> np.arange(len(sets))) & 1
+    crowds, crowd = np.unique(member.sum(axis=1), return_inverse=True)
+    shared = np.zeros((len(crowds), len(sets), windows), np.int64)
+    np.add.at(shared, crowd, member[:, :, None] * ns[:, None, :])
+    return Shared(tuple(crowds.tolist()), shared)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A CPU-only rank's rows: which of them compute, which call the library, which are its transfers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cclbench.analyzers.columns import codes, spans
+from cclbench.intervals import Int64, Mask
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view import RankTables
+
+_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$")
+"""Host rows around operators (`autograd::engine::...`, `MulBackward0`): operators are `namespace::name`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostOps:
+    """Some rows of one rank; arrays of shape (rows,)."""
+
+    track: Int64
+    starts: Int64
+    ends: Int64
+    category: Int64
+    """Number in `categories`."""
+    categories: list[str | None]
+    works: Mask
+    """Operators.  Autograd's nodes are wrappers around operators and hooks, and no work of their own."""
+    calls: Mask
+    """Calls of the communication library: one that starts or awaits a transfer does not compute."""
+    transfers: Mask
+    of_library: Mask
+    """Transfers that the library's own threads run."""
+
+
+def host_ops(tables: RankTables) -> Iterator[HostOps]:
+    """The operators of a rank, in bounded batches."""
+    for batch in tables.events(("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")):
+        starts, ends = spans(batch)
+        category, categories = codes(batch, "category")
+        calls = np.isin(category, [n for n, word in enumerate(categories) if word == "communication"])
+        names, name = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
+        own = batch["collective"].is_valid().to_numpy(zero_copy_only=False)
+        of_gloo = np.array([n.startswith("gloo:") for n in names], np.bool_)[name]
+        by_caller = np.array([n.endswith((":send", ":recv")) for n in names], np.bool_)[name]
+        yield HostOps(
+            track=batch["track"].to_numpy(),
+            starts=starts,
+            ends=ends,
+            category=category,
+            categories=categories,
+            works=~calls & ~np.array([bool(_WRAPPER.match(n)) for n in names], np.bool_)[name],
+            calls=calls,
+            transfers=own,
+            of_library=own & of_gloo & ~by_caller,
+        )

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the step time: hand-made ranks, and real ones, whose parts must sum to time.step exactly."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hand_made import a_rank, collective, comm, compute, event, launch, rows_of, window
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cclbench.analyzers import categories
+from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.rows import rank_rows
+from cclbench.analyzers.step_parts import PARTS
+
+NS = 1e-9
+
+
+def parts(*views: object) -> dict[tuple, float]:
+    """ns by (stat, step, collective, group, category)."""
+    rows = rows_of("time.step_parts", *views)
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {row["rank"] for row in rows} == {None}
+    return {
+        (row["stat"], row["step"], row["collective"], row["group"], row["category"]): row["value"] * 1e9
+        for row in rows
+    }
+
+
+# Step 1, rank 0: 0..100. gemm 0-30, attention 20-40 beside it from 20 on; all-reduce (dp) 35-60, the last
+# rank arrives at 50; copy 60-65; gemm 80-100, launched at 75 on a stream free since 30.
+# Step 2, rank 1: 100..180, of which nobody matched an all-gather 100-130, and comm of no collective 130-140;
+# gemm 150-180 on the same stream, launched before.
+ROWS_0 = [
+    compute(0, 30, correlation=1),
+    compute(20, 40, category="attention", track=8, correlation=2),
+    comm(35, 60, correlation=3),
+    event("copy", 60, 65, track=9, correlation=4),
+    compute(80, 100, correlation=5),
+    *(launch(-10, number) for number in (1, 2, 3, 4)),
+    launch(75, 5),
+]
+ROWS_1 = [
+    comm(100, 140, correlation=1),
+    compute(150, 180, track=20, correlation=2),
+    launch(0, 1),
+    launch(1, 2),
+]
+
+
+def two_ranks() -> list:
+    reduce = collective("all_reduce", 35, 60, group="0-1", dimension="dp", wait_ns=15, transfer_ns=10)
+    gather = collective("all_gather", 100, 130, group="0-1", dimension="tp")
+    return [
+        a_rank(ROWS_0, [window(0, 100, 1), window(100, 170, 2)], [reduce], rank=0),
+        a_rank(ROWS_1, [window(0, 90, 1), window(100, 180, 2)], [gather], rank=1),
+    ]
+
+
+def test_each_step_is_its_slowest_ranks() -> None:
+    found = parts(*two_ranks())
+    half = {key: ns * 2 for key, ns in found.items() if key[1] is None}
+    assert half == pytest.approx(
+        {
+            (None,) * 5: 180,
+            ("compute", None, None, None, None): 60 + 30,
+            # 20-30 is shared: gemm 0-20, half of it, 80-100 and rank 1's 30
+            ("compute", None, None, None, "gemm"): 20 + 5 + 20 + 30,
+            ("compute", None, None, None, "attention"): 5 + 10,
+            ("exposed_wait", None, None, None, None): 10,
+            ("exposed_wait", None, "all_reduce", None, None): 10,
+            ("exposed_wait", None, "all_reduce", "0-1", None): 10,
+            ("exposed_wait", None, None, None, "dp"): 10,
+            ("exposed_transfer", None, None, None, None): 10,
+            ("exposed_transfer", None, "all_reduce", None, None): 10,
+            ("exposed_transfer", None, "all_reduce", "0-1", None): 10,
+            ("exposed_transfer", None, None, None, "dp"): 10,
+            ("exposed_unmatched", None, None, None, None): 40,
+            ("exposed_unmatched", None, "all_gather", None, None): 30,
+            ("exposed_unmatched", None, "all_gather", "0-1", None): 30,
+            ("exposed_unmatched", None, None, None, "tp"): 30,
+            ("exposed_unmatched", None, "unknown", None, None): 10,
+            ("exposed_copy", None, None, None, None): 5,
+            ("idle_host", None, None, None, None): 15,
+            ("idle_other", None, None, None, None): 10,
+        }
+    )
+    by_step = {(key[1], key[0]): ns for key, ns in found.items() if key[1] is not None}
+    assert by_step == pytest.approx(
+        {
+            **{(1, part): 0 for part in PARTS},
+            (1, "compute"): 60,
+            (1, "exposed_wait"): 10,
+            (1, "exposed_transfer"): 10,
+            (1, "exposed_copy"): 5,
+            (1, "idle_host"): 15,
+            # rank 1 cannot tell waiting from transfer: no row of either in step 2
+            (2, "compute"): 30,
+            (2, "exposed_unmatched"): 40,
+            (2, "exposed_copy"): 0,
+            (2, "idle_host"): 0,
+            (2, "idle_other"): 10,
+        }
+    )
+    (unmatched,) = (
+        row
+        for row in rows_of("time.step_parts", *two_ranks())
+        if row["stat"] == "exposed_unmatched"
+        and all(row[key] is None for key in ("step", "collective", "group", "category"))
+    )
+    assert "matched across ranks" in unmatched["reason"]
+
+
+def test_of_equally_slow_ranks_the_lowest_counts() -> None:
+    ranks = [a_rank([compute(0, n)], [window(0, 40, 1)], rank=n) for n in (9, 3)]
+    assert parts(*ranks)["compute", None, None, None, None] == pytest.approx(3)
+
+
+def test_the_run_is_that_of_time_step_where_one_rank_lacks_step_numbers() -> None:
+    ranks = [
+        a_rank([compute(0, 7)], [window(0, 10, 1), window(10, 40, 2)], rank=0),
+        a_rank([compute(0, 5)], [window(0, 33, source="whole_trace")], rank=1),
+    ]
+    (whole, *_) = rows_of("time.step", *ranks)
+    found = parts(*ranks)
+    assert found[(None,) * 5] == pytest.approx(whole["value"] * 1e9) == pytest.approx((10 + 30 + 33) / 3)
+    assert found["compute", None, None, None, None] == pytest.approx((7 + 0 + 5) / 3)
+    assert {key[1] for key in found} == {None, 1, 2}
+
+
+def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
+    rows = [
+        event("op", 0, 30, track=1, name="aten::linear", category="gemm"),
+        event("op", 5, 10, track=1, name="aten::copy_", category="copy"),
+        event("op", 20, 26, track=1, name="c10d::allreduce_", category="communication"),
+        event("op", 28, 40, track=3, name="aten::add_", category="elementwise"),
+        event("op", 22, 50, track=2, name="gloo:all_reduce", category="communication", collective=0),
+    ]
+    rank = a_rank(rows, [window(0, 60, 1)], works_on="host")
+    found = parts(rank)
+    assert ("idle_host", None, None, None, None) not in found
+    assert found["idle_other", None, None, None, None] == pytest.approx(2 + 10)  # 20-22, 50-60
+    by_category = {key[4]: ns for key, ns in found.items() if key[0] == "compute" and key[1] is None}
+    # 0-5, 10-20, 26-28 on thread 1, 28-30 shared with thread 3; gloo's thread does not compute
+    assert by_category == pytest.approx({None: 34, "gemm": 5 + 10 + 2 + 1, "copy": 5, "elementwise": 1 + 10})
+    (idle,) = (r for r in rows_of("time.step_parts", rank) if r["stat"] == "idle_other" and r["step"] is None)
+    assert "the CPU is the device" in idle["reason"]
+
+
+def test_nothing_at_all_is_not_applicable() -> None:
+    (row,) = rows_of("time.step_parts", a_rank([event("op", 0, 1)], [window(0, 2, 1)], works_on=None))
+    assert (row["status"], row["value"]) == ("not_applicable", None)
+
+
+def test_what_a_rank_hands_over_survives_the_way_from_another_process() -> None:
+    metric = METRICS.get("time.step_parts")
+    there = {view.rank: rank_rows(view, [metric])["time.step_parts"] for view in two_ranks()}
+    here = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
+    assert list(metric.combine(here)) == list(metric.combine(there))
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
+
+
+@given(SPANS)
+def test_the_innermost_at_each_instant_is_what_began_last(spans: list[tuple[int, int]]) -> None:
+    starts, ends = (np.array([span[n] for span in spans], np.int64) for n in (0, 1))
+    found = dict.fromkeys(range(40))
+    for start, end, index in zip(*(a.tolist() for a in categories.innermost(starts, ends)), strict=True):
+        for instant in range(start, end):
+            assert found[instant] is None
+            found[instant] = spans[index]
+    for instant, span in found.items():
+        running = [s for s in spans if s[0] <= instant < s[1]]
+        assert span == max(running, key=lambda s: (s[0], -s[1]), default=None)
+
+
+@given(st.lists(SPANS, min_size=1, max_size=4))
+def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
+    instants = [{t for start, end in spans for t in range(start, end)} for spans in sets]
+    pieces = {
+        str(n): categories.intervals.union(*(np.array([s[k] for s in spans], np.int64) for k in (0, 1)))
+        for n, spans in enumerate(sets)
+    }
+    windows = [(3, 11), (11, 20), (25, 39)]
+    shared = categories.shares(pieces, *(np.array(edge, np.int64) for edge in zip(*windows, strict=True)))
+    expected = [
+        sum(
+            (
+                Fraction(1, sum(t in other for other in instants))
+                for start, end in windows
+                for t in range(start, end)
+                if t in own
+            ),
+            Fraction(0),
+        )
+        for own in instants
+    ]
+    assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
+
+
+def test_the_plain_row_is_first_and_parts_are_values() -> None:
+    metric = METRICS.get("time.step_parts")
+    values = [v for view in two_ranks() for v in rank_rows(view, [metric])["time.step_parts"]]
+    assert all(isinstance(v, Value) and v.key == (None,) * 5 for v in values)
+    assert rows_of("time.step_parts", *two_ranks())[0]["stat"] is None
