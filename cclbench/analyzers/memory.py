@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import Failed, NotApplicable, Value, max_over_ranks, metric
-from cclbench.analyzers.platform import accelerator, peak_flops_per_s
+from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, share
 from cclbench.analyzers.view import RankView
 from cclbench.schema import COPY_DIRECTIONS
@@ -111,7 +111,7 @@ def hbm_utilization(rank: RankView) -> Value:
         raise NotApplicable(
             "the trace states no device-memory traffic, and modelling it takes the operands' shapes"
         )
-    could = rank.windows.total / NS_PER_S * _hbm_bytes_per_s(rank)
+    could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
     return Value(value=moved / could, weight=could)
@@ -140,7 +140,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         known = batch.filter(pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid()))
         stated, silent = stated + len(known), silent + len(batch) - len(known)
         if len(known):
-            ridge = peak_flops_per_s(rank) / _hbm_bytes_per_s(rank)
+            ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
             pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
     if not stated:
@@ -150,16 +150,6 @@ def bound_share(rank: RankView) -> Iterator[Value]:
     reason = f"{silent} kernels state no FLOPs or no traffic and count as not bound" if silent else None
     for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
         yield replace(value, reason=reason, provenance="derived")
-
-
-def _hbm_bytes_per_s(rank: RankView) -> float:
-    """Peak of the device's memory as the trace states it, else the catalog's."""
-    if rank.facts.hbm_bytes_per_s is not None:
-        return rank.facts.hbm_bytes_per_s
-    device = accelerator(rank)
-    if device.hbm_bytes_per_s is None:
-        raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
-    return float(device.hbm_bytes_per_s)
 
 
 @metric(

@@ -48,6 +48,16 @@ def peak_flops_per_s(rank: RankView) -> float:
     return float(peak)
 
 
+def hbm_bytes_per_s(rank: RankView) -> float:
+    """Peak of the device's memory as the trace states it, else the catalog's, B/s."""
+    if rank.facts.hbm_bytes_per_s is not None:
+        return rank.facts.hbm_bytes_per_s
+    device = accelerator(rank)
+    if device.hbm_bytes_per_s is None:
+        raise NotApplicable(f"the catalog has no memory bandwidth of {device.id}")
+    return float(device.hbm_bytes_per_s)
+
+
 def samples_per_step(rank: RankView) -> int:
     """Samples one step works on, over all ranks; not applicable where a step is a part of many requests."""
     phase = card_field(rank, "workload.phase")
