@@ -23,6 +23,8 @@ from cclbench.replay.waits import PROMPT_NS, RESUMED_NS, TOLERANCE_NS, Issued, b
 OWN_GAP_NS: Final = 10_000
 """From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
 _FEW: Final = 5
+_FEWEST: Final = 3
+_US: Final = 1_000
 _WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: programs or graphs are launched, not rows."""
 
@@ -40,6 +42,8 @@ class _Device:
     latency: Int64
     fitted: Mask
     """Whether latency and gap are fitted, not this row's own."""
+    doubt: int
+    """How much later than latency and gap allow a row may start without having waited for another, ns."""
 
 
 def accelerator(rank: RankRows) -> Part:
@@ -80,16 +84,19 @@ def _device(rank: RankRows) -> _Device:
     each = len(np.unique(launch[launch >= 0])) >= _WHOLE_PROGRAMS * max(len(rows), 1)
     fitted = (launch >= 0) & each
     latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
+    doubt = TOLERANCE_NS
     if not each:
         launch = _first_rows(rows, launch)
         latency, gap = _of_programs(rows, launch, latency, gap)
     if fitted.any():
-        usual = _latency(rows, issue, fitted)
+        usual, doubt = _latency(rows, issue, fitted)
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
         queued &= ~_after_another(rows, before)
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), measured)
-    return _Device(rows, launch, issue, first, gap, latency, fitted)
+        own = queued & (measured <= OWN_GAP_NS)
+        doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
+    return _Device(rows, launch, issue, first, gap, latency, fitted, doubt)
 
 
 def _launch_of(rows: Rows, launches: Rows) -> Int64:
@@ -130,14 +137,25 @@ def _previous_end(rows: Rows) -> Int64:
     return np.where(place >= 0, np.append(ends, 0)[place], -(1 << 60))
 
 
-def _latency(rows: Rows, issue: Int64, fitted: Mask) -> int:
-    """From a launch to its row, where the device had nothing left to do: the median; else the least seen."""
+def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:
+    """From a launch to its row, where the device had nothing left to do: the median, and how far it spreads.
+
+    Without such rows the least seen, and what clocks are good for.
+    """
     order = np.argsort(issue, kind="stable")
     order = order[fitted[order]]
     done = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, rows.end[order]))[:-1]
     latency = (rows.start - issue)[order]
     idle = latency[done <= issue[order]]
-    return int(np.median(idle)) if len(idle) >= 3 else int(latency.min())
+    if len(idle) < _FEWEST:
+        return int(latency.min()), TOLERANCE_NS
+    usual = int(np.median(idle))
+    return usual, _spread(idle - usual)
+
+
+def _spread(errors: Int64) -> int:
+    """What nine in ten stay within."""
+    return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
 
 
 def _after_another(rows: Rows, before: Int64) -> Mask:
@@ -317,9 +335,18 @@ def _device_waits(device: _Device, inferred: Counter[str]) -> Found:
     before = np.where(device.first, -(1 << 60), np.roll(rows.end, 1))
     bound = np.maximum(device.issue + device.latency, before + device.gap)
     bound = np.where(device.fitted, bound, rows.start)
-    waits = between_streams(Issued(rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end))
-    inferred["waits of a stream for another's row"] += len(waits.source)
+    issued = Issued(rows.lane.astype(np.int64), device.issue, bound, rows.start, rows.end, rows.row >= 0)
+    waits = between_streams(issued, device.doubt, _grain(rows))
+    inferred["waits of a stream for another's row"] += int(waits.seen.sum())
+    inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
     return [(waits.source, waits.target, waits.lag)]
+
+
+def _grain(rows: Rows) -> int:
+    """How exact the device's times are: 1 µs where all are whole µs, else 1 ns."""
+    origin = int(rows.start[0])
+    whole = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()
+    return _US if whole else 1
 
 
 def _chained(device: _Device, inferred: Counter[str]) -> Found:

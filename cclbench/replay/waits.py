@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 
 PROMPT_NS: Final = 30_000
 """A stream that waits for another's event starts within this much after it."""
@@ -21,6 +21,7 @@ IDLE_NS: Final = 50_000
 """Stretches without a row that are shorter are the thread's own."""
 TOLERANCE_NS: Final = 1_000
 """Clocks of host and device are no better than this."""
+_EXACT_NS: Final = 1
 _LOOK_BACK: Final = 8
 _DEEPEST: Final = 512
 
@@ -68,63 +69,84 @@ class Issued:
     """The later of its launch's and its stream's readiness."""
     start: Int64
     end: Int64
+    collective: Mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
-    """Rows (`source`) that others (`target`) waited for, and how long after their end those began, ns."""
+    """Rows (`source`) that others (`target`) waited for, and how long after their end those began, ns.
+
+    `seen` are those that some row of the same two streams shows, the others are taken for granted.
+    """
 
     source: Int64
     target: Int64
     lag: Int64
+    seen: Mask
 
 
-def between_streams(rows: Issued) -> Waits:
+def between_streams(rows: Issued, doubt: int, grain: int) -> Waits:
     """Waits of streams for others'.
 
-    A row that starts later than its launch and stream explain, promptly after a row of another stream
-    ended, waited for that.  Where a stream never started before what another had been given last, and
-    waited for it at least once so, it always waits.
+    A row that starts later than its launch and stream explain waited for the row of another stream that
+    ended last: by more than `doubt` ns and promptly, or by less and in the nanosecond in which that ended.
+    Where a stream never started before what another had been given last, and waited for it at least once
+    so, it always waits; a stream of collectives need not show that it does for the stream with most work,
+    since libraries let a collective wait for what computes its input.  One clock has timed all streams, to
+    `grain` ns: no row starts before the end of what it waits for by more.
     """
-    late = rows.start > rows.bound + TOLERANCE_NS
-    sources, targets, lags = [], [], []
+    cause = _other_lane(rows, np.flatnonzero(rows.start > rows.bound), grain)
+    lag = rows.start - rows.end[cause]
+    seen = rows.start > rows.bound + max(doubt, grain)
+    if grain <= _EXACT_NS:
+        seen |= abs(lag) <= _EXACT_NS
+    seen &= cause >= 0
+    busiest = _busiest(rows)
+    pairs = set(zip(rows.lane[seen].tolist(), rows.lane[cause[seen]].tolist(), strict=True))
+    pairs |= {(lane, busiest) for lane in np.unique(rows.lane[rows.collective]).tolist() if lane != busiest}
+    found: list[tuple[Int64, Int64, Int64]] = []
+    shown: list[Mask] = []
     explained = np.zeros(len(rows.start), np.bool_)
-    for waiting in np.unique(rows.lane).tolist():
-        mine = np.flatnonzero(rows.lane == waiting)
-        mine = mine[np.argsort(rows.issue[mine], kind="stable")]
-        for other in np.unique(rows.lane).tolist():
-            if other == waiting:
-                continue
-            theirs = np.flatnonzero(rows.lane == other)
-            theirs = theirs[np.argsort(rows.issue[theirs], kind="stable")]
-            place = np.searchsorted(rows.issue[theirs], rows.issue[mine], side="left") - 1
-            known = mine[place >= 0]
-            last = theirs[place[place >= 0]]
-            lag = rows.start[known] - rows.end[last]
-            binding = late[known] & (lag >= -TOLERANCE_NS) & (lag <= PROMPT_NS)
-            if not binding.any() or (lag < -TOLERANCE_NS).any():
-                continue
-            fresh = np.diff(last, prepend=-1) != 0
-            usual = int(np.median(np.maximum(lag[binding], 0)))
-            sources.append(last[fresh])
-            targets.append(known[fresh])
-            lags.append(np.minimum(usual, np.maximum(lag[fresh], 0)))
-            explained[known[binding & fresh]] = True
-    rest = np.flatnonzero(late & ~explained)
-    if len(rest):
-        found = _other_lane(rows, rest)
-        at = found >= 0
-        sources.append(found[at])
-        targets.append(rest[at])
-        lags.append(rows.start[rest[at]] - rows.end[found[at]])
-    empty = np.empty(0, np.int64)
-    return Waits(*(np.concatenate([empty, *part]) for part in (sources, targets, lags)))
+    for waiting, other in sorted(pairs):
+        mine, last = _last_given(rows, waiting, other)
+        after = rows.start[mine] - rows.end[last]
+        binding = seen[mine] & (cause[mine] == last)
+        if (after < -grain).any() or not len(mine):
+            continue
+        usual = int(np.median(after[binding])) if binding.any() else 0
+        kept = (np.diff(last, prepend=-1) != 0) & (binding.any() | rows.collective[mine])
+        found.append((last[kept], mine[kept], np.minimum(usual, after[kept])))
+        shown.append(np.full(len(found[-1][0]), bool(binding.any())))
+        explained[mine[binding & kept]] = True
+    rest = np.flatnonzero(seen & ~explained)
+    found.append((cause[rest], rest, lag[rest]))
+    shown.append(seen[rest])
+    source, target, behind = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Waits(source, target, behind, np.concatenate(shown))
 
 
-def _other_lane(rows: Issued, wanted: Int64) -> Int64:
-    """For each wanted row the last of another lane that ended promptly before its start; −1 for none."""
+def _busiest(rows: Issued) -> int:
+    """The lane with most time of rows other than collectives, −1 for none."""
+    own = ~rows.collective
+    if not own.any():
+        return -1
+    return int(np.argmax(np.bincount(rows.lane[own], (rows.end - rows.start)[own])))
+
+
+def _last_given(rows: Issued, waiting: int, other: int) -> tuple[Int64, Int64]:
+    """Rows of one lane in order of launch, and for each the row that the other lane had been given last."""
+    mine, theirs = (
+        at[np.argsort(rows.issue[at], kind="stable")]
+        for at in (np.flatnonzero(rows.lane == lane) for lane in (waiting, other))
+    )
+    place = np.searchsorted(rows.issue[theirs], rows.issue[mine], side="left") - 1
+    return mine[place >= 0], theirs[place[place >= 0]]
+
+
+def _other_lane(rows: Issued, wanted: Int64, grain: int) -> Int64:
+    """For each row, if wanted, the last of another lane that ended promptly before its start; −1 for none."""
     order = np.argsort(rows.end, kind="stable")
-    place = np.searchsorted(rows.end[order], rows.start[wanted] + TOLERANCE_NS, side="right") - 1
+    place = np.searchsorted(rows.end[order], rows.start[wanted] + grain, side="right") - 1
     found = np.full(len(wanted), -1, np.int64)
     for _ in range(_LOOK_BACK):
         candidate = order[np.maximum(place, 0)]
@@ -135,7 +157,9 @@ def _other_lane(rows: Issued, wanted: Int64) -> Int64:
         fits &= rows.end[candidate] > rows.bound[wanted]
         found = np.where(fits, candidate, found)
         place = place - 1
-    return found
+    whole = np.full(len(rows.start), -1, np.int64)
+    whole[wanted] = found
+    return whole
 
 
 def handed_over(thread: Int64, start: Int64, end: Int64) -> tuple[Int64, Int64]:

@@ -93,8 +93,6 @@ def test_the_step_under_another_network(seed: int, change: Callable[[Link], Link
 
     one()
     assert len(predicted) >= LAYOUTS // 2
-    # Which layouts are drawn depends on the code at hand: a rare one replays less faithfully.
-    assert sorted(identity)[-2] <= IDENTITY
-    assert max(identity) <= MEDIAN
+    assert max(identity) <= IDENTITY
     assert median(predicted) <= MEDIAN
     assert max(predicted) <= WORST

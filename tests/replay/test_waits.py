@@ -12,10 +12,18 @@ def ns(*values: float) -> np.ndarray:
     return np.array([round(value * 1000) for value in values], np.int64)
 
 
-def issued(*rows: tuple[int, float, float, float, float]) -> Issued:
-    """(lane, issue, bound, start, end)"""
+def issued(*rows: tuple[int, float, float, float, float], collectives: tuple[int, ...] = ()) -> Issued:
+    """(lane, issue, bound, start, end); the lanes of collectives."""
     lane, *times = zip(*rows, strict=True)
-    return Issued(np.array(lane), *(ns(*column) for column in times))
+    issue, bound, start, end = (ns(*column) for column in times)
+    return Issued(np.array(lane), issue, bound, start, end, np.isin(lane, collectives))
+
+
+def found(rows: Issued, doubt: int = 1_000, grain: int = 1) -> list[tuple[int, int, int, bool]]:
+    """Source, target, lag and whether it shows, of each wait."""
+    waits = between_streams(rows, doubt, grain)
+    columns = waits.source, waits.target, waits.lag, waits.seen
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_stretches_know_the_row_around_them() -> None:
@@ -40,22 +48,47 @@ def test_a_stream_that_always_waits_has_an_edge_for_every_row() -> None:
         (0, 200, 205, 205, 210),
         (1, 250, 255, 255, 260),
     )
-    waits = between_streams(rows)
-    assert sorted(zip(waits.source.tolist(), waits.target.tolist(), strict=True)) == [(0, 1), (2, 3), (4, 5)]
+    assert found(rows) == [(0, 1, 1_000, True), (2, 3, 1_000, True), (4, 5, 1_000, True)]
 
 
 def test_a_stream_that_overlaps_another_waits_only_where_it_visibly_does() -> None:
     """Its second row runs beside the other stream's: asynchronous; its third is held until that one ends."""
     rows = issued((0, 0, 5, 5, 500), (1, 1, 6, 6, 20), (1, 2, 20, 502, 510))
-    waits = between_streams(rows)
-    assert waits.source.tolist() == [0]
-    assert waits.target.tolist() == [2]
-    assert waits.lag.tolist() == [2_000]
+    assert found(rows) == [(0, 2, 2_000, True)]
 
 
 def test_a_late_start_behind_nothing_is_not_explained() -> None:
-    rows = issued((0, 0, 5, 5, 50), (1, 1, 6, 400, 410))
-    assert not len(between_streams(rows).source)
+    assert not found(issued((0, 0, 5, 5, 50), (1, 1, 6, 400, 410)))
+
+
+def test_a_short_wait_shows_in_the_nanosecond_of_the_others_end() -> None:
+    """0.5 µs late is within the doubt, but not at the very instant at which the other stream's row ends."""
+    assert found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50, 60))) == [(0, 1, 0, True)]
+    assert not found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50.2, 60)))
+    assert not found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50, 60)), grain=1_000)
+    assert found(issued((0, 0, 5, 5, 50), (1, 40, 49.5, 50.2, 60)), doubt=100) == [(0, 1, 200, True)]
+
+
+def test_what_starts_before_the_others_end_has_not_waited_for_it() -> None:
+    """By half a µs, which says something only where times are exact."""
+    rows = issued((0, 0, 5, 5, 50), (1, 1, 6, 49.5, 60))
+    assert not found(rows)
+    assert found(rows, grain=1_000) == [(0, 1, -500, True)]
+
+
+def test_a_row_waited_for_what_ended_last() -> None:
+    """Two streams have ended before it starts: 20 µs before, and just then."""
+    rows = issued((0, 0, 5, 5, 30), (2, 1, 6, 6, 50), (1, 2, 7, 50, 60))
+    assert found(rows) == [(1, 2, 0, True)]
+
+
+def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it() -> None:
+    """The collective starts with its launch, 10 µs behind the kernel's end; no row shows that it waits."""
+    behind = (0, 0, 5, 5, 50), (1, 55, 60, 60, 70)
+    assert found(issued(*behind, collectives=(1,))) == [(0, 1, 0, False)]
+    assert not found(issued(*behind))
+    beside = (*behind, (0, 100, 105, 105, 190), (1, 101, 106, 106, 120))
+    assert not found(issued(*beside, collectives=(1,)))
 
 
 def test_a_pause_ends_with_the_thread_that_paused_last_within_it() -> None:
