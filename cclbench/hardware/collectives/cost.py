@@ -41,18 +41,33 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Time of one algorithm in one protocol: T(S) = Σ steps + S · traffic / efficiency(S), s.
+class Pipeline:
+    """Chunks that pass hops one after another: filling costs the hops once more than the stream itself.
 
-    `efficiency` is the share of the rate by power of two of S from 64 B on (its last entry is the one of
-    all larger S; smaller S have the first).  Messages above `eager_bytes` of S also pay `rendezvous`.
+    With the best size of chunks that is 2 √(S β · `hops_s`), hops_s the latency of all hops (Sanders, Speck,
+    Träff 2009), and at most `largest_s`: all hops by the largest chunks that a library has buffers for.
+    """
+
+    hops_s: float
+    largest_s: float
+
+    def fill_s(self, moving: Floats) -> Floats:
+        """By the time that the bytes take at full rate, s."""
+        return np.asarray(np.minimum(2 * np.sqrt(moving * self.hops_s), self.largest_s), np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time of one algorithm in one protocol: T(S) = Σ steps + S · traffic + filling of the pipeline, s.
+
+    Messages above `eager_bytes` of S also pay `rendezvous`.
     """
 
     algorithm: str
     protocol: str
     steps: tuple[Steps, ...]
     traffic: Traffic
-    efficiency: tuple[float, ...] = ()
+    pipeline: Pipeline | None = None
     rendezvous: Steps | None = None
     eager_bytes: float = 0.0
 
@@ -69,23 +84,18 @@ class Cost:
     def time_s(self, size: Floats) -> Floats:
         """T of each size, s."""
         moving = size * self.beta_s_per_byte
-        if self.efficiency:
-            power = np.log2(np.maximum(size, _TABLE_FROM) / _TABLE_FROM).astype(np.int64)
-            moving = moving / np.array(self.efficiency)[np.minimum(power, len(self.efficiency) - 1)]
+        fill = 0.0 if self.pipeline is None else self.pipeline.fill_s(moving)
         late = 0.0 if self.rendezvous is None else self.rendezvous.total_s * (size > self.eager_bytes)
-        return np.asarray(self.alpha_s + late + moving, np.float64)
-
-
-_TABLE_FROM: Final = 64
+        return np.asarray(self.alpha_s + late + moving + fill, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
     """What no specification states, for one edge of the band or its middle.
 
-    `launch_s`: host work and launch of one call that is not part of a CUDA graph, s.  The factors
-    multiply all step latencies and all rates; `edge` picks the software latency of the network from its
-    range: 0 the least, 1 the expected, 2 the most.
+    `launch_s`: host work and launch of one call that is not part of a CUDA graph, s; where one process drives
+    all accelerators of its host, a call to each.  The factors multiply all step latencies and all rates;
+    `edge` picks the software latency of the network from its range: 0 the least, 1 the expected, 2 the most.
     """
 
     launch_s: float

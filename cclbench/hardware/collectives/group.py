@@ -38,8 +38,9 @@ class Group:
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
     `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the lengths of
-    the group's block of a torus, `rings` which of them close.  Of the network's software are the
-    latencies (ranges) and the protocols it lets through: these, or `surely` only those.
+    the group's block of a torus, `rings` which of them close.  `hosted` is how many of the ranks are on one
+    host.  Of the network's software are the latencies (ranges) and the protocols it lets through: these, or
+    `surely` only those.
     """
 
     ranks: int
@@ -58,6 +59,7 @@ class Group:
     out_hop: Range = NOTHING
     rendezvous: Range = NOTHING
     eager_bytes: float | None = None
+    hosted: int = 1
     protocols: tuple[str, ...] = PROTOCOLS
     surely: tuple[str, ...] = PROTOCOLS
     assumptions: tuple[str, ...] = ()
@@ -75,6 +77,9 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         return Refusal("a group of one moves nothing")
     if members[0] < 0:
         return Refusal(f"rank {members[0]} is negative")
+    hosted = max(system.nodes(members))
+    if system.scale_up is None and hosted > 1:
+        return Refusal(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
     domain = system.scale_up.domain if system.scale_up else 1
     islands: dict[int, list[int]] = {}
     for rank in members:
@@ -91,6 +96,7 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         system.architecture,
         system.host_cpu,
         peers="switch",
+        hosted=hosted,
         assumptions=("RCCL is priced with NCCL's latencies",) if system.architecture == "amd" else (),
     )
     if system.scale_up is not None and sizes[0] > 1:

@@ -14,7 +14,7 @@ from typing import Final
 
 from cclbench.hardware.collectives.cost import WORST, Assumed
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.transport import LL, LL128, PROTOCOLS, SIMPLE
+from cclbench.hardware.collectives.transport import LL128, PROTOCOLS, SIMPLE
 
 _US: Final = 1e-6
 _GB: Final = 1e9
@@ -128,12 +128,10 @@ TREE_RATE: Final = 0.92
 
 NVLS_EFFICIENCY: Final = {"hopper": 0.85, "blackwell": 0.74}
 
-# Share of the rate by power of two of S from 64 B on.
-TREE_EFFICIENCY: Final = {
-    LL: (*(1.0,) * 4, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-    LL128: (*(1.0,) * 5, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0),
-    SIMPLE: (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, *(0.5,) * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, *(0.9,) * 3, 1.0),
-}
+CHUNKS_BYTES: Final = 16 * 512 * 1024
+"""The most that is under way at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
+LL_OVER_NODES: Final = 1.8
+"""Factor of LL's latency inside nodes where a collective spans several."""
 
 
 def constants(version: str | None) -> Constants:

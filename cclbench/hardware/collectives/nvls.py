@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import Assumed, Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import NVLS_EFFICIENCY, TREE_EFFICIENCY, Constants
+from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY, Constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -37,26 +37,26 @@ def nvls(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterato
             SIMPLE,
             start,
             Traffic(share, rate, "links to the switches"),
-            efficiency=TREE_EFFICIENCY[SIMPLE] if kind == "all_reduce" else (),
+            pipeline=Pipeline(start[1].total_s, 2 * CHUNKS_BYTES / rate),
         )
     elif group.nodes > 1 and kind == "all_reduce":
-        steps = 2 * ceil(log2(group.nodes))
+        hops = Steps(
+            2 * ceil(log2(group.nodes)),
+            network_step_s(group, table.nvls_tree_net_us * 1e-6, SIMPLE, assumed),
+            "steps over the network",
+        )
         across = group.out_bytes_per_s * assumed.rate / (1 if group.nodes == 2 else 2)
         narrow = Traffic(reduced, rate, "links to the switches")
         network = Traffic(1.0, across, "interfaces of a node")
         yield Cost(
             "nvls_tree",
             SIMPLE,
-            (
-                *start,
-                Steps(
-                    steps,
-                    network_step_s(group, table.nvls_tree_net_us * 1e-6, SIMPLE, assumed),
-                    "steps over the network",
-                ),
-            ),
+            (*start, hops),
             max(narrow, network, key=lambda traffic: traffic.s_per_byte),
-            efficiency=TREE_EFFICIENCY[SIMPLE],
-            rendezvous=rendezvous(group, steps, SIMPLE, assumed),
+            pipeline=Pipeline(
+                start[1].total_s + hops.total_s,
+                CHUNKS_BYTES * (2 / rate + hops.count / (group.out_bytes_per_s * assumed.rate)),
+            ),
+            rendezvous=rendezvous(group, hops.count, SIMPLE, assumed),
             eager_bytes=2 * (group.eager_bytes or 0.0),
         )

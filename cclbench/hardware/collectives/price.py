@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -137,7 +137,9 @@ def price_group(
         return Refusal(f"{kind} of {group.ranks} ranks on {group.nodes} node(s): {why}")
     winner = every.argmin(axis=0)
     ordered = np.sort(every, axis=0)
-    best, worst = times(BEST)[1].min(axis=0), times(WORST)[1].min(axis=0)
+    # One process may drive all accelerators of a host, and then launches on one after another.
+    serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
+    best, worst = times(BEST)[1].min(axis=0), times(serial)[1].min(axis=0)
     # Libraries choose by estimates of their own: the runner-up may run instead.
     high = np.maximum(worst, ordered[min(1, len(found) - 1)])
     algbw = sizes / ordered[0]

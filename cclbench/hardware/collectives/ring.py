@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import RING_LL128, Constants, net_overhead_s
+from cclbench.hardware.collectives.nccl import LL_OVER_NODES, RING_LL128, Constants, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -39,7 +39,10 @@ def ring(
             own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             own = rate * RING_LL128
-        up_s = max(table.up_s("ring", protocol), net_overhead_s(group, protocol))
+        up_s = table.up_s("ring", protocol) * (LL_OVER_NODES if protocol == LL and group.nodes > 1 else 1.0)
+        up_s = max(up_s, net_overhead_s(group, protocol))
+        # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
+        net_s = table.net_s("tree" if group.per_node == 1 else "ring", protocol)
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0
         yield Cost(
             "ring",
@@ -50,7 +53,7 @@ def ring(
                 Steps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
                 Steps(
                     across,
-                    network_step_s(group, table.net_s("ring", protocol), protocol, assumed) * plateau,
+                    network_step_s(group, net_s, protocol, assumed) * plateau,
                     "steps over the network",
                 ),
             ),
@@ -65,6 +68,9 @@ def ring_bytes_per_s(group: Group) -> float:
     inside = group.up_bytes_per_s * PLATEAU
     if group.nodes == 1:
         return inside
+    if group.peers == "mesh" and group.per_node > 1:
+        # Rings that leave the node use one link fewer of it each, so that one ring more fits.
+        inside += group.pair_bytes_per_s * PLATEAU
     return group.out_bytes_per_s if group.per_node == 1 else min(inside, group.out_bytes_per_s)
 
 

@@ -65,6 +65,8 @@ _TCPXO: Final = Software(
     surely=(SIMPLE,),
     assumed="the latency of tcpxo is taken for 39 us a hop, after another cloud's plug-in",
 )
+# The recommended settings of TCPX enforce NCCL_PROTO=Simple; its latency is not published either.
+_TCPX: Final = replace(_TCPXO, protocols=(SIMPLE,), assumed=(_TCPXO.assumed or "").replace("tcpxo", "tcpx"))
 
 
 def software(system: System, transport: str | None) -> Software | None:
@@ -75,7 +77,7 @@ def software(system: System, transport: str | None) -> Software | None:
         return None
     if name == "aws-ofi-nccl":
         return _EFA if system.architecture in ("hopper", "blackwell") else _EFA_BEFORE_P5
-    known = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _TCPXO}.get(name)
+    known = {"ib-verbs": _VERBS, "cxi": _CXI, "tcpxo": _TCPXO, "tcpx": _TCPX}.get(name)
     stated = out.latency_s(transport)
     if stated is None:
         return known

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import Assumed, Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
-    TREE_EFFICIENCY,
+    CHUNKS_BYTES,
+    LL_OVER_NODES,
     TREE_LL,
     TREE_LL128,
     TREE_LL128_ONE_NODE,
@@ -38,28 +39,36 @@ def tree(
             rate = min(rate * TREE_LL, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             rate *= TREE_LL128_ONE_NODE if group.nodes == 1 else TREE_LL128
+        up_s = table.up_s("tree", protocol) * assumed.latency
+        if protocol == LL and group.nodes > 1:
+            up_s *= LL_OVER_NODES
+        hops = (
+            Steps(2 * (group.per_node - 1), up_s, "steps in the node"),
+            Steps(
+                2 * depth,
+                network_step_s(group, table.net_s("tree", protocol), protocol, assumed),
+                "steps over the network",
+            ),
+        )
         yield Cost(
             "tree",
             protocol,
             (
                 Steps(1, assumed.launch_s, "launch"),
                 Steps(1, table.base_s("tree", protocol) * assumed.latency, "base"),
-                Steps(
-                    2 * (group.per_node - 1),
-                    table.up_s("tree", protocol) * assumed.latency,
-                    "steps in the node",
-                ),
-                Steps(
-                    2 * depth,
-                    network_step_s(group, table.net_s("tree", protocol), protocol, assumed),
-                    "steps over the network",
-                ),
+                *hops,
             ),
             Traffic(half, rate * assumed.rate, "narrowest place of the tree"),
-            efficiency=TREE_EFFICIENCY[protocol],
+            pipeline=Pipeline(sum(hop.total_s for hop in hops), _largest_s(group, depth) / assumed.rate),
             rendezvous=rendezvous(group, 2 * depth, protocol, assumed),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if protocol == LL else 2),
         )
+
+
+def _largest_s(group: Group, depth: int) -> float:
+    inside = 2 * (group.per_node - 1) / group.up_bytes_per_s if group.per_node > 1 else 0.0
+    across = 2 * depth / group.out_bytes_per_s if depth else 0.0
+    return CHUNKS_BYTES * (inside + across)
 
 
 def _bytes_per_s(group: Group) -> tuple[float, float]:
