@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,10 +74,11 @@ class Source:
         return digest.hexdigest()
 
 
-def find(source: str | Path) -> Source:
+def find(source: str | Path, *, elsewhere: Mapping[str, Path] | None = None) -> Source:
     """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
 
-    Raises `InputError` naming the file that is missing, unreadable or no trace.
+    `elsewhere` says where files lie that a card names and that are not below its own folder, by the card's
+    path of them.  Raises `InputError` naming the file that is missing, unreadable or no trace.
     """
     if not str(source):
         raise UsageError("the source's name is empty", hint="name a card, a folder of traces or a trace")
@@ -92,7 +93,7 @@ def find(source: str | Path) -> Source:
         return _of_folder(path)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
-    return _of_card(path) if path.suffix.lower() in _CARD_SUFFIXES else _of_file(path)
+    return _of_card(path, elsewhere or {}) if path.suffix.lower() in _CARD_SUFFIXES else _of_file(path)
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
@@ -116,7 +117,7 @@ def _of_file(path: Path) -> Source:
     return _source(path, None, _hashed([(path, path.name, _required(path), ())]))
 
 
-def _of_card(path: Path) -> Source:
+def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:
     from cclbench import card
 
     loaded = card.load(path)
@@ -125,11 +126,10 @@ def _of_card(path: Path) -> Source:
         raise InputError("lists no traces under evidence.traces", where=str(path), hint=hint)
     found = []
     for trace in loaded.evidence.traces:
-        file = loaded.root / trace.path
+        file = elsewhere.get(trace.path, loaded.root / trace.path)
         if not file.is_file():
-            raise InputError(
-                "the card names this trace, and it is missing", where=str(file), hint=f"card: {path}"
-            )
+            hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
+            raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
         found.append((file, trace.path, _required(file), trace.ranks))
     files = _hashed(found)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):

@@ -15,6 +15,9 @@ from cclbench.document import Document
 from cclbench.problem import Problem, dotted
 
 
+_ELSEWHERE = "the file is not here: fetch it to have it checked"
+
+
 def root_of(card: FilePath) -> FilePath:
     """The folder that a card's paths start from: beside `workload_cards/`, else the card's own."""
     folder = card.absolute().parent
@@ -22,7 +25,10 @@ def root_of(card: FilePath) -> FilePath:
 
 
 def evidence(document: Document, root: FilePath, *, contents: bool) -> list[Problem]:
-    """Problems of the card's paths; with `contents`, of the files' presence, size and SHA-256 too."""
+    """Problems of the card's paths; with `contents`, of the files' presence, size and SHA-256 too.
+
+    A file that is elsewhere by its `url` may be missing here: that is a warning.
+    """
     findings: list[Finding] = []
     traces = field(document.value, "evidence", "traces", kind=list) or []
     for i, trace in enumerate(traces):
@@ -31,7 +37,10 @@ def evidence(document: Document, root: FilePath, *, contents: bool) -> list[Prob
     launch = field(document.value, "evidence", "launch", kind=str)
     if launch is not None:
         findings += [(("evidence", "launch"), text) for _, text in _file({"path": launch}, root, contents)]
-    return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
+    return [
+        Problem("warning" if m == _ELSEWHERE else "error", document.file, document.line(p), dotted(p), m)
+        for p, m in findings
+    ]
 
 
 def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[tuple[str, str]]:
@@ -40,6 +49,10 @@ def _file(entry: Mapping[str, Any], root: FilePath, contents: bool) -> Iterator[
         return
     if reason := _strays(path, root):
         yield "path", reason
+    elif "url" in entry and not {"sha256", "bytes"} <= entry.keys():
+        yield "url", "needs sha256 and bytes beside it: they say what the file there must be"
+    elif contents and "url" in entry and not (root / path).exists():
+        yield "url", _ELSEWHERE
     elif contents:
         try:
             yield from _contents(entry, root / path)

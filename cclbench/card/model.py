@@ -117,7 +117,7 @@ class Parallelism(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """One trace file; `path` is relative to the card's root."""
+    """One trace file; `path` is relative to the card's root, `url` where to fetch it if it is not there."""
 
     path: str
     format: str | None = None
@@ -125,6 +125,7 @@ class Trace(Struct, frozen=True):
     sha256: str | None = None
     bytes: int | None = None
     licence: str | None = None
+    url: str | None = None
 
 
 class Evidence(Struct, frozen=True):

@@ -57,13 +57,13 @@ def examine(document: Document, root: Path, *, contents: bool) -> list[Problem]:
     version = field(document.value, "version")
     if version == 1:
         return [_older(document)]
-    errors = [
+    found = [
         *document.problems,
         *conform(document),
         *consistency(document),
         *evidence(document, root, contents=contents),
     ]
-    return [*sorted(errors, key=lambda problem: problem.line or 0), *_warnings(document)]
+    return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_warnings(document)]
 
 
 def _older(document: Document) -> Problem:

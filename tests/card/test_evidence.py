@@ -74,3 +74,25 @@ def test_a_loop_of_links_is_a_problem_and_no_crash(complete: Path) -> None:
 def test_paths_start_beside_workload_cards_or_at_the_card(tmp_path: Path) -> None:
     assert root_of(tmp_path / "workload_cards" / "x.yaml") == tmp_path
     assert root_of(tmp_path / "elsewhere" / "x.yaml") == tmp_path / "elsewhere"
+
+
+def test_a_file_that_is_elsewhere_may_be_missing_here(changed: Change) -> None:
+    card = changed("      format: kineto\n", "      format: kineto\n      url: https://example.org/rank0.json\n")
+    assert messages(card) == []  # it is here as well, and is what the card says
+    (card.parent.parent / "traces/tiny/rank0.json").unlink()
+    (problem,) = validate(card)
+    assert (problem.severity, problem.path) == ("warning", "evidence.traces[0].url")
+    assert "not here" in problem.message
+
+
+@pytest.mark.parametrize("url", ["http://example.org/x", "ftp://example.org/x", "/x", '"https://a b"'])
+def test_a_file_is_elsewhere_only_by_https(changed: Change, url: str) -> None:
+    card = changed("      format: kineto\n", f"      format: kineto\n      url: {url}\n")
+    assert "evidence.traces[0].url: is " in messages(card)[0]
+
+
+def test_a_file_elsewhere_needs_what_it_must_be(changed: Change) -> None:
+    card = changed("      bytes: 3\n", "      url: https://example.org/rank0.json\n")
+    assert messages(card) == [
+        "evidence.traces[0].url: needs sha256 and bytes beside it: they say what the file there must be"
+    ]

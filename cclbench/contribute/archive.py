@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archives of traces, unpacked so that nothing gets out of the folder and nothing grows without bound."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, Final, TypeVar
+
+from cclbench.errors import InputError
+from cclbench.problem import shown
+
+Member = TypeVar("Member")
+
+MOST_FILES: Final = 10_000
+MOST_BYTES: Final = 1 << 40
+LARGEST_RATIO: Final = 400
+"""Kineto JSON compresses 15 to 50 times, deflate's own limit is 1,032."""
+ALWAYS_BYTES: Final = 64 << 20
+"""What an archive may unpack to whatever its ratio: small ones pad a lot."""
+_DEEPEST = 32
+_LONGEST_HEADER = 1 << 20
+_LONGEST_PADDING = 1 << 22
+_CHUNK = 1 << 18
+_ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is an archive, by its name: .zip, .tar, .tar.gz or .tgz."""
+    return path.name.lower().endswith(_ENDINGS) and path.is_file()
+
+
+def unpack(archive: Path, folder: Path) -> list[Path]:
+    """Write the files of `archive` below `folder`, a new one, and return their paths, sorted.
+
+    Only plain files are taken, under relative names without `..`; links, devices, sparse and encrypted
+    members, names that occur twice, more than `MOST_FILES` files, `MOST_BYTES` bytes or `LARGEST_RATIO`
+    times the archive's size raise `InputError`, as damage does.  Permissions are not carried over.
+    """
+    members = _zip(archive) if archive.name.lower().endswith(".zip") else _tar(archive)
+    allowed = min(MOST_BYTES, max(ALWAYS_BYTES, LARGEST_RATIO * archive.stat().st_size))
+    written: list[Path] = []
+    folder.mkdir(parents=True)
+    try:
+        for name, content in members:
+            target = folder / _inside(name, archive)
+            allowed -= _write(content, target, allowed, archive)
+            written.append(target)
+    except (*_BROKEN, ValueError, OverflowError, RecursionError) as error:  # of headers beyond reason
+        raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
+    except OSError as error:
+        if error.errno is None:
+            raise InputError(f"is damaged: {shown(str(error))}", where=str(archive)) from None
+        raise InputError(f"cannot be unpacked: {error.strerror}", where=str(archive)) from None
+    if not written:
+        raise InputError("holds no file", where=str(archive))
+    return sorted(written)
+
+
+def _inside(name: str, archive: Path) -> Path:
+    """The member's place below the folder; `InputError` where it would be elsewhere."""
+    pure = PurePosixPath(name)
+    windows = PureWindowsPath(name)
+    if not pure.parts or pure.is_absolute() or windows.anchor or "\\" in name or "\0" in name:
+        raise _refused(archive, name, "its name is no relative path with forward slashes")
+    if ".." in pure.parts:
+        raise _refused(archive, name, "its name leads upwards")
+    if len(pure.parts) > _DEEPEST:
+        raise _refused(archive, name, f"it lies more than {_DEEPEST} folders deep")
+    return Path(pure)
+
+
+def _refused(archive: Path, name: str, why: str) -> InputError:
+    hint = "pack plain files under relative names"
+    return InputError(f"holds {shown(name)}, and {why}", where=str(archive), hint=hint)
+
+
+def _write(content: IO[bytes], target: Path, allowed: int, archive: Path) -> int:
+    """Copy a member, never over another; the bytes it had.  What is declared is not believed."""
+    total = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with content, target.open("xb") as file:
+            while chunk := content.read(_CHUNK):
+                total += len(chunk)
+                if total > allowed:
+                    raise InputError(
+                        f"unpacks to more than {LARGEST_RATIO} times its size",
+                        where=str(archive),
+                        hint="unpack it yourself if you trust it, and give the folder",
+                    )
+                file.write(chunk)
+    except FileExistsError:
+        raise _refused(archive, target.name, "there are two of that name") from None
+    return total
+
+
+def _few(members: Iterable[Member], archive: Path) -> Iterator[Member]:
+    for number, member in enumerate(members):
+        if number == MOST_FILES:
+            raise InputError(f"holds more than {MOST_FILES:,} files and folders", where=str(archive))
+        yield member
+
+
+def _zip(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for member in _few(file.infolist(), archive):
+            if member.is_dir():
+                continue
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG):
+                raise _refused(archive, member.filename, "it is a link or a device")
+            if member.flag_bits & 0x1:
+                raise _refused(archive, member.filename, "it is encrypted")
+            yield member.filename, file.open(member)
+
+
+def _tar(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with (
+        _plain(archive) as stream,
+        tarfile.open(fileobj=(blocks := _Blocks(stream, archive)), mode="r:") as file,
+    ):
+        for member in _few(file, archive):
+            if member.isdir():
+                continue
+            content = file.extractfile(member) if member.isreg() and not member.issparse() else None
+            if content is None:
+                raise _refused(archive, member.name, "it is a link, a device or a sparse file")
+            yield member.name, content
+        end = blocks.last  # tarfile takes any oddity for the end
+        if not end or (end + stream.read(_LONGEST_PADDING)).strip(b"\0") or stream.read(1):
+            raise InputError("is damaged: cut short, or no tar file throughout", where=str(archive))
+
+
+@contextmanager
+def _plain(archive: Path) -> Iterator[Any]:
+    """The tar file's bytes, decompressed."""
+    opened = gzip.open if archive.name.lower().endswith("gz") else open
+    with opened(archive, "rb") as stream:
+        yield stream
+
+
+class _Blocks(io.RawIOBase):
+    """A tar file's bytes.  Members are read in chunks; a longer read is that of a header, which is refused.
+
+    The header of an extended name states its own length, and tarfile would hold all of it in memory.
+    `last` is what the last read gave: of a whole file the zeros that end it.
+    """
+
+    def __init__(self, stream: IO[bytes], archive: Path) -> None:
+        self._stream, self._archive = stream, archive
+        self.last = b""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As the stream's."""
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As the stream's."""
+        return self._stream.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes."""
+        if not 0 <= size <= _LONGEST_HEADER:
+            raise InputError("is damaged: a header of more than 1 MB", where=str(self._archive))
+        self.last = self._stream.read(size)
+        return self.last
