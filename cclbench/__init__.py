@@ -5,6 +5,7 @@
     run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
     run.results                               # pandas DataFrame, one row a number
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
+    cclbench.compare("run-a", "run-b").versus[0].words
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
@@ -17,10 +18,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cclbench.compare.build import compare
     from cclbench.pipeline import Run, ingest, metrics, run, runs, whatif
 
 __version__ = "0.1.0"
-__all__ = ["Run", "ingest", "metrics", "run", "runs", "whatif"]
+__all__ = ["Run", "compare", "ingest", "metrics", "run", "runs", "whatif"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,5 +30,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module("cclbench.pipeline"), name)
+        # The package `compare` can be called: importing anything of it puts it here under its own name.
+        home = "cclbench.compare.build" if name == "compare" else "cclbench.pipeline"
+        return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cclbench import engine
+from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import METRICS, Metric, Value, resolve
 from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
@@ -178,6 +179,32 @@ def metrics(
     return _compute(stored, chosen, window, steps, ranks, jobs, model, progress)
 
 
+def full_results(
+    run: Run,
+    *,
+    window: str = "steps",
+    jobs: int = 1,
+    model: bool = True,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """Rows of `schema.RESULTS` of all metrics: those in the store where they were made alike, else new ones.
+
+    Published figures are as they are.
+    """
+    stored = run._stored
+    kept = stored.manifest.get("published") is not None or stored.results_made == _made(window, model)
+    if not kept:
+        _compute(stored, resolve(["*"]), window, None, None, jobs, model, progress)
+    found = stored.results
+    return RESULTS.empty_table() if found is None else found
+
+
+def _made(window: str, model: bool) -> str:
+    """What decides the result rows of a run: cclbench, its metrics' versions, the options."""
+    versions = {name: METRICS.get(name).version for name in METRICS}
+    return json.dumps({"cclbench": __version__, "window": window, "model": model, "metrics": versions})
+
+
 def whatif(
     run: str | Path | Run,
     *sets: str,
@@ -306,7 +333,7 @@ def _compute(
     rows = side_by_side(rows_of(stored, unique), others)
     policies = [policy for _, policy in answers.values()]
     if ranks is None and steps is None and len(unique) == len(list(METRICS)):
-        stored.save_results(rows)
+        stored.save_results(rows, made=_made(window, model))
     asked = [
         row
         for metric, alias in chosen

@@ -46,6 +46,7 @@ from cclbench.schema import (
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _BATCH_ROWS = 1 << 16
+_MADE = b"cclbench.made"
 _TABLES = {
     "events": EVENTS,
     "collectives": COLLECTIVES,
@@ -226,9 +227,24 @@ class StoredRun:
         path = self.path / "results.parquet"
         return read_table(path) if path.is_file() else None
 
-    def save_results(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep result rows beside the run, for `sql`; replaces earlier ones whole."""
+    @property
+    def results_made(self) -> str | None:
+        """How those rows were made, as `save_results` was told; None where nobody said."""
+        path = self.path / "results.parquet"
+        if not path.is_file():
+            return None
+        with _opened(path) as file:
+            made = (file.schema_arrow.metadata or {}).get(_MADE)
+        return None if made is None else str(made, "utf-8", "replace")
+
+    def save_results(self, rows: Sequence[Mapping[str, Any]], *, made: str | None = None) -> None:
+        """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
+
+        `made` says by what and with which options: equal words promise equal rows.
+        """
         table = pa.Table.from_pylist([{name: row[name] for name in RESULTS.names} for row in rows], RESULTS)
+        if made is not None:
+            table = table.replace_schema_metadata({**(RESULTS.metadata or {}), _MADE: made.encode()})
         try:
             with _scratch(self.path.parent) as folder:
                 pq.write_table(table, folder / "results.parquet")

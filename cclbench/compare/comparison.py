@@ -101,6 +101,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """What an expression of `--fail-on` says of one subject against the first."""
+
+    expression: str
+    other: str
+    """Letter of the subject."""
+    passed: bool
+    reason: str
+    """The figures, or which one is missing and why."""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The answer of `cclbench compare`."""
 
@@ -111,3 +123,10 @@ class Comparison:
     """Each further subject against the first."""
     cards: tuple[CardDifference, ...]
     lines: tuple[Line, ...]
+    checks: tuple[Check, ...] = ()
+    """The regression gate: each expression for each further subject."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.store import StoredRun
 
+Row = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+KEYS: Final = ("stat", "collective", "group", "category")
+"""What narrows a row of the whole run."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, eq=False)
 class Subject:
     """A run as a comparison sees it."""
 
@@ -33,3 +42,81 @@ class Subject:
     def published(self) -> bool:
         """Whether its figures are somebody's published ones."""
         return self.stored.manifest.get("published") is not None
+
+    @cached_property
+    def run_rows(self) -> list[Row]:
+        """The result rows about the whole run: of no single rank, of no single step."""
+        table = self.results
+        found: list[Row] = table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())).to_pylist()
+        return found
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[str | None, ...], Row]:
+        return {(row["metric"], *(row[key] for key in KEYS)): row for row in self.run_rows}
+
+    def row(self, metric: str, **keys: str) -> Row | None:
+        """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
+        return self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
+
+    def value(self, metric: str, **keys: str) -> float | None:
+        """That row's number; None where there is no row or no number."""
+        row = self.row(metric, **keys)
+        return row["value"] if row is not None and row["status"] == "ok" else None
+
+    def by_step(self, metric: str) -> Floats:
+        """The run's number of each step, shape (steps,), in their order."""
+        table = self.results
+        mask = pc.and_(pc.equal(table["metric"], metric), table["rank"].is_null())
+        mask = pc.and_(mask, pc.and_(table["step"].is_valid(), pc.equal(table["status"], "ok")))
+        for key in KEYS:
+            mask = pc.and_(mask, table[key].is_null())
+        found = table.filter(mask).sort_by("step")["value"]
+        return np.asarray(found.to_numpy(), np.float64)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that have a trace."""
+        return self.stored.ranks
+
+    @cached_property
+    def facts(self) -> list[Mapping[str, Any]]:
+        """What each rank's trace says of itself."""
+        return [entry["facts"] for entry in self.stored.manifest["ranks"]]
+
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the job, as its traces state it."""
+        return max((f["world_size"] for f in self.facts if f.get("world_size")), default=None)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What its traces call the accelerators; else what its card says; `CPU` where that is the device."""
+        named = dict.fromkeys(f["device_name"] for f in self.facts if f.get("device_name"))
+        if not named and self.facts and all(f.get("works_on") == "host" for f in self.facts):
+            named = {"CPU": None}
+        stated = self.field("hardware.accelerator")
+        return tuple(named) or ((str(stated),) if stated else ())
+
+    @property
+    def device_count(self) -> int | None:
+        """The card's number of accelerators, else the job's ranks; None where neither is told."""
+        count = self.field("hardware.count")
+        return count if isinstance(count, int) else self.world_size or len(self.ranks) or None
+
+    @property
+    def window(self) -> str | None:
+        """The window policy that its step time rests on; None without one, or where it is published."""
+        row = self.row("time.step")
+        return row["window"] if row is not None and row["status"] == "ok" and not self.published else None
+
+    @cached_property
+    def steps(self) -> int:
+        """How many numbered steps its figures are of."""
+        return len(self.by_step("time.step"))
+
+    def field(self, path: str) -> Any:
+        """The card's value at a dotted path; None without a card or such a field."""
+        found: Any = self.card
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the difference of two step times lies: by part, exactly, and within a part by what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.compare.comparison import Change, Dimension, Mover
+from cclbench.compare.subject import KEYS, Row, Subject
+
+_METRIC: Final = "time.step_parts"
+_NS_PER_S: Final = 10**9
+_DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
+
+
+def change_of_step(base: Subject, other: Subject) -> int | None:
+    """The other's step time less the base's, whole ns; None where either has none."""
+    before, after = base.value("time.step"), other.value("time.step")
+    if before is None or after is None:
+        return None
+    return round((Fraction(after) - Fraction(before)) * _NS_PER_S)
+
+
+def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]:
+    """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
+
+    A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
+    `idle_other`.  Whole ns by largest remainder, so that they sum to `change_ns`.
+    """
+    if any(subject.value(_METRIC) is None for subject in (base, other)):
+        return ()
+    spans = {
+        part: (base.value(_METRIC, stat=part), other.value(_METRIC, stat=part))
+        for part in PARTS
+        if part in told(base) | told(other)
+    }
+    exact = [
+        (Fraction(after or 0.0) - Fraction(before or 0.0)) * _NS_PER_S for before, after in spans.values()
+    ]
+    return tuple(
+        Change(part, before or 0.0, after or 0.0, ns, _movers(base, other, part))
+        for (part, (before, after)), ns in zip(spans.items(), whole(exact, change_ns), strict=True)
+    )
+
+
+def told(subject: Subject) -> set[str]:
+    """The parts that a subject's traces can tell."""
+    return {part for part in PARTS if subject.value(_METRIC, stat=part) is not None}
+
+
+def whole(exact: Sequence[Fraction], total: int) -> list[int]:
+    """Whole numbers near `exact` that sum to `total`: rounded down, the rest to the largest remainders."""
+    if not exact:
+        return []
+    found = [number.__floor__() for number in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (found[i] - exact[i], i))
+    each, more = divmod(total - sum(found), len(exact))
+    for place, i in enumerate(by_remainder):
+        found[i] += each + (place < more)
+    return found
+
+
+def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
+    """What a part consists of and differs, largest change first."""
+    before, after = _finer(base, part), _finer(other, part)
+    movers = [
+        Mover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
+        for dimension, name in sorted(before.keys() | after.keys())
+    ]
+    order = {dimension: place for place, dimension in enumerate(_DIMENSIONS)}
+    moved = [mover for mover in movers if mover.change_s]
+    return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), order[m.dimension], m.name)))
+
+
+def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
+    """Seconds of the part by kernel category, collective, group and parallel dimension."""
+    found: dict[tuple[Dimension, str], float] = {}
+    for row in subject.run_rows:
+        if row["metric"] == _METRIC and row["stat"] == part and any(row[key] is not None for key in KEYS[1:]):
+            place = _place(row, part)
+            found[place] = found.get(place, 0.0) + row["value"]
+    return found
+
+
+def _place(row: Row, part: str) -> tuple[Dimension, str]:
+    if row["group"] is not None:
+        return "group", row["group"]
+    if row["collective"] is not None:
+        return "collective", row["collective"]
+    return ("category" if part == "compute" else "dimension"), row["category"]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regression gate: `time.step > +5%` fails a comparison in which a step takes 5 % longer than A's."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.analyzers.metric import METRICS
+from cclbench.compare.comparison import Check
+from cclbench.compare.lines import selector
+from cclbench.compare.subject import KEYS, Row, Subject
+from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.units import Dimension, humanise, parse_quantity
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_EXPRESSION: Final = re.compile(
+    r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
+)
+_NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
+"""A comma before a key: values may hold commas, as group 1,3."""
+_DIMENSIONS: Final[Mapping[str, Dimension]] = {
+    "s": "time",
+    "B": "size",
+    "B/s": "bandwidth",
+    "FLOP/s": "work rate",
+}
+_EXAMPLE: Final = (
+    "write METRIC OP VALUE, such as 'time.step > +5%', 'time.step > 800 ms' or 'compute.mfu < 0.4'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One expression: it fails the comparison where it holds."""
+
+    expression: str
+    metric: str
+    keys: Mapping[str, str]
+    operator: str
+    number: float
+    """In the metric's base unit; of a percentage, the fraction."""
+    against: bool
+    """Whether the number is a change against A, not a value."""
+    percent: bool
+
+
+def parse(expression: str) -> Gate:
+    """`METRIC OP VALUE`: fails where the metric is so.
+
+    METRIC is a name, an alias or a part: `comm.busbw[collective=all_reduce]`, `time.step[stat=p95]`.  OP is
+    >, <, >= or <=.  A VALUE with a sign is a change against A: `+5%`, `-2%`, `+3 ms`, `-0.02`; without one
+    it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
+    """
+    match = _EXPRESSION.fullmatch(expression)
+    if match is None:
+        raise UsageError(f"--fail-on {expression!a}: not understood", hint=_EXAMPLE)
+    name, part, compared, sign, number, unit = match.groups()
+    metric, keys = _metric(expression, name)
+    keys |= _keys(expression, part)
+    percent = unit == "%"
+    if percent and not sign:
+        hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
+        raise UsageError(f"--fail-on {expression!a}: a percentage needs a sign", hint=hint)
+    value = float(number) / 100 if percent else _value(expression, metric, keys, number, unit)
+    return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
+
+
+def _metric(expression: str, name: str) -> tuple[str, dict[str, str]]:
+    if name in METRICS:
+        return name, {}
+    alias = ALIASES.get(name)
+    if alias is None:
+        raise UsageError(
+            f"--fail-on {expression!a}: no metric is called {name}", hint=near(name, [*METRICS, *ALIASES])
+        )
+    if len(alias.collectives) > 1:
+        hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
+        raise UsageError(f"--fail-on {expression!a}: {name} stands for several figures", hint=hint)
+    return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
+
+
+def _keys(expression: str, part: str | None) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for one in re.split(_NEXT_KEY, part) if part else ():
+        key, equals, value = (word.strip() for word in one.partition("="))
+        if key not in KEYS or not equals or not value or key in keys:
+            hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
+            raise UsageError(f"--fail-on {expression!a}: {one.strip()!a} selects nothing", hint=hint)
+        keys[key] = value
+    return keys
+
+
+def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
+    """The number in the metric's base unit; a coefficient of variation has none."""
+    base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
+    dimension = _DIMENSIONS.get(base)
+    if dimension is None and not unit:
+        return float(number)
+    if dimension is None or not unit:
+        wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
+        raise UsageError(f"--fail-on {expression!a}: {metric} takes {wanted}", hint=_EXAMPLE)
+    try:
+        return parse_quantity(f"{number} {unit}", dimension)
+    except CheckFailed as error:
+        raise UsageError(f"--fail-on {expression!a}: {error.what}", hint=error.hint) from None
+
+
+def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
+    """Each further subject against the first; a figure that is missing fails."""
+    base, *others = subjects
+    return tuple(_check(gate, base, other) for other in others)
+
+
+def _check(gate: Gate, base: Subject, other: Subject) -> Check:
+    name = selector(gate.metric, gate.keys)
+    row, before = (subject.row(gate.metric, **gate.keys) for subject in (other, base))
+    for subject, found in ((other, row), (base, before)):
+        if (found is None or found["status"] != "ok") and (subject is other or gate.against):
+            why = f": {found['reason']}" if found and found["reason"] else ""
+            return Check(gate.expression, other.letter, False, f"{subject.letter} has no {name}{why}")
+    assert row is not None  # noqa: S101 - just looked
+    said = f"{name} of {other.letter} is {_figure(row)}"
+    limit = gate.number
+    if gate.against and before is not None:
+        limit = before["value"] * (1 + gate.number) if gate.percent else before["value"] + gate.number
+        said += f", of {base.letter} {_figure(before)}"
+        if before["value"]:
+            said += f": {100 * (row['value'] / before['value'] - 1):+.2f} %"
+    return Check(gate.expression, other.letter, not _OPERATORS[gate.operator](row["value"], limit), said)
+
+
+def _figure(row: Row) -> str:
+    """A row's figure; one that nobody measured says so."""
+    shown = humanise(row["value"], row["unit"])
+    return shown if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {shown}"

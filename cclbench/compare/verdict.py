@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is faster, by how much, how surely, and why: one subject against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.compare.attribution import change_of_step, changes
+from cclbench.compare.bootstrap import interval
+from cclbench.compare.comparison import Change, Versus
+from cclbench.compare.subject import Floats, Subject
+from cclbench.compare.work import PHASE, differs, unequal, unknown
+from cclbench.units import humanise
+
+Measure = Literal["time.step", "throughput.tokens_per_device"]
+Outcome = Literal["faster", "slower", "no difference", "not comparable"]
+
+_TOLD: Final = 0.05
+"""Share of the largest part's change from which on a part is told in the sentence."""
+_MOST_TOLD: Final = 4
+_FINE: Final = 0.02
+"""Width of an interval below which it needs more digits."""
+_UNITS: Final[dict[Measure, str]] = {
+    "time.step": "a step",
+    "throughput.tokens_per_device": "tokens per second and device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """The other's measure over the base's, and its interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+    steps: tuple[int, int]
+
+
+def versus(base: Subject, other: Subject) -> Versus:
+    """The verdict on one subject against the first."""
+    reasons = unequal(base, other)
+    measure: Measure = "throughput.tokens_per_device" if reasons else "time.step"
+    why_not = _incomparable(base, other, measure, reasons)
+    ratio = None if why_not else _ratio(base, other, measure)
+    outcome: Outcome = _outcome(ratio, measure) if ratio else "not comparable"
+    change_ns = change_of_step(base, other)
+    parts = changes(base, other, change_ns) if change_ns is not None else ()
+    words = _judged(base, other, measure, ratio, outcome) if ratio else f"{_pair(base, other)}: {why_not}."
+    if ratio and reasons:
+        words += f" They are ranked so since their work differs: {', '.join(reasons)}."
+    elif ratio and _work_unknown(base, other):
+        words += " Whether a step of each is equal work is unknown."
+    return Versus(
+        base=base.letter,
+        other=other.letter,
+        measure=measure,
+        ratio=ratio.value if ratio else None,
+        low=ratio.low if ratio else None,
+        high=ratio.high if ratio else None,
+        outcome=outcome,
+        words=" ".join(filter(None, [words, _why(base, other, outcome, change_ns, parts)])),
+        change_ns=change_ns,
+        changes=parts,
+    )
+
+
+def _pair(base: Subject, other: Subject) -> str:
+    return f"{other.letter} and {base.letter} are not comparable"
+
+
+def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequence[str]) -> str | None:
+    """Why the two cannot be ranked; None where they can."""
+    if differs(PHASE, base, other):
+        return f"their steps are of another kind ({reasons[0]})"
+    windows = {base.window, other.window} - {None}
+    if len(windows) > 1 and "trace" in windows:
+        whole = base.letter if base.window == "trace" else other.letter
+        return f"the window of {whole} is its whole trace, no step"
+    for subject in (base, other):
+        if not subject.value(measure):
+            row = subject.row(measure)
+            lacks = f"{subject.letter} has no {measure}"
+            if row is not None and row["reason"]:
+                lacks += f" ({row['reason']})"
+            return f"their work differs ({', '.join(reasons)}) and {lacks}" if reasons else lacks
+    return None
+
+
+def _ratio(base: Subject, other: Subject, measure: Measure) -> _Ratio:
+    before, after = base.value(measure), other.value(measure)
+    assert before and after  # noqa: S101, PT018 - `_incomparable` has looked
+    costs = _costs(base, measure), _costs(other, measure)
+    bounds = interval(*costs)
+    if bounds and measure != "time.step":
+        bounds = 1 / bounds[1], 1 / bounds[0]
+    low, high = bounds or (None, None)
+    return _Ratio(after / before, low, high, (len(costs[0]), len(costs[1])))
+
+
+def _costs(subject: Subject, measure: Measure) -> Floats:
+    """Time of each step, or per token and device: what is averaged over steps, shape (steps,)."""
+    values = subject.by_step(measure)
+    return values if measure == "time.step" else np.asarray(1 / values, np.float64)
+
+
+def _outcome(ratio: _Ratio, measure: Measure) -> Outcome:
+    holds_one = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
+    if holds_one or ratio.value == 1:
+        return "no difference"
+    return "slower" if (ratio.value > 1) == (measure == "time.step") else "faster"
+
+
+def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outcome: Outcome) -> str:
+    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {_UNITS[measure]}"
+    if outcome == "no difference":
+        said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
+        return f"{said}; {_spread(ratio, inverse=False)})."
+    inverse = ratio.value < 1
+    factor = humanise(1 / ratio.value if inverse else ratio.value, "ratio")
+    said = f"{other.letter} is {factor} {outcome} than {base.letter}"
+    if measure == "time.step" and _work_unknown(base, other):  # less time need not be more speed
+        said = f"{other.letter}'s step is {factor} {'shorter' if inverse else 'longer'} than {base.letter}'s"
+    return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
+
+
+def _work_unknown(base: Subject, other: Subject) -> bool:
+    return unknown(base) or unknown(other)
+
+
+def _figure(subject: Subject, measure: Measure) -> str:
+    """The subject's figure; one that is neither measured nor derived says what it is."""
+    row = subject.row(measure)
+    assert row is not None  # noqa: S101 - it has a ratio
+    shown = humanise(row["value"], row["unit"]).removesuffix(" /s")
+    return shown if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {shown}"
+
+
+def _spread(ratio: _Ratio, *, inverse: bool) -> str:
+    if ratio.low is None or ratio.high is None:
+        return "no interval: it takes two numbered steps of each"
+    low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
+    digits = 2 if high - low >= _FINE else 4
+    base, other = ratio.steps
+    over = f"{base} steps each" if base == other else f"{other} and {base} steps"
+    return f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {over}"
+
+
+def _why(
+    base: Subject, other: Subject, outcome: Outcome, change_ns: int | None, parts: Sequence[Change]
+) -> str:
+    """The parts that make up the difference of the step times, largest first."""
+    if not change_ns:
+        return ""
+    of = "The window" if "trace" in (base.window, other.window) else "A step"
+    lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome == "no difference" else of
+    more = "longer" if change_ns > 0 else "shorter"
+    said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
+    moved = sorted(parts, key=lambda part: -abs(part.change_ns))
+    told = [part for part in moved if abs(part.change_ns) >= max(1, _TOLD * abs(moved[0].change_ns))][
+        :_MOST_TOLD
+    ]
+    if not told:
+        return f"{said}."
+    return f"{said}: {', '.join(map(_part, told))}."
+
+
+def _part(change: Change) -> str:
+    most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
+    within = f" ({most.name} {signed(most.change_s)})" if most else ""
+    return f"{PARTS[change.part]} {signed(change.change_ns / 1e9)}{within}"
+
+
+def signed(seconds: float) -> str:
+    """`+80.0 ms`, `-1.20 s`."""
+    return f"{'-' if seconds < 0 else '+'}{humanise(abs(seconds), 's')}"
