@@ -55,9 +55,17 @@ def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str 
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint that lists the nearest known names, or the first of all where none is near."""
+    """A hint that lists the nearest known names, or the first of all where none is near.
+
+    Names that begin with what was written are nearest.
+    """
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    begun = [each for each in known if name and each.startswith(name)]
+    close = [
+        *begun,
+        *(each for each in difflib.get_close_matches(name, known, n=3, cutoff=0.5) if each not in begun),
+    ]
+    close = close[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""

@@ -22,6 +22,7 @@ from cclbench.classify import bus_factor
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price_group
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Floats
+from cclbench.hardware.collectives.price import sizes_of
 from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Summary, Sweep, compared, summary
 from cclbench.hardware.system import System
 
@@ -32,6 +33,8 @@ _RATE: Final = (0.85, 0.9, 0.95, 1.0, 1.05)
 # release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where nothing is known.
 _LEAST_SPREAD: Final = 0.05
 _NO_ERRORS_SPREAD: Final = float(np.log(2.0))
+_SPREAD_A_DOUBLING: Final = _NO_ERRORS_SPREAD / 10
+_MOST_SPREAD: Final = float(np.log(100.0))
 _MOST_LAUNCH_S: Final = 1.0
 _MOST_FACTOR: Final = 100.0
 _MOST_ERROR: Final = 1e6
@@ -76,6 +79,11 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The fitted parameters."""
         return Assumed(self.launch_s, self.latency, self.rate, edge=EXPECTED.edge)
 
+    def must_be_of(self, system: System) -> None:
+        """`UsageError` where it is of another system."""
+        if system.id != self.system:
+            raise UsageError(f"the calibration is of {self.system}, not of {system.id}")
+
     def price(
         self,
         kind: str,
@@ -87,12 +95,11 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         transport: str | None = None,
     ) -> Prediction | Refusal:
         """Time of a collective on the calibrated system: see `price`; `UsageError` of another system."""
-        if system.id != self.system:
-            raise UsageError(f"the calibration is of {self.system}, not of {system.id}")
+        self.must_be_of(system)
         group = group_of(system, ranks, transport=transport)
         if isinstance(group, Refusal):
             return group
-        sizes = np.atleast_1d(np.asarray(size, np.float64))
+        sizes = sizes_of(kind, size)
         spec = price_group(kind, sizes, group, library_version=library_version)
         return spec if isinstance(spec, Refusal) else self._carried(kind, sizes, group, system, spec)
 
@@ -126,7 +133,12 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             times, errors = modelled, self.by_nodes
             reason = "fitted to other groups of the system"
-        spread = np.exp(_spread(errors, sizes))
+        beyond = _octaves_beyond([sweep for _, sweep in known], sizes)
+        if beyond.any():
+            reason += (
+                "; beyond the sizes that were measured the model's course, less surely with each doubling"
+            )
+        spread = np.exp(np.minimum(_spread(errors, sizes) + beyond * _SPREAD_A_DOUBLING, _MOST_SPREAD))
         algbw = sizes / times
         return Prediction(
             time_s=times,
@@ -158,7 +170,12 @@ def deviations(
     *,
     transport: str | None = None,
 ) -> list[Deviation] | Refusal:
-    """How far the model is from a sweep: from the specification alone, or calibrated by other sweeps."""
+    """How far the model is from a sweep, by its specification alone or calibrated by others.
+
+    `UsageError` of a calibration of another system.
+    """
+    if calibration is not None:
+        calibration.must_be_of(system)
     group = _group(sweep, system, transport)
     if isinstance(group, Refusal):
         return group
@@ -277,6 +294,15 @@ def _interpolated(sweep: Sweep, sizes: Floats, modelled: Floats, log_ratio: Floa
     inside = (sizes >= sweep.bytes[0]) & (sizes <= sweep.bytes[-1])
     between = np.interp(np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times))
     return np.where(inside, np.exp(between), modelled * np.exp(log_ratio))
+
+
+def _octaves_beyond(known: Sequence[Sweep], sizes: Floats) -> Floats:
+    """Doublings between each size and the sizes that any of the sweeps has; 0 of none."""
+    if not known:
+        return np.zeros(sizes.shape)
+    least, most = min(sweep.bytes[0] for sweep in known), max(sweep.bytes[-1] for sweep in known)
+    size = np.maximum(sizes, 1.0)
+    return np.asarray(np.log2(np.maximum(np.maximum(least / size, size / most), 1.0)), np.float64)
 
 
 def _spread(errors: Mapping[str, LeftOut], sizes: Floats) -> Floats:

@@ -30,6 +30,8 @@ def rate_of(system: System, ranks: Sequence[int]) -> Rate | str:
     tier = system.tier_of(ranks)
     if tier is None:
         return "a group of one moves nothing"
+    if system.scale_up is None and max(system.nodes(ranks)) > 1:
+        tier = "scale_up"  # some meet in a node, and what joins them there nobody describes
     part: ScaleUp | ScaleOut | None = system.scale_up if tier == "scale_up" else system.scale_out
     if part is None or part.bytes_per_s is None:
         words = "in its scale-up domain" if tier == "scale_up" else "of its network interfaces"

@@ -93,7 +93,7 @@ def test_above_one_says_why_that_can_be() -> None:
 def test_without_a_system_the_catalogs_systems_with_such_nodes_must_agree() -> None:
     ours = card(hardware__accelerator="amd-mi300x", hardware__per_node=8)
     rank = a_talk(reduce(100_000, 1000, **NODE), card=ours)
-    assert main(rank, METRIC) == pytest.approx(175 / (448 * 0.698))
+    assert main(rank, METRIC) == pytest.approx(175 / (448 * 0.75))
     assert "links as of mi300x-8gpu, since no card names the system" in (values(rank, METRIC)[0].reason or "")
     across = a_talk(reduce(1000, 1000, **TWO_NODES), card=ours)
     assert "1 a node of 8 × amd-mi300x states no rate of its network interfaces" in reason(across, METRIC)
@@ -126,9 +126,10 @@ def test_a_trace_can_tell_the_node_without_a_card() -> None:
         ({"hardware__system": "aws-p99"}, "the catalog knows no system 'aws-p99'"),
         ({}, "neither the card (hardware.system, hardware.per_node) nor the trace says what a node holds"),
         ({"hardware__accelerator": "nvidia-h100-pcie", "hardware__per_node": 8}, "in a node are none"),
+        ({"hardware__system": "mi250x-node"}, "states no rate in its scale-up"),
         (
             {"hardware__accelerator": "aws-trainium1", "hardware__per_node": 16},
-            "states no rate in its scale-up",
+            "in a node differ: aws-trn1, aws-trn1n",
         ),
     ],
 )

@@ -68,7 +68,7 @@ def test_the_catalog_holds_every_file() -> None:
     assert [*accelerators(), *fabrics(), *systems()] == sorted(accelerators()) + sorted(fabrics()) + sorted(
         systems()
     )
-    assert (len(accelerators()), len(fabrics()), len(systems())) == (28, 31, 36)
+    assert (len(accelerators()), len(fabrics()), len(systems())) == (30, 32, 41)
 
 
 def test_where_sources_disagree_it_is_recorded() -> None:
@@ -161,7 +161,8 @@ def test_dense_peaks_halve_from_fp8_to_fp16() -> None:
         ("TPU v5", None, "google-tpu-v5p"),
         ("TPU7x", None, "google-tpu-v7x"),
         ("NVIDIA H100", None, None),
-        ("NVIDIA GeForce RTX 4090", None, None),
+        ("NVIDIA GeForce RTX 3090", None, None),
+        ("NVIDIA GeForce RTX 4090", None, "nvidia-rtx-4090"),
         ("", None, None),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group
-from cclbench.hardware.collectives.cost import EXPECTED, Assumed
+from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Pipeline
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.transport import Range
@@ -91,8 +91,23 @@ def test_tree_all_reduce() -> None:
     simple = cost("all_reduce", nodes(4, 2), "tree")
     assert simple.alpha_s == pytest.approx(8.4e-6 + 2 * (4e-6 + 2 * 34e-6))
     assert simple.beta_s_per_byte == pytest.approx(2 / 40e9)
-    # 1 MiB is 2^14 times 64 B, where trees keep half of their rate.
-    assert simple.time_s(np.array([2.0**20]))[0] == pytest.approx(simple.alpha_s + 2**20 * 2 / 40e9 / 0.5)
+
+
+def test_a_pipeline_is_filled() -> None:
+    """Moving 100 µs over hops of 25 µs: 2 √(100 · 25) µs more; never more than the largest chunks take."""
+    pipeline = Pipeline(hops_s=25e-6, largest_s=300e-6)
+    assert pipeline.fill_s(np.array([100e-6, 10.0])) == pytest.approx([100e-6, 300e-6])
+
+
+def test_trees_fill_a_pipeline() -> None:
+    """Four nodes of two in Simple: hops of 2 (4 + 2 × 34) µs; 16 chunks of 512 KiB at 100 and 40 GB/s."""
+    simple = cost("all_reduce", nodes(4, 2), "tree")
+    assert simple.pipeline is not None
+    assert simple.pipeline.hops_s == pytest.approx(2 * (4e-6 + 2 * 34e-6))
+    assert simple.pipeline.largest_s == pytest.approx(2**23 * (2 / 100e9 + 4 / 40e9))
+    moving = 2**20 * 2 / 40e9
+    fill = 2 * (moving * 144e-6) ** 0.5
+    assert simple.time_s(np.array([2.0**20]))[0] == pytest.approx(simple.alpha_s + moving + fill)
 
 
 def test_tree_on_two_nodes_uses_the_network_both_ways() -> None:
@@ -105,9 +120,9 @@ def test_eager_messages_and_rendezvous() -> None:
     group = nodes(2, 1, out_hop=Range(), eager_bytes=2048.0, rendezvous=Range(0.0, 20e-6, 0.0))
     tree = cost("all_reduce", group, "tree", "LL")
     small, large = tree.time_s(np.array([2048.0, 4096.0]))
-    # 4 KiB is 2^6 times 64 B: trees in LL keep 0.7 of their rate there, 0.8 at 2 KiB.
-    moving = 4096 * tree.beta_s_per_byte / 0.7 - 2048 * tree.beta_s_per_byte / 0.8
-    assert large - small == pytest.approx(40e-6 + moving)
+    moving = np.array([2048.0, 4096.0]) * tree.beta_s_per_byte
+    filled = moving + 2 * np.sqrt(moving * 10e-6)  # two hops of 5 µs
+    assert large - small == pytest.approx(40e-6 + filled[1] - filled[0])
 
 
 def test_nvls_sends_once_and_an_eighth() -> None:
@@ -131,7 +146,7 @@ def test_direct_and_halving_doubling() -> None:
     """Eight ranks: two exchanges of 7/8 of S; six of halving and doubling move 14/8 in all."""
     direct = cost("all_reduce", one_node(8), "direct")
     assert direct.alpha_s == pytest.approx(8.4e-6 + 2 * 3.4e-6)
-    assert direct.beta_s_per_byte == pytest.approx(14 / 8 / 100e9)
+    assert direct.beta_s_per_byte == pytest.approx(14 / 8 / 96.5e9)
     halving = cost("all_reduce", one_node(8), "halving_doubling")
     assert halving.alpha_s == pytest.approx(8.4e-6 + 6 * 3.4e-6)
     assert halving.beta_s_per_byte == pytest.approx(14 / 8 / 100e9)
@@ -162,9 +177,9 @@ def test_pat_is_for_one_rank_a_node() -> None:
 
 
 def test_all_to_all_passes_the_slower_tier() -> None:
-    """Two nodes of eight: half of S over 5 GB/s a rank at 0.65 outweighs 7/16 of it over 100 GB/s."""
+    """Two nodes of eight: half of S over 5 GB/s a rank at 0.9 outweighs 7/16 of it over 100 GB/s."""
     found = cost("all_to_all", nodes(2, 8), "p2p")
-    assert found.beta_s_per_byte == pytest.approx(0.5 / 3.25e9)
+    assert found.beta_s_per_byte == pytest.approx(0.5 / 4.5e9)
     assert cost("all_to_all", one_node(8), "p2p").beta_s_per_byte == pytest.approx(7 / 8 / 80e9)
 
 
@@ -331,3 +346,52 @@ def test_stragglar_can_be_asked_for() -> None:
     assert isinstance(unasked, Prediction)
     assert found.time_s[0] < unasked.time_s[0]
     assert unasked.algorithm == ("ring",)
+
+
+def test_rings_that_leave_a_mesh_leave_a_link_free() -> None:
+    """Four of 90 GB/s in a mesh: three rings of 30 inside, four across, where the network has 200."""
+    mesh = {"peers": "mesh", "up_bytes_per_s": 90 * GB, "pair_bytes_per_s": 30 * GB}
+    inside = cost("all_gather", one_node(4, **mesh), "ring")
+    across = cost("all_gather", nodes(2, 4, **mesh, out_bytes_per_s=200 * GB), "ring")
+    assert inside.traffic.bytes_per_s == pytest.approx(90e9 * 0.965)
+    assert across.traffic.bytes_per_s == pytest.approx(120e9 * 0.965)
+
+
+def test_rccl_has_latencies_of_its_own() -> None:
+    """A call 12 µs, a step in the node 0.8; exchanges of MSCCL's kind on its mesh; no LL128 ring across."""
+    amd = {"architecture": "amd", "peers": "mesh", "pair_bytes_per_s": 100 * GB / 7}
+    assert cost("all_reduce", one_node(8, **amd), "ring", "LL").alpha_s == pytest.approx(
+        (12 + 14 * 0.8) * 1e-6
+    )
+    assert "direct" in {each.algorithm for each in costs("all_reduce", one_node(8, **amd), PLAIN)}
+    assert "direct" not in {each.algorithm for each in costs("all_reduce", one_node(8), PLAIN)}
+    across = costs("all_reduce", nodes(2, 8, **amd), PLAIN)
+    assert ("ring", "LL128") not in {(each.algorithm, each.protocol) for each in across}
+
+
+def test_one_rank_a_node_pays_a_trees_hop() -> None:
+    """Two nodes of one, all-gather in LL: 6.6 + 5 + 10 µs; with two ranks a node a ring's hop is 2.7."""
+    assert cost("all_gather", nodes(2, 1), "ring", "LL").alpha_s == pytest.approx(21.6e-6)
+    two = cost("all_gather", nodes(2, 2), "ring", "LL").alpha_s
+    assert two == pytest.approx((6.6 + 2 * 1.0 + 2.7 + 10) * 1e-6)
+
+
+def test_one_process_may_launch_for_a_whole_host() -> None:
+    """Eight calls of 6 µs one after another are within the band: 30 µs more than the 18 of one a process."""
+    few, many = (price_group("all_reduce", np.array([8.0]), one_node(8, hosted=n)) for n in (1, 8))
+    assert isinstance(few, Prediction)
+    assert isinstance(many, Prediction)
+    assert many.high_s[0] - few.high_s[0] == pytest.approx(30e-6)
+    assert many.time_s[0] == few.time_s[0]
+
+
+def test_a_version_that_is_none_is_said_to_be() -> None:
+    """Garbage takes the newest release's figures and says so; a version with more behind it is one."""
+    odd, known = (
+        price_group("all_reduce", np.array([8.0]), one_node(8), library_version=version)
+        for version in ("newest\n", "2.21.5+cuda12.4")
+    )
+    assert isinstance(odd, Prediction)
+    assert isinstance(known, Prediction)
+    assert odd.reason == "'newest\\n' is no version of NCCL: the newest release's figures are taken"
+    assert known.reason is None

@@ -91,6 +91,13 @@ def test_only_the_interfaces_next_to_the_group_count() -> None:
     assert group(NODE, [0, 4]).out_bytes_per_s == pytest.approx(22.5e9)
 
 
+def test_a_node_whose_links_nobody_describes_is_refused() -> None:
+    """Two ranks of a node meet somewhere; one of each node need not."""
+    unknown = msgspec.structs.replace(NODE, scale_up=None)
+    assert refused(unknown, range(2)).field == "scale_up"
+    assert group(unknown, [0, 4]).nodes == 2
+
+
 def test_part_of_a_mesh_has_part_of_the_links() -> None:
     """Two of four ranks share one pair's links: a third of 240 GB/s."""
     assert group(MESH, [0, 1]).up_bytes_per_s == pytest.approx(80e9)

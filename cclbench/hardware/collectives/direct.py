@@ -3,7 +3,8 @@
 
 All-gather and reduce-scatter T = α + (n − 1)/n · S / B; all-reduce does both: twice that.  On a mesh B is the
 links to all peers together, which the exchange fills evenly.  What custom all-reduce kernels of
-serving engines and MSCCL++ do; NCCL does not: priced when asked for.
+serving engines and MSCCL++ do, and RCCL on a mesh where it has MSCCL (releases up to ROCm 7.12); NCCL does
+not: there it is priced when asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 _ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
@@ -35,7 +37,7 @@ def direct(kind: str, group: Group, table: Constants, assumed: Assumed) -> Itera
             ),
             Traffic(
                 rounds * (n - 1) / n,
-                group.up_bytes_per_s * (0.5 if protocol == LL else 1.0) * assumed.rate,
+                group.up_bytes_per_s * PLATEAU * (0.5 if protocol == LL else 1.0) * assumed.rate,
                 "links of an accelerator",
             ),
         )

@@ -97,7 +97,9 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         system.host_cpu,
         peers="switch",
         hosted=hosted,
-        assumptions=("RCCL is priced with NCCL's latencies",) if system.architecture == "amd" else (),
+        assumptions=("RCCL is priced with NCCL's latencies of the network",)
+        if system.architecture == "amd"
+        else (),
     )
     if system.scale_up is not None and sizes[0] > 1:
         inside = _inside(group, system.id, system.scale_up, min(islands.values()))

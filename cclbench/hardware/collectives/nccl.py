@@ -2,7 +2,8 @@
 """NCCL's own cost constants by version: latencies, protocol rates, the correction of trees.
 
 Source: NVIDIA/nccl `src/graph/tuning.cc` at the releases named below.  Latencies there are µs and rates
-GB/s; here s and B/s.  RCCL is priced with them too, for want of a table of its own.
+GB/s; here s and B/s.  RCCL has latencies of its own for calls and for steps inside a node (ROCm/rccl
+`src/graph/tuning.cc`, revision 9e22c79), and is priced with NCCL's for what it has none.
 """
 
 from __future__ import annotations
@@ -44,6 +45,17 @@ class Constants:
     def base_s(self, algorithm: str, protocol: str) -> float:
         """Latency of a call, s."""
         return self.base[algorithm][PROTOCOLS.index(protocol)] * _US
+
+    def of_rccl(self) -> Constants:
+        """The table with RCCL's latencies of calls and of steps inside nodes (its tuning model of gfx942).
+
+        Of those over the network it has figures that steer a choice (320 µs a step): NCCL's stay.
+        """
+        return replace(
+            self,
+            base={"tree": (12.0, 12.0, 17.0), "ring": (12.0, 12.0, 17.0)},
+            nvlink={"tree": (0.9, 0.9, 2.3), "ring": (0.8, 0.8, 2.1)},
+        )
 
     def over_pci(self) -> Constants:
         """The table of nodes without NVLink: steps in the node are those over PCIe."""
@@ -130,17 +142,22 @@ NVLS_EFFICIENCY: Final = {"hopper": 0.85, "blackwell": 0.74}
 
 CHUNKS_BYTES: Final = 16 * 512 * 1024
 """The most that is under way at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
-LL_OVER_NODES: Final = 1.8
-"""Factor of LL's latency inside nodes where a collective spans several."""
 
 
 def constants(version: str | None) -> Constants:
-    """The table of that release (`2.21.5`); the newest where no version is known or it is not a number."""
+    """The table of that release (`2.21.5`); the newest where none is known, or it is `unread`."""
     found = _VERSION.match(version or "")
     if found is None:
         return VERSIONS[0]
     release = int(found[1]), int(found[2])
     return next(table for table in VERSIONS if table.since <= release)
+
+
+def unread(version: str | None) -> tuple[str, ...]:
+    """What is assumed of a version that is stated and is none: words, or none."""
+    if version is None or _VERSION.match(version):
+        return ()
+    return (f"{version[:20]!a} is no version of NCCL: the newest release's figures are taken",)
 
 
 def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 # NCCL's figure for one more peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
 _PEER_S: Final = 0.4e-6
-# Of NVLink's usable rate: sendrecv reaches 195 of 240 GB/s between A100 (nccl-tests, published run).
-_INSIDE: Final = 0.8
-# Of the interfaces: all-to-all of 2 x 8 B200 reached 0.45 of the line rate; pairwise transfers alone 0.9.
-_ACROSS: Final = 0.65
+# Shares of the usable rate at best, expected and at worst.  Inside: sendrecv among A100 reaches 195 of
+# 240 GB/s (nccl-tests, published run).  Across: all of an interface by NVIDIA (nccl-tests issue 267), 0.45 of
+# its line rate in a run on 2 x 8 B200.
+_INSIDE: Final = (1.0, 0.8, 0.7)
+_ACROSS: Final = (1.0, 0.9, 0.5)
 
 PAIRS: Final = ("send", "recv", "send_recv")
 
@@ -31,7 +32,7 @@ def p2p(
     kind: str, group: Group, table: Constants, assumed: Assumed, enabled: tuple[str, ...]
 ) -> Iterator[Cost]:
     """Costs of pairwise transfers; none for other kinds."""
-    rates = _traffic(kind, group)
+    rates = _traffic(kind, group, assumed.edge)
     if rates is None:
         return
     slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
@@ -59,21 +60,21 @@ def p2p(
         )
 
 
-def _traffic(kind: str, group: Group) -> tuple[Traffic, ...] | None:
+def _traffic(kind: str, group: Group, edge: int) -> tuple[Traffic, ...] | None:
     n, g = group.ranks, group.per_node
-    nic = group.nic_bytes_per_s * _ACROSS
+    nic, inside = group.nic_bytes_per_s * _ACROSS[edge], _INSIDE[edge]
     if kind in PAIRS:
         if group.nodes > 1:
-            return (Traffic(1.0, group.nic_bytes_per_s * 0.9, "interface of a rank"),)
-        return (Traffic(1.0, group.pair_bytes_per_s * _INSIDE, "links of a pair"),)
+            return (Traffic(1.0, nic, "interface of a rank"),)
+        return (Traffic(1.0, group.pair_bytes_per_s * inside, "links of a pair"),)
     if kind == "all_to_all":
-        inside = Traffic((g - 1) / n, group.up_bytes_per_s * _INSIDE, "links of an accelerator")
+        near = Traffic((g - 1) / n, group.up_bytes_per_s * inside, "links of an accelerator")
         if group.nodes == 1:
-            return (inside,)
+            return (near,)
         across = Traffic((n - g) / n, nic, "interface of a rank")
-        return (across,) if g == 1 else (inside, across)
+        return (across,) if g == 1 else (near, across)
     if kind in ("gather", "scatter"):
         if group.nodes > 1:
             return (Traffic((n - g) / n, nic, "interface of the root"),)
-        return (Traffic((n - 1) / n, group.up_bytes_per_s * _INSIDE, "links of the root"),)
+        return (Traffic((n - 1) / n, group.up_bytes_per_s * inside, "links of the root"),)
     return None

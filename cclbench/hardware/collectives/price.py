@@ -17,7 +17,7 @@ from cclbench.hardware.collectives.direct import direct
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.halving import halving_doubling
 from cclbench.hardware.collectives.hierarchical import hierarchical
-from cclbench.hardware.collectives.nccl import Constants, constants, protocols
+from cclbench.hardware.collectives.nccl import Constants, constants, protocols, unread
 from cclbench.hardware.collectives.nvls import nvls
 from cclbench.hardware.collectives.p2p import p2p
 from cclbench.hardware.collectives.pat import pat
@@ -33,7 +33,7 @@ from cclbench.schema import COLLECTIVE_KINDS
 _MOST_BYTES: Final = 2.0**60
 
 ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical", "stragglar")
-"""Algorithms that the vendors' libraries do not choose by themselves."""
+"""Algorithms that NCCL does not choose by itself; RCCL has direct exchanges (MSCCL's, up to ROCm 7.12)."""
 
 ALGORITHMS: Final = (
     "ring",
@@ -91,11 +91,7 @@ def price(
     for word, known in ((algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
         if word is not None and word not in known:
             raise UsageError(f"there is no algorithm or protocol {word!r}", hint=near(word, known))
-    sizes = np.atleast_1d(np.asarray(size, np.float64))
-    if kind == "barrier":
-        sizes = np.full(sizes.shape, 1.0)
-    if not ((sizes >= 0) & (sizes <= _MOST_BYTES)).all():
-        raise UsageError("sizes are bytes from 0 to 1 EiB")
+    sizes = sizes_of(kind, size)
     known_group = group_of(system, group, transport=transport)
     if isinstance(known_group, Refusal):
         return known_group
@@ -108,6 +104,16 @@ def price(
         protocol=protocol,
         plan=plan,
     )
+
+
+def sizes_of(kind: str, size: ArrayLike) -> Floats:
+    """Sizes as an array, B; those of a barrier count as one byte; `UsageError` of negative or absurd ones."""
+    sizes = np.atleast_1d(np.asarray(size, np.float64))
+    if kind == "barrier":
+        sizes = np.full(sizes.shape, 1.0)
+    if not ((sizes >= 0) & (sizes <= _MOST_BYTES)).all():
+        raise UsageError("sizes are bytes from 0 to 1 EiB")
+    return sizes
 
 
 def price_group(
@@ -152,7 +158,7 @@ def price_group(
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
-        reason="; ".join(group.assumptions) or None,
+        reason="; ".join((*group.assumptions, *unread(library_version))) or None,
     )
 
 
@@ -167,6 +173,8 @@ def costs(
 ) -> list[Cost]:
     """What each algorithm and protocol that applies to the group costs."""
     table = constants(library_version)
+    if group.architecture == "amd":
+        table = table.of_rccl()
     if group.peers == "pcie-tree":
         table = table.over_pci()
     if plan is not None:
@@ -182,9 +190,10 @@ def costs(
         *pat(kind, group, table, assumed),
         *p2p(kind, group, table, assumed, enabled),
     ]
+    if algorithm in ON_REQUEST or (group.architecture == "amd" and group.peers == "mesh"):
+        found += direct(kind, group, table, assumed)
     if algorithm in ON_REQUEST:
         found += [
-            *direct(kind, group, table, assumed),
             *halving_doubling(kind, group, table, assumed),
             *hierarchical(kind, group, table, assumed),
             *_after_the_straggler(kind, group, table, assumed),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import LL_OVER_NODES, RING_LL128, Constants, net_overhead_s
+from cclbench.hardware.collectives.nccl import RING_LL128, Constants, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -34,13 +34,14 @@ def ring(
     across = 0 if group.nodes == 1 else (rounds or 1) * (group.nodes - 1)
     share = 1.0 if rounds is None else total / n
     for protocol in protocols:
+        if protocol == LL128 and group.architecture == "amd" and group.nodes > 1:
+            continue  # RCCL's table leaves such a ring 0.08 of its rate, so that it never chooses it
         own = rate
         if protocol == LL:
             own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             own = rate * RING_LL128
-        up_s = table.up_s("ring", protocol) * (LL_OVER_NODES if protocol == LL and group.nodes > 1 else 1.0)
-        up_s = max(up_s, net_overhead_s(group, protocol))
+        up_s = max(table.up_s("ring", protocol), net_overhead_s(group, protocol))
         # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
         net_s = table.net_s("tree" if group.per_node == 1 else "ring", protocol)
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0

@@ -15,7 +15,6 @@ from cclbench.hardware.collectives.cost import Assumed, Cost, Pipeline, Steps, T
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
     CHUNKS_BYTES,
-    LL_OVER_NODES,
     TREE_LL,
     TREE_LL128,
     TREE_LL128_ONE_NODE,
@@ -40,8 +39,6 @@ def tree(
         elif protocol == LL128:
             rate *= TREE_LL128_ONE_NODE if group.nodes == 1 else TREE_LL128
         up_s = table.up_s("tree", protocol) * assumed.latency
-        if protocol == LL and group.nodes > 1:
-            up_s *= LL_OVER_NODES
         hops = (
             Steps(2 * (group.per_node - 1), up_s, "steps in the node"),
             Steps(
