@@ -8,6 +8,7 @@ interrupted or when the reader of the output went away, as shells count signals.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
 import sys
@@ -33,6 +34,7 @@ COMMANDS: Final = {
     "sql": "Query the tables of a run with SQL.",
     "report": "Draw pictures of a run.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",
+    "open": "Look at all ranks on one time axis, in Perfetto's viewer.",
     "whatif": "Replay a run under other hardware: what would the step take?",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",
@@ -63,7 +65,7 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        name = "list_" if cmd_name == "list" else cmd_name
+        name = f"{cmd_name}_" if cmd_name in dir(builtins) else cmd_name
         command = getattr(importlib.import_module(f"cclbench.cli.{name}"), name)
         assert isinstance(command, click.Command)  # noqa: S101  (a defect of ours)
         return command

@@ -40,6 +40,7 @@ def test_the_contract_has_its_commands() -> None:
         "sql",
         "report",
         "timeline",
+        "open",
         "whatif",
         "card",
         "hardware",

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench open`: a run in Perfetto's viewer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cclbench.cli.options import RankList, StepRange, debug_option, jobs_option, store_option
+
+
+@click.command("open")
+@click.argument("run", metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the trace to this .json or .json.gz file, and serve nothing.",
+)
+@click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
+@click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10.")
+@jobs_option
+@store_option
+@debug_option
+def open_(
+    run: str,
+    output: Path | None,
+    ranks: list[int] | None,
+    steps: tuple[int | None, int | None] | None,
+    jobs: int,
+    store: Path,
+) -> None:
+    """Look at all ranks on one time axis, in Perfetto's viewer.
+
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has its
+    streams and threads, its steps, and a lane of what it waits in collectives, and for whom; arrows link the
+    ranks' parts of a collective. Times are on the clock that all ranks share.
+
+    Without --output the trace is served to the page ui.perfetto.dev in your browser, from this machine's
+    port 9001 and only once; it goes nowhere else. The browser may ask whether the page may reach this
+    machine. Through ssh, forward the port: `ssh -L 9001:127.0.0.1:9001 HOST`.
+
+    \b
+    Examples:
+      cclbench open traces/my-job
+      cclbench open my-job-3f2a91c0 --ranks 0-7 --steps 3:5
+      cclbench open traces/my-job -o my-job.json.gz
+    """
+    from cclbench.pipeline import open_run
+    from cclbench.report.perfetto.trace import write_trace
+
+    opened = open_run(run, store=store, jobs=jobs)
+    if output is not None:
+        click.echo(f"wrote {output}: {write_trace(opened, output, ranks=ranks, steps=steps)}", err=True)
+        return
+    from tempfile import TemporaryDirectory
+
+    from cclbench.report.perfetto.serve import serve
+
+    with TemporaryDirectory(prefix="cclbench-") as folder:
+        path = Path(folder) / "trace.json.gz"
+        click.echo(f"{opened.id}: {write_trace(opened, path, ranks=ranks, steps=steps)}", err=True)
+        serve(path, _show)
+    click.echo("the viewer has it", err=True)
+
+
+def _show(link: str) -> None:
+    import webbrowser
+
+    click.echo(f"{link}\nopening it in your browser; Ctrl-C gives up", err=True)
+    webbrowser.open(link)

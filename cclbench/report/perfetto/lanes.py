@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes: slices of one track put where they nest or follow one another, as viewers ask of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64, Mask
+
+MOST_LANES: Final = 256
+Int32 = npt.NDArray[np.int32]
+
+
+def lanes(tracks: npt.NDArray[np.integer], starts: Int64, ends: Int64) -> Int32:
+    """The lane of each slice within its track, 0 wherever nothing crosses; shape (n,).
+
+    Two slices cross where the later one begins within the earlier and ends after it.  Each goes into the
+    first lane in which it crosses none; slices without a duration cross none.  `InputError` where a track
+    needs more than `MOST_LANES`.
+    """
+    lane = np.zeros(len(starts), np.int32)
+    rows = np.flatnonzero(ends > starts)
+    order = rows[np.lexsort((-ends[rows], starts[rows], tracks[rows]))]
+    for one in np.split(order, np.flatnonzero(np.diff(tracks[order])) + 1):
+        crossing = _in_crossing_runs(starts[one], ends[one])
+        if crossing.any():
+            some = one[crossing]
+            lane[some] = list(_spread(starts[some].tolist(), ends[some].tolist()))
+    return lane
+
+
+def _in_crossing_runs(starts: Int64, ends: Int64) -> Mask:
+    """Which slices, by start and the longer first, are in a run of overlapping ones of which two cross."""
+    at = np.arange(len(starts))
+    depth = at - np.searchsorted(np.sort(ends), starts, "right")
+    inner = np.flatnonzero(depth > 0)
+    if not len(inner):
+        return np.zeros(len(starts), np.bool_)
+    # As long as nothing crosses, the innermost slice open when one begins is the last of depth one less.
+    by_depth = np.argsort(depth, kind="stable")
+    place = depth[by_depth] * len(starts) + by_depth
+    outer = by_depth[np.searchsorted(place, (depth[inner] - 1) * len(starts) + inner) - 1]
+    crosses = inner[ends[inner] > ends[outer]]
+    run = np.cumsum(depth == 0)
+    return np.isin(run, run[crosses])
+
+
+def _spread(starts: list[int], ends: list[int]) -> Iterator[int]:
+    """The first lane that has room, slice by slice: open slices of a lane are a stack."""
+    stacks: list[list[int]] = []
+    for start, end in zip(starts, ends, strict=True):
+        for lane, stack in enumerate(stacks):  # noqa: B007  (it is what the loop looks for)
+            while stack and stack[-1] <= start:
+                stack.pop()
+            if not stack or end <= stack[-1]:
+                break
+        else:
+            if len(stacks) == MOST_LANES:
+                raise InputError(
+                    f"more than {MOST_LANES} rows of one stream or thread cross one another",
+                    hint="narrow what is shown with --steps",
+                )
+            lane, stack = len(stacks), []
+            stacks.append(stack)
+        stack.append(end)
+        yield lane

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows as lines of the Chrome Trace Event Format, whole columns at a time.
+
+Times are microseconds with three decimals, written as digits: a float of them would round nanoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.intervals import Int64
+
+_THOUSANDTHS: Final = pa.array([f"{n:03d}" for n in range(1000)], pa.large_string())
+
+
+def line(**fields: Any) -> bytes:
+    """One event of plain values."""
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def joined(*parts: Any) -> pa.Array:
+    """Text from columns and constants side by side; null where any is null."""
+    return pc.binary_join_element_wise(*[_text(part) for part in parts], _text(""))
+
+
+def members(*parts: pa.Array) -> pa.Array:
+    """The members of a JSON object from columns of `"key":value`; nulls are left out."""
+    return pc.binary_join_element_wise(*parts, _text(","), null_handling="skip")
+
+
+def micros(ns: Int64) -> pa.Array:
+    """Nanoseconds, not negative, as microseconds: 1234567 → 1234.567."""
+    whole, rest = np.divmod(ns, 1000)
+    return joined(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
+
+
+def numbers(key: str, column: Any) -> pa.Array:
+    """`"key":number` of a column; null where it is null or no finite number."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_finite(array), array, None)
+    return joined(f'"{key}":', array)
+
+
+def words(key: str, column: Any) -> pa.Array:
+    """`"key":"text"` of a column of dictionary type, escaped; null where it is null."""
+    return joined(f'"{key}":', quoted(column))
+
+
+def quoted(column: Any) -> pa.Array:
+    """The texts of a column of dictionary type as JSON strings; each that occurs is escaped once."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    used, place = np.unique(array.indices.fill_null(0).to_numpy(), return_inverse=True)
+    texts = array.dictionary.take(pa.array(used)).to_pylist() if len(array.dictionary) else [""] * len(used)
+    escaped = pa.array([json.dumps(text, ensure_ascii=False) for text in texts], pa.large_string())
+    return pc.if_else(array.is_valid(), escaped.take(pa.array(place)), None)
+
+
+def bytes_of(lines: pa.Array) -> memoryview:
+    """What to write for a column of lines: each after a comma and a line break."""
+    whole = joined(",\n", lines)
+    _, offsets, text = whole.buffers()
+    ends = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1]
+    return memoryview(text)[int(ends[0]) : int(ends[-1])]
+
+
+def _text(part: Any) -> Any:
+    if isinstance(part, str):
+        return pa.scalar(part, pa.large_string())
+    return part if pa.types.is_large_string(part.type) else part.cast(pa.large_string())

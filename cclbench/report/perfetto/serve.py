@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handing one file to ui.perfetto.dev from this machine, and to nobody else.
+
+The viewer's content policy admits one address of this machine, that of `PORT`; it asks for the file named in
+its own address (https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui).
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from secrets import token_urlsafe
+from threading import Event, Thread
+from typing import Final
+
+from cclbench.errors import UsageError
+
+VIEWER: Final = "https://ui.perfetto.dev"
+PORT: Final = 9001
+_HERE: Final = "127.0.0.1"
+_PATIENCE_S: Final = 60
+
+
+def serve(path: Path, announce: Callable[[str], object], *, port: int = PORT) -> None:
+    """Serve the file on the loopback interface until it was fetched once; `announce` gets the link to it.
+
+    Its name is random.  Only a request for it by this machine's number, and from the viewer's pages or from
+    none, is answered.  `UsageError` where another program has the port.
+    """
+    try:
+        server = _Server((_HERE, port), path)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        hint = "the viewer may reach no other: stop what uses it, or write a file with --output and open that"
+        raise UsageError(f"port {port} of this machine is in use", hint=hint) from None
+    with server:
+        # A thread of its own, so that this one can be interrupted.
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            announce(f"{VIEWER}/#!/?url=http://{server.host}{server.name}")
+            server.fetched.wait()
+        finally:
+            server.shutdown()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], path: Path) -> None:
+        super().__init__(address, _Handler)
+        self.path, self.name, self.fetched = path, f"/{token_urlsafe(16)}{''.join(path.suffixes)}", Event()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a fetch that breaks off can be made again."""
+
+    @property
+    def host(self) -> str:
+        """What a request must name as its host: a page elsewhere whose name points here says another."""
+        return f"{_HERE}:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "cclbench", ""
+    timeout = _PATIENCE_S
+
+    def do_GET(self) -> None:
+        """The file, whole."""
+        if self._admitted():
+            with self.server.path.open("rb") as file:
+                shutil.copyfileobj(file, self.wfile)
+            self.wfile.flush()
+            self.server.fetched.set()
+
+    def do_HEAD(self) -> None:
+        """Whether it is there."""
+        self._admitted()
+
+    def _admitted(self) -> bool:
+        """Answer with the file's headers, or with an error."""
+        origin = self.headers.get("Origin")
+        if self.headers.get("Host") != self.server.host or origin not in (None, VIEWER):
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return False
+        if self.path != self.server.name:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return False
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(self.server.path.stat().st_size))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Access-Control-Allow-Origin", VIEWER)
+        self.end_headers()
+        return True
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base's name)
+        """Nothing: who fetched it sees it."""
