@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cclbench.cli.hardware_model import calibrate, validate
+from cclbench.cli.hardware_options import hardware_option
 from cclbench.cli.hardware_predict import predict
 from cclbench.cli.options import debug_option, format_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COLUMNS: Final = ("id", "kind", "summary")
 _FIGURES: Final = ("field", "value", "source")
@@ -27,14 +30,7 @@ for command in (predict, validate, calibrate):
 
 @hardware.command()
 @click.argument("entry", metavar="[ID]", required=False)
-@click.option(
-    "--hardware",
-    "files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="A hardware file, or a folder of them, of your own: adds to the catalog, or replaces the entry of"
-    " its id; repeatable. $CCLBENCH_HARDWARE names more, for every command.",
-)
+@hardware_option
 @format_options
 @debug_option
 def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:

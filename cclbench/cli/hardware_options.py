@@ -59,7 +59,8 @@ hardware_option: Final = click.option(
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="A hardware file, or a folder of them, of your own; repeatable.",
+    help="A hardware file, or a folder of them, of your own: adds to the catalog, or replaces the entry of"
+    " its id; repeatable. $CCLBENCH_HARDWARE names more, for every command.",
 )
 calibration_option: Final = click.option(
     "--calibration",

@@ -21,7 +21,7 @@ from cclbench.cli.hardware_options import (
 from cclbench.cli.options import debug_option, format_options
 
 if TYPE_CHECKING:
-    from cclbench.hardware.collectives import Prediction, Refusal
+    from cclbench.hardware.collectives import Prediction, Refusal, Schedule
     from cclbench.hardware.system import System
 
 _PREDICTED: Final = (
@@ -33,9 +33,9 @@ _MOST_RANKS: Final = 1 << 20
 
 @click.command()
 @system_option
-@click.option("--collective", "kind", metavar="KIND", required=True, help="all_reduce, all_gather, ...")
+@click.option("--collective", "kind", metavar="KIND", help="all_reduce, all_gather, ...")
 @click.option("--size", "sizes", type=Sizes(), help="Bytes S, such as 1MiB,64MiB; a barrier has none.")
-@click.option("--ranks", type=click.IntRange(2, _MOST_RANKS), required=True, help="Ranks of the group.")
+@click.option("--ranks", type=click.IntRange(2, _MOST_RANKS), help="Ranks of the group.")
 @click.option(
     "--nodes",
     type=click.IntRange(1, _MOST_RANKS),
@@ -43,6 +43,13 @@ _MOST_RANKS: Final = 1 << 20
 )
 @click.option("--algorithm", metavar="NAME", help="Only this algorithm: ring, tree, nvls, ...")
 @click.option("--protocol", metavar="NAME", help="Only this protocol: LL, LL128 or Simple.")
+@click.option(
+    "--schedule",
+    "plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A list of steps (YAML) to price instead of algorithms; it states collective and ranks.",
+)
 @transport_option
 @click.option("--library-version", callback=release, metavar="X.Y", help="NCCL's, such as 2.23.")
 @calibration_option
@@ -50,7 +57,14 @@ _MOST_RANKS: Final = 1 << 20
 @format_options
 @debug_option
 def predict(
-    machine: str, kind: str, sizes: list[int] | None, ranks: int, nodes: int | None, form: str, **options: Any
+    machine: str,
+    kind: str | None,
+    sizes: list[int] | None,
+    ranks: int | None,
+    nodes: int | None,
+    plan: Path | None,
+    form: str,
+    **options: Any,
 ) -> None:
     """Predict how long a collective takes, with a band.
 
@@ -65,6 +79,8 @@ def predict(
           --size 1MiB,64MiB,1GiB --ranks 16 --nodes 2
       cclbench hardware predict --system dgx-h100 --collective all_gather \\
           --size 256MiB --ranks 8 --algorithm ring --json
+      cclbench hardware predict --system dgx-h100 --schedule steps.yaml \\
+          --size 1MiB,64MiB
     """
     from cclbench.cli.hardware_pages import prediction_page
     from cclbench.cli.output import emit
@@ -72,6 +88,11 @@ def predict(
     from cclbench.hardware import catalog
     from cclbench.schema import COLLECTIVE_KINDS
 
+    schedule = None if plan is None else _planned(plan, kind, ranks, **options)
+    if schedule is not None:
+        kind, ranks = schedule.kind, schedule.ranks
+    if kind is None or ranks is None:
+        raise UsageError(f"{'--collective' if kind is None else '--ranks'} is missing", hint="or --schedule")
     if kind not in COLLECTIVE_KINDS:
         raise UsageError(f"there is no collective {kind!r}", hint=near(kind, COLLECTIVE_KINDS))
     moves = kind != "barrier"
@@ -80,7 +101,7 @@ def predict(
     with catalog.using(options.pop("files")):
         system = catalog.system(machine)
     members = _members(system, ranks, nodes)
-    found = _priced(kind, sizes or [0], members, system, **options)
+    found = _priced(kind, sizes or [0], members, system, schedule=schedule, **options)
     shared = {
         "system": system.id,
         "collective": kind,
@@ -111,6 +132,30 @@ def predict(
     )
 
 
+def _planned(
+    plan: Path,
+    kind: str | None,
+    ranks: int | None,
+    *,
+    algorithm: str | None,
+    protocol: str | None,
+    calibration: Path | None,
+    **_: object,
+) -> Schedule:
+    """The schedule in a file; `UsageError` where other options contradict it."""
+    from cclbench.errors import UsageError
+    from cclbench.hardware.collectives import read_schedule
+
+    if algorithm or protocol or calibration:
+        given = "--algorithm" if algorithm else "--protocol" if protocol else "--calibration"
+        raise UsageError(f"{given} does not go with --schedule")
+    found = read_schedule(plan)
+    for option, stated, own in (("--collective", kind, found.kind), ("--ranks", ranks, found.ranks)):
+        if stated not in (None, own):
+            raise UsageError(f"{option} {stated} is not the schedule's {own}", hint=f"leave out {option}")
+    return found
+
+
 def _members(system: System, ranks: int, nodes: int | None) -> Sequence[int]:
     """The group's global ranks: the first of each node, or as few nodes as hold them."""
     from cclbench.errors import UsageError
@@ -139,6 +184,7 @@ def _priced(
     transport: str | None,
     library_version: str | None,
     calibration: Path | None,
+    schedule: Schedule | None,
 ) -> Prediction:
     """The prediction; `CheckFailed` with the reason, and the field that is missing, where there is none."""
     from cclbench.errors import CheckFailed, UsageError
@@ -157,6 +203,7 @@ def _priced(
             algorithm=algorithm,
             protocol=protocol,
             transport=transport,
+            plan=schedule,
         )
     elif algorithm or protocol or kind == "barrier":
         what = "barriers" if kind == "barrier" else "one algorithm or protocol"

@@ -4,7 +4,7 @@
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.price import ALGORITHMS, Prediction, costs, price, price_group
-from cclbench.hardware.collectives.schedule import Schedule, schedule
+from cclbench.hardware.collectives.schedule import Schedule, read_schedule, schedule
 from cclbench.hardware.collectives.stragglar import StragglarCost, stragglar
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "group_of",
     "price",
     "price_group",
+    "read_schedule",
     "schedule",
     "stragglar",
 ]

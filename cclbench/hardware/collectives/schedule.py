@@ -15,14 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from cclbench import document
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
+from cclbench.hardware.entry import refuse
 from cclbench.schema import COLLECTIVE_KINDS
 
 _MOST_RANKS: Final = 1 << 16
@@ -45,6 +48,13 @@ class Schedule:
     kind: str
     ranks: int
     steps: tuple[tuple[Send, ...], ...]
+
+
+def read_schedule(path: Path) -> Schedule:
+    """The schedule in a YAML file; `InputError` with the line or the step where it is none."""
+    read = document.read(path, "schedule")
+    refuse(list(read.problems))
+    return schedule(read.value, where=read.file)
 
 
 def schedule(raw: object, *, where: str) -> Schedule:
