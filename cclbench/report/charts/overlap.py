@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overlap against step time: a mark a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.report.charts.palette import light
+from cclbench.report.charts.svg import drawn
+from cclbench.report.rows import Rows
+from cclbench.report.seen import Seen
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_SINGLE: Final = 1500
+"""More steps than these are drawn as an image, without hover text of single ones."""
+
+Point = tuple[int, float, float]
+"""Step, overlap ratio, step time in s."""
+
+
+def overlap(runs: Sequence[Seen]) -> Chart:
+    """The steps of all runs; a run without steps or without communication is named with its reason."""
+    heading = "Overlap against step time"
+    caption = (
+        "A mark is a step: how much of the ranks' communication was hidden behind compute"
+        " (Σ time.overlapped / Σ comm.time over ranks), against the slowest rank's window (time.step)."
+    )
+    found, missing = [], []
+    for run in runs:
+        points, silent = points_of(run.rows)
+        if points:
+            found.append((run, points))
+        else:
+            missing.append(run.says(_why_none(run)))
+        if silent:
+            missing.append(run.says(f"{silent} steps without communication on all ranks are not drawn"))
+    if not found:
+        return Chart("overlap", heading, caption, None, tuple(missing))
+    label = "; ".join(
+        run.says(
+            f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
+            f" {humanise(max(p[1] for p in points), '1')}"
+        )
+        for run, points in found
+    )
+    svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
+    legend = tuple((run.colour, run.mark, run.letter) for run, _ in found if run.letter)
+    return Chart("overlap", heading, caption, svg, tuple(missing), legend=legend)
+
+
+def points_of(rows: Rows) -> tuple[list[Point], int]:
+    """The steps that have a point, and how many have none since no rank communicates in them."""
+    step = rows.over_steps("time.step")
+    hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
+    if not step or hidden.values.shape != all_.values.shape:
+        return [], 0
+    both = np.ma.array(
+        hidden.values, mask=np.ma.getmaskarray(all_.values) | np.ma.getmaskarray(hidden.values)
+    )
+    told = np.ma.array(all_.values, mask=np.ma.getmaskarray(both)).sum(axis=0).filled(0.0)
+    ratio = np.divide(both.sum(axis=0).filled(0.0), told, out=np.zeros(len(told)), where=told > 0)
+    points = [
+        (number, share, step[number])
+        for number, share, whole in zip(all_.steps.tolist(), ratio.tolist(), told.tolist(), strict=True)
+        if whole > 0 and number in step
+    ]
+    return points, len(all_.steps) - len(points)
+
+
+def _why_none(run: Seen) -> str:
+    if run.rows.value("overlap.ratio") is None:
+        return f"no overlap: {run.rows.why_not('overlap.ratio')}"
+    return "the run has no single steps"
+
+
+def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles]:
+    figure, axes = canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
+    titles: dict[str, list[str]] = {}
+    for run, points in found:
+        x, y = [point[1] for point in points], [point[2] for point in points]
+        many = len(points) > MOST_SINGLE
+        marks = axes.scatter(
+            x,
+            y,
+            s=16 if many else 34,
+            c=run.ink,
+            marker=run.marker,
+            alpha=0.35 if many else 0.75,
+            linewidths=0,
+            rasterized=many,
+        )
+        if not many:
+            marks.set_gid(f"steps-{run.place}")
+            titles[f"steps-{run.place}"] = [
+                run.says(f"step {n}: overlap {humanise(o, '1')}, step time {humanise(s, 's')}\nmeasured")
+                for n, o, s in points
+            ]
+        if run.letter:
+            axes.annotate(
+                run.letter,
+                (float(np.median(x)), float(np.median(y))),
+                (9, 9),
+                textcoords="offset points",
+                fontweight="bold",
+                color=light("ink"),
+            )
+    axes.margins(0.12)
+    low, high = axes.get_xlim()
+    axes.set_xlim(max(low, -0.02), min(high, 1.02) if high > low else 1.02)
+    axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "s"))
+    axes.set_xlabel("communication hidden behind compute")
+    axes.set_ylabel("step time")
+    return figure, titles

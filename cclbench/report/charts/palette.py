@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report's colours by meaning, light and dark; charts are drawn in the light ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color), as in the pictures
+# of step partition and timeline; waiting is the pale sibling of transferring.
+COLOURS: Final = {
+    "bg": ("#ffffff", "#15171b"),
+    "panel": ("#f7f7f4", "#1d2026"),
+    "ink": ("#1c2025", "#e7e7e3"),
+    "muted": ("#5b646e", "#9ea7b1"),
+    "line": ("#dfdfd9", "#343941"),
+    "accent": ("#00568a", "#7cc0ee"),
+    "compute": ("#0072b2", "#3a97d3"),
+    "overlapped": ("#009e73", "#19b389"),
+    "transfer": ("#d55e00", "#e77a2b"),
+    "wait": ("#f7cfa8", "#9c6b3f"),
+    "wait-hatch": ("#d98c46", "#dba06a"),
+    "unmatched": ("#cc79a7", "#cf86b0"),
+    "copy": ("#e69f00", "#e6ab2e"),
+    "idle-host": ("#8f959c", "#7d848d"),
+    "idle": ("#d9d9d8", "#474c54"),
+    "idle-hatch": ("#fefefe", "#2e3238"),
+    "on-dark": ("#fffffe", "#0e1013"),
+    "on-pale": ("#333333", "#f1f1ee"),
+    "better": ("#00714f", "#4cc9a0"),
+    "worse": ("#b34700", "#f09a5c"),
+}
+"""Name → its value in light and in dark; no two light ones are equal: a drawing tells them apart by them."""
+
+SUBJECTS: Final = ("compute", "transfer", "overlapped", "unmatched", "copy", "idle-host")
+MARKERS: Final = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}
+"""Of subjects in turn, as matplotlib and as a legend write them; each differs in colour and in shape."""
+
+
+def light(name: str) -> str:
+    """The colour to draw with; in a page it is that of the reader's theme."""
+    return COLOURS[name][0]
+
+
+def marker(place: int) -> str:
+    """The mark of that place, as matplotlib calls it."""
+    return list(MARKERS)[place % len(MARKERS)]
+
+
+def classes() -> str:
+    """A CSS class for each colour: `c-compute` writes in that of compute."""
+    return "".join(f".c-{name}{{color:var(--{name})}}" for name in COLOURS)
+
+
+def variables(theme: int) -> str:
+    """CSS custom properties of the light (0) or the dark (1) theme."""
+    return "".join(f"--{name}:{pair[theme]};" for name, pair in COLOURS.items())

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel table: what ran longest in the windows, by name, of one run or of several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view import RankView
+from cclbench.report.seen import Seen
+from cclbench.store import StoredRun
+from cclbench.units import humanise
+
+MOST_ROWS: Final = 300
+MOST_NAMES: Final = 20_000
+"""Names read from a run; of those beyond a comparison can't say whether another run lacks them."""
+_SOURCES: Final = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+_SQL: Final = """
+    WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
+    counted AS (
+        SELECT e.name, e.category, e.dur_ns FROM events e ASOF JOIN windows w
+        ON e.rank = w.rank AND e.start_ns >= w.start_ns
+        WHERE e.kind = '{kind}' AND e.start_ns < w.end_ns
+    )
+    SELECT left(name::VARCHAR, 1000) AS name, first(category::VARCHAR) AS category, count(*) AS calls,
+        sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names, sum(sum(dur_ns)) OVER ()::BIGINT AS all_ns,
+        (SELECT count(*) FROM windows) AS windows,
+        (SELECT sum(end_ns - start_ns)::BIGINT FROM windows) AS window_ns
+    FROM counted GROUP BY counted.name ORDER BY ns DESC, name LIMIT {most}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The calls of one name in a run's windows: how many, their summed time, and of what."""
+
+    name: str
+    category: str
+    calls: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What ran in one run: `kernel`s or, on a CPU, `op`s, longest first, and the whole they are of."""
+
+    kind: str
+    times: tuple[Time, ...]
+    names: int
+    all_ns: int
+    windows: int
+    window_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A name in each run, in the order of the runs; None where it did not run, or is beyond `MOST_NAMES`."""
+
+    name: str
+    category: str
+    times: tuple[Time | None, ...]
+    per_step: tuple[float, ...]
+    """Seconds per step and rank; 0 where None."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """The lines of a page, how the rest of them sum up, and which runs have none and why."""
+
+    runs: tuple[tuple[Seen, Kernels], ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+
+def kernel_table(runs: Sequence[Seen]) -> KernelTable:
+    """The names with most time in any of the runs; in a comparison, most time per step and rank."""
+    found, notes = [], []
+    for run in runs:
+        kernels = kernels_of(run.subject.stored, _window(run))
+        if kernels is None:
+            notes.append(run.says("no kernels: " + run.rows.why_not("compute.kernel_count")))
+        else:
+            found.append((run, kernels))
+    lines = _lines(found)
+    shown = lines[:MOST_ROWS]
+    for place, (run, kernels) in enumerate(found):
+        ns = sum(line.times[place].ns for line in shown if line.times[place])  # type: ignore[union-attr, misc]
+        listed = sum(line.times[place] is not None for line in shown)
+        if listed < kernels.names:
+            rest, share = (kernels.all_ns - ns) / 1e9, 1 - ns / kernels.all_ns if kernels.all_ns else 0.0
+            notes.append(
+                run.says(
+                    f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
+                    f" ({humanise(share, '1')} of the summed time) are not listed"
+                )
+            )
+        if kernels.kind == "op":
+            notes.append(run.says("operators of the CPU nest: the time of one holds that of those it calls"))
+    return KernelTable(tuple(found), tuple(shown), tuple(notes))
+
+
+def _window(run: Seen) -> str:
+    row = run.rows.run.get("time.step")
+    return row["window"] if row else "steps"
+
+
+def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
+    """Kernels, else operators, that begin in the ranks' windows of that policy; None where there are none.
+
+    Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
+    """
+    policies = _policies(stored, window)
+    if not policies:
+        return None
+    windows = " OR ".join(
+        f"(source IN ({_listed(map(repr, _SOURCES[policy]))}) AND rank IN ({_listed(map(str, ranks))}))"
+        for policy, ranks in policies.items()
+    )
+    for kind in ("kernel", "op"):
+        rows = stored.sql(_SQL.format(windows=windows, kind=kind, most=MOST_NAMES)).to_pylist()
+        if rows:
+            times = tuple(Time(r["name"], r["category"], r["calls"], r["ns"]) for r in rows)
+            return Kernels(
+                kind, times, *(rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
+            )
+    return None
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _policies(stored: StoredRun, window: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for rank in stored.ranks:
+        try:
+            policy = RankView(stored.rank(rank), rank=rank, window=window).windows.policy
+        except NotApplicable:
+            continue
+        found.setdefault(policy, []).append(rank)
+    return found
+
+
+def _lines(found: Sequence[tuple[Seen, Kernels]]) -> list[Line]:
+    by_name: dict[str, list[Time | None]] = {}
+    for place, (_, kernels) in enumerate(found):
+        for time in kernels.times:
+            by_name.setdefault(time.name, [None] * len(found))[place] = time
+    windows = [kernels.windows for _, kernels in found]
+    lines = []
+    for name, times in by_name.items():
+        per_step = tuple(t.ns / n / 1e9 if t else 0.0 for t, n in zip(times, windows, strict=True))
+        category = next(t.category for t in times if t)
+        lines.append(Line(name, category, tuple(times), per_step))
+    return sorted(lines, key=lambda line: (-max(line.per_step), line.name))
+
+
+def absent(kernels: Kernels) -> str:
+    """What it means that a run does not list a name."""
+    if kernels.names > len(kernels.times):
+        return f"not among the {len(kernels.times):,} names with most time"
+    return "did not run"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTML report: of one run, or of a comparison; one file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from cclbench.compare.comparison import PARTS, Change, Comparison, Mover, Versus
+from cclbench.compare.subject import Subject
+from cclbench.report.charts.bandwidth import bandwidth
+from cclbench.report.charts.chart import Chart
+from cclbench.report.charts.overlap import overlap
+from cclbench.report.charts.partition import partition
+from cclbench.report.charts.roofline import roofline
+from cclbench.report.charts.straggler import straggler
+from cclbench.report.charts.waterfall import signed, waterfall
+from cclbench.report.headline import story, tiles
+from cclbench.report.html import page, write_page
+from cclbench.report.kernels import absent, kernel_table
+from cclbench.report.run_facts import run_facts
+from cclbench.report.seen import Seen, seen
+from cclbench.report.table import missing, of_comparison, of_run
+from cclbench.report.words import hover, name, quantity
+from cclbench.units import humanise
+
+MOST_MOVERS: Final = 6
+"""Listed for each part of the difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A part of the difference, the things within it whose time differs most, and how many more there are."""
+
+    label: str
+    change: Change
+    movers: tuple[Mover, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One subject against the first, as a page shows it."""
+
+    versus: Versus
+    waterfall: Chart
+    moved: tuple[Moved, ...]
+
+
+def write_run(subject: Subject, path: Path) -> None:
+    """Write the report of one run; whole or not at all."""
+    write_page(run_page(subject), path)
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Write the report of a comparison; whole or not at all."""
+    write_page(comparison_page(comparison), path)
+
+
+def run_page(subject: Subject) -> str:
+    """The report of one run, as HTML."""
+    (run,) = runs = seen([subject])
+    context = {"story": story(run), "tiles": tiles(run), "topics": of_run(run)}
+    return page("run.html", _common(runs, f"{run.subject.id}: where the step goes") | context)
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The report of a comparison, as HTML."""
+    runs = seen(comparison.subjects)
+    context = {
+        "comparison": comparison,
+        "differences": [_difference(versus) for versus in comparison.versus],
+        "topics": of_comparison(comparison),
+    }
+    title = " against ".join(run.subject.id for run in runs)
+    return page("comparison.html", _common(runs, title) | context)
+
+
+def _common(runs: Sequence[Seen], title: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "runs": runs,
+        "charts": [partition(runs), overlap(runs), bandwidth(runs), roofline(runs), *map(straggler, runs)],
+        "kernels": kernel_table(runs),
+        "facts": [run_facts(run) for run in runs],
+        "missing": missing(runs),
+        # What templates call.
+        "absent": absent,
+        "hover": hover,
+        "humanise": humanise,
+        "name": name,
+        "seconds": _seconds,
+        "signed": signed,
+    }
+
+
+def _seconds(value: float, *told: str) -> Markup:
+    return quantity(value, "s", "measured", *told)
+
+
+def _difference(versus: Versus) -> Difference:
+    moved = tuple(
+        Moved(PARTS[c.part], c, c.movers[:MOST_MOVERS], max(0, len(c.movers) - MOST_MOVERS))
+        for c in versus.changes
+    )
+    return Difference(versus, waterfall(versus), moved)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result rows as a report reads them: an Arrow table in, small things out, however many ranks and steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.intervals import Int64
+
+Row = dict[str, Any]
+
+MOST_PARTS: Final = 200
+_NARROWED: Final = ("group", "collective", "category", "stat")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """A metric by rank and step: `values` has shape (ranks, steps), masked where there is no number."""
+
+    ranks: Int64
+    steps: Int64
+    values: np.ma.MaskedArray[Any, np.dtype[np.float64]]
+
+
+class Rows:
+    """The rows of one run's full computation."""
+
+    def __init__(self, results: pa.Table) -> None:
+        self._all = results
+        of_step = pc.is_valid(results["step"])
+        whole = results.filter(pc.invert(of_step))
+        self._stepped = results.filter(_plain(results, of_step))
+        self._of_run = whole.filter(pc.is_null(whole["rank"]))
+        self._of_ranks = whole.filter(_plain(whole, pc.is_valid(whole["rank"])))
+
+    @cached_property
+    def about(self) -> list[Row]:
+        """Rows that together name each window policy, rank and step that any row is about."""
+        windows, ranks, steps = (self._all[key].unique().to_pylist() for key in ("window", "rank", "step"))
+        return [
+            *({"window": window, "rank": None, "step": None} for window in windows),
+            *({"window": windows[0], "rank": rank, "step": None} for rank in ranks),
+            *({"window": windows[0], "rank": None, "step": step} for step in steps),
+        ]
+
+    @cached_property
+    def run(self) -> dict[str, Row]:
+        """The run's own row of each metric, whatever its status."""
+        own = self._of_run.filter(_plain(self._of_run, pc.is_valid(self._of_run["metric"])))
+        return {row["metric"]: row for row in own.to_pylist()}
+
+    def value(self, metric: str) -> float | None:
+        """The run's number; None where it has none."""
+        row = self.run.get(metric)
+        return row["value"] if row and row["status"] == "ok" else None
+
+    def why_not(self, metric: str) -> str:
+        """Why the run has no number."""
+        row = self.run.get(metric)
+        return (row and row["reason"]) or f"{metric} was not computed"
+
+    def parts(self, metric: str, most: int = MOST_PARTS) -> tuple[list[Row], int]:
+        """The run's rows by group, collective, category and stat that have a number, and how many more."""
+        own = self._of_run.filter(pc.equal(self._of_run["metric"], metric))
+        narrowed = pc.invert(_plain(own, pc.is_valid(own["metric"])))
+        found = own.filter(pc.and_(narrowed, pc.equal(own["status"], "ok")))
+        return found.slice(0, most).to_pylist(), max(0, len(found) - most)
+
+    def ranks(self, metric: str) -> dict[int, float]:
+        """Each rank's number, by rank; modelled ones are none."""
+        own = self._of_ranks.filter(pc.equal(self._of_ranks["metric"], metric))
+        own = own.filter(pc.and_(pc.equal(own["status"], "ok"), pc.not_equal(own["provenance"], "modelled")))
+        return dict(sorted(zip(own["rank"].to_pylist(), own["value"].to_pylist(), strict=True)))
+
+    def over_steps(self, metric: str) -> dict[int, float]:
+        """The run's number of each step, by step."""
+        own = self._of_step(metric)
+        own = own.filter(pc.is_null(own["rank"]))
+        return dict(sorted(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True)))
+
+    def grid(self, metric: str) -> Grid:
+        """Each rank's number of each step."""
+        own = self._of_step(metric)
+        own = own.filter(pc.is_valid(own["rank"]))
+        ranks, row = np.unique(own["rank"].to_numpy(), return_inverse=True)
+        steps, column = np.unique(own["step"].to_numpy(), return_inverse=True)
+        values = np.ma.array(np.zeros((len(ranks), len(steps))), mask=True)
+        values[row, column] = own["value"].to_numpy()
+        return Grid(ranks, steps, values)
+
+    def _of_step(self, metric: str) -> pa.Table:
+        own = self._stepped.filter(pc.equal(self._stepped["metric"], metric))
+        return own.filter(pc.and_(pc.equal(own["status"], "ok"), pc.not_equal(own["provenance"], "modelled")))
+
+
+def _plain(table: pa.Table, also: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which rows no group, collective, category or statistic narrows, of those in `also`."""
+    for key in _NARROWED:
+        also = pc.and_(also, pc.is_null(table[key]))
+    return also

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of a page: what strangers wrote made safe and bounded, numbers with where they are from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from cclbench.analyzers.metric import METRICS
+from cclbench.problem import printable
+from cclbench.units import humanise
+
+LONGEST: Final = 2000
+LONGEST_NAME: Final = 200
+_ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
+
+
+def bounded(text: str, most: int = LONGEST) -> str:
+    """`text` without control characters, cut after `most` characters with a note of how many it has."""
+    if len(text) <= most:
+        return printable(text)
+    return f"{printable(text[:most])}… (cut, {len(text):,} characters)"
+
+
+def name(text: str) -> Markup:
+    """A name that may be long or run from right to left: isolated, cut, and as hover text in full so far."""
+    shown = bounded(text, LONGEST_NAME)
+    return Markup('<bdi class="name" title="{}">{}</bdi>').format(shown, shown)
+
+
+def hover(*lines: str | None) -> Markup:
+    """A `title` attribute of those lines that say something."""
+    text = "\n".join(bounded(line) for line in lines if line)
+    return Markup(' title="{}"').format(text)
+
+
+def told(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """All that is known of a result row's number: value, provenance, what it is about, definition, reason."""
+    about = ", ".join(f"{key} {row[key]}" for key in _ALSO if row[key] is not None) or "the whole run"
+    exact = "no number" if row["value"] is None else f"{row['value']!r} {row['unit']}"
+    origin = [row["provenance"] or row["status"].replace("_", " "), f"window: {row['window']}"]
+    if row["source"]:
+        origin.append(f"source: {row['source']}")
+    origin.append(f"definition version {row['version']}")
+    return (
+        f"{row['metric']} = {exact}",
+        about,
+        "; ".join(origin),
+        definition(row["metric"]),
+        row["reason"] or "",
+    )
+
+
+def definition(metric: str) -> str:
+    """What a metric is, in its own words; nothing of one that nobody registered."""
+    return METRICS.get(metric).definition if metric in METRICS else ""
+
+
+def number(row: Mapping[str, Any] | None) -> Markup:
+    """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
+    if row is None:
+        return Markup('<span class="none">–</span>')
+    if row["status"] != "ok":
+        word = "failed" if row["status"] == "failed" else "n/a"
+        return Markup('<span class="none"{}>{}</span>').format(hover(*told(row)), word)
+    return quantity(row["value"], row["unit"], row["provenance"], *told(row))
+
+
+def quantity(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:
+    """A number for people, classed by its provenance, with hover text."""
+    marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
+    text = ("~" if marked == "modelled" else "") + humanise(value, unit)
+    return Markup('<span class="n {}"{}>{}</span>').format(marked, hover(*lines), text)
+
+
+def sentence(parts: Iterable[str]) -> Markup:
+    """Parts as one text, each escaped and bounded."""
+    return Markup(" ").join(escape(bounded(part)) for part in parts)
