@@ -17,7 +17,16 @@ from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
 
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
-_COLUMNS = ("device", "correlation", "bytes", "flops", "hbm_bytes", "blocks")
+_COLUMNS = (
+    "device",
+    "correlation",
+    "bytes",
+    "flops",
+    "hbm_bytes",
+    "blocks",
+    "event_stream",
+    "event_record",
+)
 
 Codes = npt.NDArray[np.int8]
 

@@ -61,6 +61,8 @@ class Rows:
     flops: list[float | None] | pa.Array | None = None
     hbm_bytes: Column | None = None
     blocks: Column | None = None
+    event_stream: Column | None = None
+    event_record: Column | None = None
     name_categories: Mapping[int, str] | None = None
     """`schema.CATEGORIES` by code of a name, where the producer knows better than the taxonomy of names."""
 

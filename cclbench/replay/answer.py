@@ -255,7 +255,8 @@ def _faith(replay: Replay) -> str | None:
 
 def _notes(replay: Replay) -> list[str]:
     graph = replay.graph
-    notes = [f"inferred from times: {number:,} {what}" for what, number in sorted((+graph.inferred).items())]
+    notes = [f"traced: {number:,} {what}" for what, number in sorted((+graph.traced).items())]
+    notes += [f"inferred from times: {number:,} {what}" for what, number in sorted((+graph.inferred).items())]
     parts = int((graph.nodes.kind == n.TRANSFER).sum())
     alone = parts - int(graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]].sum())
     if alone:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run as a graph of nodes: host order with measured gaps, launches, stream order, waits, rendezvous.
 
-What no row states is inferred from times; how often is told in `Graph.inferred`.
+What no row states is inferred from times; how often is told in `Graph.inferred`, and in `Graph.traced` how
+often it was not necessary.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Graph:
     categories: tuple[str, ...]
     ranks: tuple[RankRows, ...]
     inferred: Counter[str]
+    traced: Counter[str]
     on_host: Mask
     """Whether the CPU is the device, shape of `ranks`."""
 
@@ -56,7 +58,7 @@ def build(ranks: Sequence[RankRows]) -> Graph:
     categories: dict[str, int] = {}
     parts: list[Nodes] = []
     edges = Edges()
-    inferred: Counter[str] = Counter()
+    inferred, traced = Counter[str](), Counter[str]()
     shift = lanes = calls = 0
     for rank in ranks:
         part = cpu(rank) if rank.on_host else accelerator(rank)
@@ -73,6 +75,7 @@ def build(ranks: Sequence[RankRows]) -> Graph:
         edges.add(source, target, lag)
         parts.append(own)
         inferred += part.inferred
+        traced += part.traced
         shift += len(own)
         own.feeder[:] = np.where(own.feeder >= 0, own.feeder + shift - len(own), -1)
         lanes = int(own.lane.max(initial=lanes - 1)) + 1
@@ -88,6 +91,7 @@ def build(ranks: Sequence[RankRows]) -> Graph:
         categories=(*categories,),
         ranks=tuple(ranks),
         inferred=inferred,
+        traced=traced,
         on_host=np.array([r.on_host for r in ranks], np.bool_),
     )
 

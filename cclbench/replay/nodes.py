@@ -98,8 +98,9 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One rank's nodes, numbered from 0, the edges among them, and how many of those are inferred why."""
+    """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why."""
 
     nodes: Nodes
     edges: Edges
     inferred: Counter[str]
+    traced: Counter[str] = field(default_factory=Counter)

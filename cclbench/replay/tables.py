@@ -25,6 +25,16 @@ _ARRAYS: Final[dict[str, Any]] = {
     "copy": np.bool_,
 }
 _POLICIES = (("device", "module"), ("annotation",), ("whole_trace",))
+UNTOLD: Final = -(1 << 62)
+"""A time that no row tells."""
+STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC = range(4)
+_SYNCS: Final = {
+    "Stream Wait Event": STREAM_WAIT,
+    "Event Sync": EVENT_SYNC,
+    "Stream Sync": STREAM_SYNC,
+    "Context Sync": CONTEXT_SYNC,
+}
+"""Synchronisation rows by CUPTI's kinds."""
 _WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$|c10d::|_c10d_functional|gloo:")
 """Host rows that compute nothing themselves: autograd's nodes, ranges, calls of the library."""
 
@@ -79,6 +89,23 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Syncs:
+    """Waits as the trace states them, in order of their calls' time; shape (waits,), −1 for unknown.
+
+    `what` is STREAM_WAIT, ...; `call` the calling row's correlation, `stream` the one that waits or is waited
+    for, `event_stream` and `recorded` where and when the awaited event was recorded, ns, or `UNTOLD`.
+    """
+
+    time: Int64
+    what: Int64
+    device: Int64
+    stream: Int64
+    call: Int64
+    event_stream: Int64
+    recorded: Int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RankRows:
     """One rank: its device's work, its launches and waits, its collectives, its windows.
 
@@ -99,6 +126,8 @@ class RankRows:
     calls: Calls
     policy: str
     windows: tuple[tuple[int | None, int, int], ...]
+    stated: Syncs | None = None
+    """Waits that the trace states; None where it states none."""
 
 
 def ranks(run: StoredRun, chosen: Sequence[int] | None = None) -> list[RankRows]:
@@ -147,7 +176,37 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         calls=_calls(table, clock),
         policy=policy,
         windows=windows,
+        stated=_stated(files, clock),
     )
+
+
+def _stated(files: RankFiles, clock: _Clock) -> Syncs | None:
+    """The device's synchronisation rows, with the times of the calls that they name."""
+    columns = ("name", "start_ns", "device", "track", "correlation", "event_stream", "event_record", "side")
+    parts = []
+    for batch in files.events(("sync",), columns):
+        words = batch["name"].dictionary.to_pylist()
+        what = np.array([_SYNCS.get(w, -1) for w in words], np.int64)[batch["name"].indices.to_numpy()]
+        there = (what >= 0) & _of_side(batch, "device")
+        numbers = (batch[c].fill_null(-1).to_numpy() for c in columns[1:-1])
+        parts.append(np.stack([what, *numbers])[:, there].astype(np.int64))
+    what, start, device, stream, call, event_stream, record = np.concatenate(
+        [np.empty((7, 0), np.int64), *parts], axis=1
+    )
+    if not len(what):
+        return None
+    calls = np.unique(np.concatenate([call, record]))
+    begun = np.full(len(calls), UNTOLD)
+    for batch in files.events(("other", "sync"), ("correlation", "start_ns", "side")):
+        told = batch["correlation"].fill_null(-1).to_numpy()
+        at = np.minimum(np.searchsorted(calls, told), len(calls) - 1)
+        hit = (calls[at] == told) & (told >= 0) & _of_side(batch, "host")
+        begun[at[hit]] = clock.common(batch["start_ns"].to_numpy()[hit])
+    asked, recorded = (begun[np.searchsorted(calls, of)] for of in (call, record))
+    time = np.where(asked != UNTOLD, asked, clock.common(start))
+    order = np.argsort(time, kind="stable")
+    found = (time, what, device, stream, call, event_stream, recorded)
+    return Syncs(*(column[order] for column in found))
 
 
 def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
@@ -209,7 +268,7 @@ def _batch(
     batch: pa.RecordBatch, kind: str, clock: _Clock, of_call: Mapping[int, int], side: str | None
 ) -> Rows:
     if side is not None:
-        batch = batch.filter(pa.array(np.array(batch["side"].to_pylist()) == side, pa.bool_()))
+        batch = batch.filter(pa.array(_of_side(batch, side)))
     start = batch["start_ns"].to_numpy()
     keys = batch["collective"]
     row = np.full(len(batch), -1, np.int64)
@@ -232,6 +291,11 @@ def _batch(
         categories=tuple(batch["category"].dictionary.to_pylist()),
         lanes=tuple((int(devices[p // len(tracks)]), int(tracks[p % len(tracks)])) for p in pairs.tolist()),
     )
+
+
+def _of_side(batch: pa.RecordBatch, side: str) -> Mask:
+    words = batch["side"].dictionary.to_pylist()
+    return np.asarray(batch["side"].indices.to_numpy() == (words.index(side) if side in words else -1))
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:

@@ -95,7 +95,7 @@ def between_streams(rows: Issued, doubt: int, grain: int) -> Waits:
     since libraries let a collective wait for what computes its input.  One clock has timed all streams, to
     `grain` ns: no row starts before the end of what it waits for by more.
     """
-    cause = _other_lane(rows, np.flatnonzero(rows.start > rows.bound), grain)
+    cause = other_lane(rows, np.flatnonzero(rows.start > rows.bound), grain)
     lag = rows.start - rows.end[cause]
     seen = rows.start > rows.bound + max(doubt, grain)
     if grain <= _EXACT_NS:
@@ -143,7 +143,7 @@ def _last_given(rows: Issued, waiting: int, other: int) -> tuple[Int64, Int64]:
     return mine[place >= 0], theirs[place[place >= 0]]
 
 
-def _other_lane(rows: Issued, wanted: Int64, grain: int) -> Int64:
+def other_lane(rows: Issued, wanted: Int64, grain: int) -> Int64:
     """For each row, if wanted, the last of another lane that ended promptly before its start; −1 for none."""
     order = np.argsort(rows.end, kind="stable")
     place = np.searchsorted(rows.end[order], rows.start[wanted] + grain, side="right") - 1

@@ -25,7 +25,28 @@ def test_cuda_kernel(read, write, event):
         "flops": None,
         "hbm_bytes": None,
         "blocks": 24,
+        "event_stream": None,
+        "event_record": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("stream", "record", "told"),
+    [
+        (20, 1385, (20, 1385)),
+        (0, 0, (0, 0)),
+        (-1, -1, (None, None)),
+        (4294967295, 4294967295, (None, None)),
+        ("20", None, (None, None)),
+        (20.5, 1385.5, (None, None)),
+    ],
+)
+def test_a_wait_says_what_it_waits_for(read, write, event, stream, record, told):
+    args = {"stream": 24, "correlation": 1389, "device": 0}
+    args |= {"wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": record}
+    (row,) = read(write([event("cuda_sync", "Stream Wait Event", 10, 2, **args)])).rows
+    assert (row["track"], row["correlation"]) == (24, 1389)
+    assert (row["event_stream"], row["event_record"]) == told
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import Times, simulate
-from cclbench.replay.tables import Calls, RankRows, Rows
+from cclbench.replay.tables import UNTOLD, Calls, RankRows, Rows, Syncs
 
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
@@ -62,6 +62,7 @@ def rank(
     on_host: bool = False,
     windows: Sequence[tuple[int | None, float, float]] = (),
     policy: str = "device",
+    stated: Syncs | None = None,
 ) -> RankRows:
     """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
     host = rows([*({**o, "op": True} for o in ops), *notes])
@@ -92,7 +93,16 @@ def rank(
         ),
         policy=policy,
         windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
+        stated=stated,
     )
+
+
+def syncs(*told: tuple[int, float, int, int, int, float | None]) -> Syncs:
+    """What is stated: (what, when called, stream, call, the event's stream, when it was recorded)."""
+    what, time, stream, call, of, recorded = zip(*told, strict=True)
+    at = [UNTOLD if r is None else round(r * US) for r in recorded]
+    columns = [[round(t * US) for t in time], what, [0] * len(told), stream, call, of, at]
+    return Syncs(*(np.array(column, np.int64) for column in columns))
 
 
 def replayed(*ranks: RankRows) -> tuple[Graph, Times]:

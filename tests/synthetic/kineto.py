@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Literal
 
 from synthetic.program import ELEMENT_BYTES, Layout
-from synthetic.truth import Instance, Row, Truth
+from synthetic.truth import Instance, Row, StreamWait, Truth
 
 BASE_NS = 1_700_000_000_000_000_000
 PID = 4_000
@@ -59,6 +59,8 @@ class Distortion:
     """Whether the metadata spells out the group's ranks."""
     described: bool = True
     """Whether groups tell what they are for (`mesh_dp`); else `undefined`."""
+    events: bool = False
+    """Whether records of events and waits for them are traced."""
     seed: int = 0
 
     def local_ns(self, rank: int, t: int, t0: int) -> int:
@@ -173,6 +175,28 @@ class _Trace:
         for row in truth.rows:
             if row.op_start_ns >= self.begin:
                 yield from self._of(row)
+        if self.d.events:
+            for number, wait in enumerate(self.truth.waits[self.rank]):
+                if wait.at_ns >= self.begin:
+                    yield from self._wait(wait, (1 << 20) + 2 * number)
+
+    def _wait(self, wait: StreamWait, correlation: int) -> Iterator[dict[str, Any]]:
+        """The calls that record an event and let a stream wait for it, and the wait as the device has it."""
+        record, asked = wait.recorded_ns, wait.at_ns
+        for call, at, own in (
+            ("cudaEventRecord", record, correlation),
+            ("cudaStreamWaitEvent", asked, correlation + 1),
+        ):
+            yield self._row("cuda_runtime", call, PID, THREAD, at, at, {"correlation": own})
+        told = {
+            "cuda_sync_kind": "Stream Wait Event",
+            "wait_on_stream": wait.other,
+            "wait_on_cuda_event_record_corr_id": correlation,
+            "stream": wait.stream,
+            "correlation": correlation + 1,
+            "device": self.device,
+        }
+        yield self._row("cuda_sync", told["cuda_sync_kind"], self.device, wait.stream, asked, asked, told)
 
     def _row(
         self, category: str, name: str, pid: int, tid: int, begin: int, end: int, args: dict[str, Any]

@@ -30,7 +30,7 @@ from synthetic.program import (
     Program,
     Transfer,
 )
-from synthetic.truth import Instance, Row, Truth
+from synthetic.truth import Instance, Row, StreamWait, Truth
 
 T0_NS = 1_000_000_000
 STEP_NS = 1_000
@@ -113,6 +113,9 @@ class _Rank:
         self.annotations: list[tuple[int, int, int]] = []
         self.step = 0
         self.launches = 0
+        self.waits: list[StreamWait] = []
+        self.launched: dict[int, tuple[int, int]] = {}
+        """Stream and end of the launch of the rank's part in each call."""
 
     def run(self) -> Iterator[str]:
         """The rank's program; yields whenever it has to wait for others."""
@@ -170,6 +173,7 @@ class _Rank:
             while call.end is None:
                 yield "end"
             self.free[COMPUTE_STREAM] = max(self.free[COMPUTE_STREAM], call.end)
+            self.waits.append(StreamWait(COMPUTE_STREAM, self.host, *self.launched[call.index]))
         self.awaited.clear()
 
     def _launch(self) -> int:
@@ -222,6 +226,8 @@ class _Rank:
         _same(call.op, op)
         times = (begin, launch, launched, self.host)
         row = Row("communication", stream, arrival, 0, self.step, self.launches, *times, instance=call.index)
+        self.waits.append(StreamWait(stream, begin, COMPUTE_STREAM, begin))
+        self.launched[call.index] = stream, launched
         self.called.append((row, call))
         self.last[stream] = call
         self.free.setdefault(COMPUTE_STREAM, 0)
@@ -250,7 +256,8 @@ def simulate(layout: Layout, program: Program, network: Network | None = None, s
         for r, rank in ranks.items()
     }
     annotations = {r: rank.annotations for r, rank in ranks.items()}
-    return truth_of(layout, program, network, seed, T0_NS, instances, rows, annotations)
+    truth = truth_of(layout, program, network, seed, T0_NS, instances, rows, annotations)
+    return replace(truth, waits={r: tuple(rank.waits) for r, rank in ranks.items()})
 
 
 def _instance(call: _Call, network: Network, name: str) -> Instance:

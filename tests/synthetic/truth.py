@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -169,6 +169,16 @@ class RankTruth:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamWait:
+    """At `at_ns` of its host a stream is told to wait for what another had been given by `recorded_ns`."""
+
+    stream: int
+    at_ns: int
+    other: int
+    recorded_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """The whole run."""
 
@@ -199,3 +209,5 @@ class Truth:
     """Its count over the instances of several ranks."""
     bubble: float | None
     """Σ bubble / ΣW over ranks and steps."""
+    waits: dict[int, tuple[StreamWait, ...]] = field(default_factory=dict)
+    """What each rank's host tells its streams to wait for, in order of time."""

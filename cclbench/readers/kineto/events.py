@@ -15,7 +15,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
 
 
 class Args(msgspec.Struct, gc=False):
-    """`args` of an event: of kernels and copies, of collectives (old and new keys), of allocations."""
+    """`args` of an event: of device rows, of waits, of collectives (old and new keys), of allocations."""
 
     correlation: Int64 | None = None
     device: Int64 | str | None = None
@@ -24,6 +24,10 @@ class Args(msgspec.Struct, gc=False):
     grid: list[Int32] | None = None
     kind: Any = None
     flops: float | None = None
+    wait_on_stream: Int64 | float | str | None = None
+    wait_on_record: Int64 | float | str | None = msgspec.field(
+        name="wait_on_cuda_event_record_corr_id", default=None
+    )
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
     collective: str | None = msgspec.field(name="Collective name", default=None)

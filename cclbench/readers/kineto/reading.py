@@ -54,6 +54,7 @@ _PHASES: Final = {
 }
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
+_NONE: Final = (1 << 32) - 1
 _LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
@@ -187,7 +188,11 @@ class KinetoFile:
         device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
         rows = replace(rows, device=device)
         if kind == "sync":
-            return rows
+            return replace(
+                rows,
+                event_stream=[_told(a.wait_on_stream) for a in args],
+                event_record=[_told(a.wait_on_record) for a in args],
+            )
         if kind == "kernel":
             blocks = [math.prod(a.grid) if a.grid else None for a in args]
             if max(filter(None, blocks), default=0) >= 1 << 63:
@@ -294,6 +299,11 @@ def _track(text: str | None) -> int:
     """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
     number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
     return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
+
+
+def _told(number: object) -> int | None:
+    """A stream or correlation; −1, signed or not, is none."""
+    return number if isinstance(number, int) and 0 <= number != _NONE else None
 
 
 @lru_cache(maxsize=1 << 10)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's device rows with their launches, and what is fitted from them: latencies and gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cclbench.intervals import Int64, Mask
+from cclbench.replay.tables import RankRows, Rows
+from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
+
+OWN_GAP_NS: Final = 10_000
+"""From one row's end to the next one's begin on a stream that has more to do: 1 to 5 µs are usual."""
+_FEW: Final = 5
+_FEWEST: Final = 3
+_US: Final = 1_000
+_WHOLE_PROGRAMS: Final = 0.5
+"""Fewer launches a row than this: programs or graphs are launched, not rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """The device's rows in order of (lane, start), with their launches; arrays of shape (rows,)."""
+
+    rows: Rows
+    launch: Int64
+    """The row of the launch, −1 for none."""
+    issue: Int64
+    first: Mask
+    gap: Int64
+    latency: Int64
+    fitted: Mask
+    """Whether latency and gap are fitted, not this row's own."""
+    doubt: int
+    """How much later than latency and gap allow a row may start without having waited for another, ns."""
+
+
+def device_of(rank: RankRows) -> Device:
+    """The rank's device, what is fitted included."""
+    rows = rank.work.at(np.lexsort((rank.work.end, rank.work.start, rank.work.lane)))
+    launch = _launch_of(rows, rank.launches)
+    first = np.diff(rows.lane, prepend=-1) != 0
+    before = np.where(first, rows.start, np.roll(rows.end, 1))
+    measured = np.where(first, 0, rows.start - before)
+    launches = np.append(rank.launches.start, 0)[launch]
+    issue = np.where(launch >= 0, launches, rows.start)
+    each = len(np.unique(launch[launch >= 0])) >= _WHOLE_PROGRAMS * max(len(rows), 1)
+    fitted = (launch >= 0) & each
+    latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
+    doubt = TOLERANCE_NS
+    if not each:
+        launch = _first_rows(rows, launch)
+        latency, gap = _of_programs(rows, launch, latency, gap)
+    if fitted.any():
+        usual, doubt = _latency(rows, issue, fitted)
+        latency = np.where(fitted, usual, latency)
+        queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
+        queued &= ~_after_another(rows, before)
+        gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), measured)
+        own = queued & (measured <= OWN_GAP_NS)
+        doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
+    return Device(rows, launch, issue, first, gap, latency, fitted, doubt)
+
+
+def _launch_of(rows: Rows, launches: Rows) -> Int64:
+    """The launch of each row: the earliest with its correlation, −1 for none."""
+    if not len(launches):
+        return np.full(len(rows), -1, np.int64)
+    order = np.lexsort((launches.start, launches.correlation))
+    known = launches.correlation[order]
+    at = np.minimum(np.searchsorted(known, rows.correlation), len(known) - 1)
+    hit = (known[at] == rows.correlation) & (rows.correlation >= 0)
+    hit &= launches.start[order[at]] <= rows.start
+    return np.where(hit, order[at], -1)
+
+
+def _first_rows(rows: Rows, launch: Int64) -> Int64:
+    """Launches of programs belong to the first row of each."""
+    order = np.lexsort((rows.start, launch))
+    first = np.zeros(len(rows), np.bool_)
+    first[order[np.diff(launch[order], prepend=-2) != 0]] = True
+    return np.where(first, launch, -1)
+
+
+def _of_programs(rows: Rows, launch: Int64, latency: Int64, gap: Int64) -> tuple[Int64, Int64]:
+    """Latency and gap of programs' first rows: one that queued behind earlier work has the least latency
+    seen of any; one that did not, has its own, and no gap."""
+    heads = launch >= 0
+    if not heads.any():
+        return latency, gap
+    queued = previous_end(rows) > rows.start - latency
+    least = latency[heads].min()
+    return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
+
+
+def previous_end(rows: Rows) -> Int64:
+    """When what ended last before each row's start, on any lane, ended; long ago where nothing did."""
+    ends = np.sort(rows.end)
+    place = np.searchsorted(ends, rows.start, side="right") - 1
+    return np.where(place >= 0, np.append(ends, 0)[place], -(1 << 60))
+
+
+def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:
+    """From a launch to its row, where the device had nothing left to do: the median, and how far it spreads.
+
+    Without such rows the least seen, and what clocks are good for.
+    """
+    order = np.argsort(issue, kind="stable")
+    order = order[fitted[order]]
+    done = np.maximum.accumulate(np.append(np.iinfo(np.int64).min, rows.end[order]))[:-1]
+    latency = (rows.start - issue)[order]
+    idle = latency[done <= issue[order]]
+    if len(idle) < _FEWEST:
+        return int(latency.min()), TOLERANCE_NS
+    usual = int(np.median(idle))
+    return usual, _spread(idle - usual)
+
+
+def _spread(errors: Int64) -> int:
+    """What nine in ten stay within."""
+    return int(np.quantile(abs(errors), 0.9)) if len(errors) else 0
+
+
+def _after_another(rows: Rows, before: Int64) -> Mask:
+    """Rows that start promptly after one of another lane that ended later than their own lane's last."""
+    latest = np.maximum(previous_end(rows), before)
+    return (latest > before) & (rows.start - latest <= PROMPT_NS)
+
+
+def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
+    """The gap that a stream itself leaves before each row: the mean of its queued rows' up to OWN_GAP_NS.
+
+    Longer ones are waits.  By stream and kernel where it has enough such rows, else by stream, else of
+    the whole device; none where there is no such row.
+    """
+    own = queued & (measured <= OWN_GAP_NS)
+    kernel = rows.lane.astype(np.int64) * len(rows.names) + rows.name
+    usual = np.full(len(rows), measured[own].mean() if own.any() else 0.0)
+    for key in (rows.lane, kernel):
+        _, of = np.unique(key, return_inverse=True)
+        count = np.bincount(of[own], minlength=int(of.max()) + 1)
+        total = np.bincount(of[own], measured[own], minlength=len(count))
+        enough = count >= _FEW
+        usual = np.where(enough[of], (total / np.maximum(count, 1))[of], usual)
+    return np.asarray(np.rint(usual), np.int64)
+
+
+def grain(rows: Rows) -> int:
+    """How exact the device's times are: 1 µs where all are whole µs, else 1 ns."""
+    origin = int(rows.start[0])
+    whole = not ((rows.start - origin) % _US).any() and not ((rows.end - origin) % _US).any()
+    return _US if whole else 1
