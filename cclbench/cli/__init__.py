@@ -35,7 +35,9 @@ COMMANDS: Final = {
     "report": "Draw pictures of a run.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",
     "open": "Look at all ranks on one time axis, in Perfetto's viewer.",
+    "compare": "Compare runs: who is faster, by how much, and why.",
     "whatif": "Replay a run under other hardware: what would the step take?",
+    "verify": "Compute data points again from their evidence, and compare with what is recorded.",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",
 }

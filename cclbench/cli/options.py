@@ -123,6 +123,14 @@ store_option: Final = click.option(
     help="Folder that keeps the runs.",
 )
 
+collection_option: Final = click.option(
+    "--collection",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    show_default="this folder",
+    help="Folder with the data points: workload_cards/, traces/, scripts/.",
+)
+
 format_options: Final = _all(
     # The flag is read by the callback of --format, so it has to be there before it.
     click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
@@ -136,32 +144,38 @@ format_options: Final = _all(
     ),
 )
 
+metric_option: Final = click.option(
+    "--metric",
+    "metrics",
+    metavar="PATTERN",
+    multiple=True,
+    default=("*",),
+    help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
+)
+
+window_option: Final = click.option(
+    "--window",
+    type=click.Choice(("steps", "trace", "annotations")),
+    default="steps",
+    show_default=True,
+    help="What a figure is about: the steps as the device ran them, the whole trace, or the steps'"
+    " annotations on the host.",
+)
+
+model_option: Final = click.option(
+    "--no-model",
+    "model",
+    flag_value=False,
+    default=True,
+    help="Only what traces tell: no modelled figure where a measurement is missing.",
+)
+
 selection_options: Final = _all(
-    click.option(
-        "--metric",
-        "metrics",
-        metavar="PATTERN",
-        multiple=True,
-        default=("*",),
-        help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
-    ),
-    click.option(
-        "--window",
-        type=click.Choice(("steps", "trace", "annotations")),
-        default="steps",
-        show_default=True,
-        help="What a figure is about: the steps as the device ran them, the whole trace, or the steps'"
-        " annotations on the host.",
-    ),
+    metric_option,
+    window_option,
     click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10."),
     click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
-    click.option(
-        "--no-model",
-        "model",
-        flag_value=False,
-        default=True,
-        help="Only what traces tell: no modelled figure where a measurement is missing.",
-    ),
+    model_option,
 )
 
 

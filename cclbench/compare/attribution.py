@@ -32,23 +32,17 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
     """
     if any(subject.value(_METRIC) is None for subject in (base, other)):
         return ()
-    spans = {
-        part: (base.value(_METRIC, stat=part), other.value(_METRIC, stat=part))
-        for part in PARTS
-        if part in told(base) | told(other)
-    }
-    exact = [
-        (Fraction(after or 0.0) - Fraction(before or 0.0)) * _NS_PER_S for before, after in spans.values()
-    ]
+    spans = {part: [s.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
+    known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
+    exact = [(Fraction(after) - Fraction(before)) * _NS_PER_S for before, after in known.values()]
     return tuple(
-        Change(part, before or 0.0, after or 0.0, ns, _movers(base, other, part))
-        for (part, (before, after)), ns in zip(spans.items(), whole(exact, change_ns), strict=True)
+        Change(part, before, after, ns, _movers(base, other, part), _untold(base, other, part))
+        for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
     )
 
 
-def told(subject: Subject) -> set[str]:
-    """The parts that a subject's traces can tell."""
-    return {part for part in PARTS if subject.value(_METRIC, stat=part) is not None}
+def _untold(base: Subject, other: Subject, part: str) -> tuple[str, ...]:
+    return tuple(s.letter for s in (base, other) if s.value(_METRIC, stat=part) is None)
 
 
 def whole(exact: Sequence[Fraction], total: int) -> list[int]:

@@ -40,6 +40,8 @@ class Change:
     """Whole ns; those of all parts sum to `Versus.change_ns`."""
     movers: tuple[Mover, ...] = ()
     """Largest change first."""
+    untold: tuple[str, ...] = ()
+    """Letters of those of the two that cannot tell this part; it has no time there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _EXPRESSION: Final = re.compile(
     r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
 )
+_NAMED: Final = 3
 _NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
 """A comma before a key: values may hold commas, as group 1,3."""
 _DIMENSIONS: Final[Mapping[str, Dimension]] = {
@@ -119,6 +120,14 @@ def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
     """Each further subject against the first; a figure that is missing fails."""
     base, *others = subjects
     return tuple(_check(gate, base, other) for other in others)
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise `CheckFailed` that names the first checks that failed, where any did."""
+    failed = [f"{check.expression}: {check.reason}" for check in checks if not check.passed]
+    if failed:
+        more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        raise CheckFailed(f"{len(failed)} of {len(checks)} checks failed: {'; '.join(failed[:_NAMED])}{more}")
 
 
 def _check(gate: Gate, base: Subject, other: Subject) -> Check:

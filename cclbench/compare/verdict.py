@@ -176,5 +176,6 @@ def _part(change: Change) -> str:
 
 
 def signed(seconds: float) -> str:
-    """`+80.0 ms`, `-1.20 s`."""
-    return f"{'-' if seconds < 0 else '+'}{humanise(abs(seconds), 's')}"
+    """`+80.0 ms`, `-1.20 s`, `0 s`."""
+    sign = "-" if seconds < 0 else "+" if seconds > 0 else ""
+    return f"{sign}{humanise(abs(seconds), 's')}"

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench compare`: who is faster, by how much, and why; the regression gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cclbench.cli.options import (
+    format_options,
+    jobs_option,
+    metric_option,
+    model_option,
+    store_option,
+    verbosity_options,
+    window_option,
+)
+
+
+@click.command()
+@click.argument("runs", metavar="A B [C]...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Also write the comparison to this .html, .md or .json file.",
+)
+@click.option(
+    "--fail-on",
+    "fail_on",
+    metavar="EXPR",
+    multiple=True,
+    help="Exit with 1 where METRIC OP VALUE holds of B, such as 'time.step > +5%'; repeatable.",
+)
+@metric_option
+@window_option
+@model_option
+@jobs_option
+@store_option
+@format_options
+@verbosity_options
+def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: int, **options: Any) -> None:
+    """Compare runs: who is faster, by how much, and why.
+
+    A, B, ... are ids of runs (`cclbench list runs`) or any SOURCE that `cclbench run` takes; each is set
+    against the first. Unequal work is said, and ranked by tokens per second and device.
+
+    \b
+    EXPR is METRIC OP VALUE; OP is > < >= or <=. VALUE with a sign is a change
+    against A (+5%, -2%, +3 ms), without one a figure (800 ms, 100 GB/s, 0.4).
+    A figure that is missing fails. A part of a metric is chosen in brackets:
+      comm.busbw[collective=all_reduce] < -10%      time.step[stat=p95] > +5%
+
+    \b
+    Examples:
+      cclbench compare before/ after/
+      cclbench compare run-a run-b run-c -o comparison.html
+      cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
+    """
+    from cclbench.cli.comparison_page import page
+    from cclbench.cli.output import console, emit, progress
+    from cclbench.compare.build import compare as build
+    from cclbench.compare.document import COLUMNS, document, rows
+    from cclbench.compare.gate import require
+    from cclbench.compare.markdown import markdown
+    from cclbench.report.comparison_file import check_file, write
+
+    if output is not None:
+        check_file(output)
+    with progress(verbosity) as bars:
+        found = build(*runs, progress=bars, **options)
+    if form == "md":
+        click.echo(markdown(found), nl=False)
+    else:
+        unicode = console().encoding.lower().startswith("utf")
+        emit(
+            form,
+            document=document(found) if form == "json" else {},
+            rows=list(rows(found)),
+            columns=COLUMNS,
+            table=lambda: page(found, verbosity=verbosity, unicode=unicode),
+        )
+    if output is not None:
+        write(found, output)
+        click.echo(f"wrote {output}", err=True)
+    require(found.checks)
