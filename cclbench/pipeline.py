@@ -305,6 +305,9 @@ def _compute(
         raise UsageError(f"ranks is {ranks!r}", hint="give a list of ranks, or None for all")
     for rank in ranks or ():
         stored.rank(rank)
+    if stored.manifest.get("published") is not None:
+        published = stored.results
+        return Run(stored, _asked([] if published is None else published.to_pylist(), chosen), window)
     unique = list({metric.name: metric for metric, _ in chosen}.values())
     of_ranks = [metric for metric in unique if metric.per_rank is not None]
     runs = [stored, *stored.sources]
@@ -334,12 +337,15 @@ def _compute(
     policies = [policy for _, policy in answers.values()]
     if ranks is None and steps is None and len(unique) == len(list(METRICS)):
         stored.save_results(rows, made=_made(window, model))
-    asked = [
+    return Run(stored, _asked(rows, chosen), max(policies, key=POLICIES.index, default=window))
+
+
+def _asked(rows: Sequence[Row], chosen: Sequence[tuple[Metric, Alias | None]]) -> list[Row]:
+    return [
         row
         for metric, alias in chosen
         for row in (select(rows, alias) if alias else [row for row in rows if row["metric"] == metric.name])
     ]
-    return Run(stored, asked, max(policies, key=POLICIES.index, default=window))
 
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:

@@ -107,6 +107,7 @@ def _runs(store: Path) -> Rows:
             "ranks": len(manifest["ranks"]),
             "steps": max((rank["steps"]["found"] for rank in manifest["ranks"]), default=0),
             "card": manifest["card"]["id"] if manifest["card"] else None,
+            "published": (manifest.get("published") or {}).get("source"),
             "source": manifest["source"],
         }
         for manifest in runs(store)
@@ -140,6 +141,6 @@ _LISTS: Final = {
     "metrics": (("name", "unit", "better", "definition"), _metrics),
     "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (("id", "kind", "summary"), _hardware),
-    "runs": (("run", "ranks", "steps", "card", "source"), _runs),
+    "runs": (("run", "ranks", "steps", "card", "published", "source"), _runs),
     "cards": (("id", "description", "path", "valid"), _cards),
 }

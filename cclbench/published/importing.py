@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a leaderboard to the store: a run a row, without traces, every number as published and flagged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from cclbench import __version__
+from cclbench.ingestion.across import NOTHING_MATCHED
+from cclbench.published.cards import card_of
+from cclbench.published.columns import COLUMNS
+from cclbench.published.defects import defects
+from cclbench.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
+from cclbench.published.results import SOURCE, ResultRow, result_rows
+from cclbench.schema import GROUPS, VERSION
+from cclbench.store import Store, StoredRun, write_table
+
+_LONGEST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRun:
+    """A row in the store."""
+
+    run: str
+    row: int
+    name: str
+    numbers: int
+    """Published numbers that are numbers."""
+    flagged: int
+    """Of these, those with something to know about them."""
+    no_number: int
+    """Published numbers that stand for no data."""
+    card: bool
+    """Whether its metadata makes a valid workload card."""
+    new: bool
+    """Whether it was not in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import brought in."""
+
+    file: Path
+    generated_at: str | None
+    runs: tuple[ImportedRun, ...]
+    defects: Mapping[str, int]
+    """Values by the key of what is wrong with them."""
+    unknown_columns: Mapping[str, int]
+    """Numbers left out, by the column that answers no metric of ours."""
+
+
+def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Imported:
+    """Bring CCL-Bench's `benchmark_data.json` into the store as published runs; known rows stay as they are.
+
+    All rows are read before the first is written, and each becomes a run whole or not at all.  Raises
+    `InputError` where the file is not what it should be.
+    """
+    board = read_leaderboard(Path(path))
+    into = Store(store)
+    with TemporaryDirectory() as scratch:
+        runs = tuple(_import_row(row, board, into, Path(scratch)) for row in board.rows)
+    values = [(row, column) for row in board.rows for column in row.metrics]
+    return Imported(
+        file=board.path,
+        generated_at=board.generated_at,
+        runs=runs,
+        defects=Counter(defect.key for row, column in values for defect in defects(row, column)),
+        unknown_columns=Counter(
+            column for row, column in values if column not in COLUMNS and row.metrics[column] is not None
+        ),
+    )
+
+
+def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
+    slug = re.sub(r"[^a-z0-9._]+", "-", row.name.lower())[:_LONGEST_NAME].strip("-._")
+    run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
+    fingerprint = sha256(f"{VERSION} {__version__} {row.sha256}".encode()).hexdigest()
+    kept = store.find(run)
+    new = kept is None or kept.manifest.get("fingerprint") != fingerprint
+    results = result_rows(row)
+    if new:
+        _write(row, board, store, scratch, run, fingerprint, results)
+    of_columns = results[: len(COLUMNS)]
+    told = [result for result in of_columns if result["status"] == "ok"]
+    given = sum(row.metrics.get(column) is not None for column in COLUMNS)
+    return ImportedRun(
+        run=run,
+        row=row.number,
+        name=row.name,
+        numbers=len(told),
+        flagged=sum(result["reason"] is not None for result in told),
+        no_number=given - len(told),
+        card=(store.folder / run / "card.yaml").is_file(),
+        new=new,
+    )
+
+
+def _write(
+    row: PublishedRow,
+    board: Leaderboard,
+    store: Store,
+    scratch: Path,
+    run: str,
+    fingerprint: str,
+    results: list[ResultRow],
+) -> None:
+    card = card_of(row, run, scratch)
+    about = {"id": run, "path": f"row {row.number}", "description": row.text("description") or None}
+    manifest = {
+        "schema": VERSION,
+        "cclbench": __version__,
+        "run": run,
+        "fingerprint": fingerprint,
+        "source": str(board.path),
+        "card": None if card.text is None else about,
+        "ingest": {"allow_truncated": False, "step_annotation": None},
+        "ranks": [],
+        **NOTHING_MATCHED,
+        "sources": [],
+        "evidence": [],
+        "notes": [f"figures are as {SOURCE} published them; no trace was read"],
+        "published": {
+            "source": SOURCE,
+            "generated_at": board.generated_at,
+            "sha256": board.sha256,
+            "row": row.number,
+            "metadata": dict(row.metadata),
+            "left_out_of_card": list(card.left_out),
+        },
+    }
+    with store.creating(run) as folder:
+        if card.text is not None:
+            (folder / "card.yaml").write_text(card.text, "utf-8")
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
+        write_table(folder / "groups.parquet", GROUPS.empty_table())
+        StoredRun(folder).save_results(results)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.analyzers.metric import METRICS
+from cclbench.published.columns import COLUMNS
+from cclbench.published.defects import defects
+from cclbench.published.leaderboard import PublishedRow
+
+SOURCE: Final = "ccl-bench"
+
+ResultRow = dict[str, Any]
+
+
+def result_rows(row: PublishedRow) -> list[ResultRow]:
+    """The row's numbers in our names and units, flagged; a missing one is a row with its reason."""
+    return [*(_column(row, column) for column in COLUMNS), *_throughput(row)]
+
+
+def _column(row: PublishedRow, column: str) -> ResultRow:
+    alias, how = ALIASES[column], COLUMNS[column]
+    about = {
+        "collective": alias.collectives[-1] if alias.collectives else None,
+        "window": how.window(row),
+    }
+    number = row.metrics.get(column)
+    if number is None:
+        why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
+        return _row(alias.metric, None, f"not published: {why}", **about)
+    found = list(defects(row, column))
+    instead = [defect.words for defect in found if defect.no_number]
+    if instead:
+        return _row(alias.metric, None, instead[0], **about)
+    return _row(alias.metric, how.value(number), "; ".join(d.words for d in found) or None, **about)
+
+
+def _throughput(row: PublishedRow) -> Iterator[ResultRow]:
+    """Tokens per second, which the leaderboard has no column for and its step time and batch tell."""
+    step, devices = row.metrics.get("avg_step_time"), row.count("total_count")
+    batch, length = row.count("batch_size"), row.count("seq_len")
+    per_second = None
+    if row.text("phase") != "training":
+        why = "a step is an engine iteration: nothing says how many tokens it works on"
+    elif not (step and batch and length and devices):
+        why = "not published: step time, batch size, sequence length or number of devices"
+    else:
+        per_second = batch * length / step
+        why = "from the published step time, batch size and sequence length"
+    for metric, share in (("throughput.tokens", 1), ("throughput.tokens_per_device", devices or 1)):
+        yield _row(metric, per_second and per_second / share, why)
+
+
+def _row(metric: str, value: float | None, reason: str | None, **about: Any) -> ResultRow:
+    known = METRICS.get(metric)
+    return {
+        "metric": metric,
+        "value": value,
+        "unit": known.unit,
+        "status": "not_applicable" if value is None else "ok",
+        "provenance": None if value is None else "published",
+        "reason": reason,
+        "better": known.better,
+        **dict.fromkeys(("rank", "step", "group", "collective", "category", "stat")),
+        "window": "annotations",
+        "version": known.version,
+        "source": SOURCE,
+        **about,
+    }
