@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cclbench.card import TraceFacts, TraceFile
+from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.catalog import by_device_name
 from cclbench.pipeline import Run, ingest
@@ -17,10 +18,25 @@ _FRAMEWORKS = {"PyTorch Profiler": "pytorch", "JAX profiler": "jax"}
 """Framework by the profiler that only it has."""
 
 
-def trace_facts(source: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> TraceFacts:
+def trace_facts(
+    source: str | Path,
+    *,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    allow_truncated: bool = False,
+    step_annotation: str | None = None,
+    progress: Progress | None = None,
+) -> TraceFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
-    ingested = ingest(source, store=store, jobs=jobs)
+    ingested = ingest(
+        source,
+        store=store,
+        jobs=jobs,
+        allow_truncated=allow_truncated,
+        step_annotation=step_annotation,
+        progress=progress,
+    )
     entries = ingested.manifest["ranks"]
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))

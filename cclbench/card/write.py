@@ -16,28 +16,34 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # to readers of YAML 1.1
 
 
-def render(card: Mapping[str, Any], notes: Mapping[str, str] | None = None) -> str:
-    """The YAML of `card`; what the schema knows and the card lacks becomes `# to fill in: ...`.
+def render(card: Mapping[str, Any], notes: Mapping[str, str] | None = None, *, gaps: bool = True) -> str:
+    """The YAML of `card`; what the schema knows and the card lacks becomes `# to fill in: ...` with `gaps`.
 
     `notes` maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
     """
-    return "\n".join(_mapping(card, schema(), "", 0, notes or {})) + "\n"
+    lines = _mapping(card, schema(), "", 0, notes or {}, gaps)
+    return "\n".join(lines) + "\n"
 
 
 def _mapping(
-    values: Mapping[str, Any], part: Mapping[str, Any], prefix: str, depth: int, notes: Mapping[str, str]
+    values: Mapping[str, Any],
+    part: Mapping[str, Any],
+    prefix: str,
+    depth: int,
+    notes: Mapping[str, str],
+    gaps: bool,
 ) -> Iterator[str]:
     indent = "  " * depth
     for key, below in part["properties"].items():
         path, value = prefix + key, values.get(key)
         if value is None or value in ({}, []):
-            yield from (f"{indent}{line}" for line in _gap(key, path, below, notes))
+            yield from (f"{indent}{line}" for line in _gap(key, path, below, notes) if gaps)
             continue
         if path in notes:
             yield f"{indent}# to fill in: {printable(notes[path])}"
         if "properties" in below:
             yield f"{indent}{key}:"
-            yield from _mapping(value, below, f"{path}.", depth + 1, notes)
+            yield from _mapping(value, below, f"{path}.", depth + 1, notes, gaps)
         else:
             yield from (f"{indent}{line}" for line in _leaf(key, value))
 

@@ -90,6 +90,19 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     return [table]
 
 
+def bullets(lines: Sequence[str]) -> RenderableType:
+    """Lines under one another, each behind a dash that its folded part does not reach."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from cclbench.problem import printable
+
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row("-", Text(printable(line), overflow="fold"))
+    return table
+
+
 @contextmanager
 def progress(verbosity: int) -> Iterator[Progress | None]:
     """A bar on stderr while that is a terminal and nobody asked for quiet."""

@@ -42,6 +42,8 @@ def test_the_contract_has_its_commands() -> None:
         "timeline",
         "open",
         "whatif",
+        "contribute",
+        "verify",
         "card",
         "hardware",
     }

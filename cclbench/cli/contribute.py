@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench contribute`: a data point from a card, traces and scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cclbench.cli.options import (
+    collection_option,
+    format_options,
+    ingest_options,
+    jobs_option,
+    verbosity_options,
+)
+from cclbench.errors import CheckFailed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cclbench.contribute.completion import Gap
+    from cclbench.contribute.package import Contribution
+
+_COLUMNS: Final = ("file", "place", "kind", "count")
+
+
+class Size(click.ParamType[int]):
+    """Bytes with their unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """A number of bytes."""
+        from cclbench.units import parse_quantity
+
+        if isinstance(value, int):
+            return value
+        try:
+            return round(parse_quantity(value, "size"))
+        except CheckFailed as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("card", type=click.Path(path_type=Path))
+@click.option(
+    "--traces",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The traces and what was measured beside them: a folder, a trace, or an archive (.zip, .tar.gz).",
+)
+@click.option(
+    "--scripts",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder of the scripts that made them.",
+)
+@click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
+@click.option("--annotations", is_flag=True, help="Also replace the texts of annotations and NVTX ranges.")
+@click.option("--no-input", is_flag=True, help="Ask nothing: list what the card lacks, and exit with 1.")
+@click.option("--allow-gaps", is_flag=True, help="Accept a card without fields that only metrics need.")
+@click.option("--replace", is_flag=True, help="Replace the data point of that id where there is one.")
+@click.option(
+    "--external",
+    type=Size(),
+    default="50 MB",
+    show_default=True,
+    help="Files of more than that stay outside of the collection.",
+)
+@click.option(
+    "--outside",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for such files, for you to upload.",
+)
+@click.option("--url", metavar="PREFIX", help="Where you upload that folder to: https://...")
+@collection_option
+@ingest_options
+@jobs_option
+@format_options
+@verbosity_options
+def contribute(
+    card: Path,
+    traces: Path,
+    scripts: Path,
+    no_input: bool,
+    collection: Path,
+    allow_truncated: bool,
+    step_annotation: str | None,
+    jobs: int,
+    form: str,
+    verbosity: int,
+    **wishes: Any,
+) -> None:
+    """Make a data point from a card, traces and scripts.
+
+    What the card lacks is learnt from the traces, or asked for. Redacted copies go into workload_cards/,
+    traces/ID/ and scripts/ID/, with a manifest that holds every file's SHA-256 and the results; the
+    originals stay as they are. Nothing is written if a secret would be left or redaction changed a result.
+
+    \b
+    Examples:
+      cclbench contribute job.yaml --traces capture/ --scripts launch/
+      cclbench contribute job.yaml --traces run.tar.gz --scripts launch/ \\
+        --licence CC-BY-4.0 --no-input
+      cclbench contribute job.yaml --traces capture/ --scripts launch/ \\
+        --outside upload/ --url https://example.org/traces
+    """
+    from cclbench.cli.output import emit, progress
+    from cclbench.contribute.package import Wishes
+    from cclbench.contribute.package import contribute as made
+    from cclbench.ingestion import Options
+
+    reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation)
+    ask = None if no_input or not sys.stdin.isatty() else _ask
+    with progress(verbosity if ask is None else -1) as bars:
+        told = made(
+            card,
+            traces,
+            scripts,
+            collection,
+            Wishes(reading=reading, **wishes),
+            ask=ask,
+            jobs=jobs,
+            progress=bars,
+        )
+    emit(
+        form,
+        document={"schema": "contribution.v1", **_document(told)},
+        rows=_document(told)["redactions"],
+        columns=_COLUMNS,
+        table=lambda: _page(told, verbose=verbosity > 0),
+    )
+
+
+def _ask(gap: Gap) -> Any:
+    """The contributor's answer on the terminal; None where the field may stay open and nothing is typed."""
+    from cclbench.problem import printable
+
+    click.echo(f"\n{printable(str(gap))}", err=True)
+    hint = " or ".join(gap.choices) or (f"like {gap.example}" if gap.example else "")
+    text = f"  {gap.path}" + (f" ({printable(hint)})" if hint else "")
+    while True:
+        answer = str(click.prompt(text, default="", show_default=False, err=True)).strip()
+        if not answer and not gap.required:
+            return None
+        try:
+            if answer:
+                return gap.value(answer)
+        except CheckFailed as error:
+            click.echo(f"  {printable(str(error))}", err=True)
+
+
+def _document(told: Contribution) -> dict[str, Any]:
+    return {
+        "id": told.place.id,
+        "card": str(told.place.card),
+        "manifest": str(told.place.manifest),
+        "files": [{"path": path, "bytes": size} for path, size in told.files],
+        "scripts": list(told.scripts),
+        "uploads": [{"file": str(path), "url": url} for path, url in told.uploads],
+        "left_out": list(told.left_out),
+        "renamed": [{"from": old, "to": new} for old, new in told.renamed],
+        "inferred": list(told.inferred),
+        "contradictions": list(told.contradictions),
+        "gaps": [gap.path for gap in told.gaps],
+        "redactions": [
+            {"file": str(r.file), "place": r.place, "kind": r.kind, "count": r.count} for r in told.redactions
+        ],
+        "rows_equal": told.rows,
+        "metrics_recorded": told.recorded,
+    }
+
+
+def _page(told: Contribution, *, verbose: bool) -> list[RenderableType]:
+    """What was done, a section a subject."""
+    from rich.text import Text
+
+    from cclbench.cli.output import bullets, grid
+
+    parts: list[RenderableType] = []
+    for title, lines in _sections(told):
+        if lines:
+            parts += [Text(title, "bold"), bullets(lines), Text()]
+    if verbose and told.redactions:
+        parts += [Text("Every redaction", "bold"), *grid(_document(told)["redactions"], _COLUMNS), Text()]
+    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the three places above")]
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
+    from cclbench.units import humanise
+
+    size = humanise(sum(size for _, size in told.files), "B")
+    made = [
+        f"{told.place.card}",
+        f"{told.place.traces}/: {_files(len(told.files))}, {size}, and manifest.json",
+        f"{told.place.scripts}/: {_files(len(told.scripts))}",
+    ]
+    yield "Made", made
+    yield "Learnt from the traces", list(told.inferred)
+    yield "Card and traces disagree", list(told.contradictions)
+    yield "Still open in the card", [str(gap) for gap in told.gaps]
+    counts: Counter[str] = Counter()
+    for one in told.redactions:
+        counts[one.kind] += one.count
+    redacted = [f"{kind}: {count:,}" for kind, count in sorted(counts.items())] or ["nothing was found"]
+    yield "Redacted, by kind and number of places", redacted
+    proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
+    yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
+    yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
+    yield "Left out", list(told.left_out)
+    yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]

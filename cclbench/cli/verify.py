@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench verify`: a data point computed again from its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cclbench.cli.options import collection_option, format_options, jobs_option, verbosity_options
+from cclbench.errors import CheckFailed, InputError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cclbench.contribute.verify import Verdict
+
+_COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
+_MOST: Final = 10
+
+
+@click.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every data point of the collection.")
+@click.option(
+    "--changed-since", metavar="COMMIT", help="Those that git says changed since they branched off COMMIT."
+)
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A folder or archive (.zip, .tar.gz) with files that are too large for the collection; repeatable.",
+)
+@click.option("--fetch", is_flag=True, help="Fetch such files from where their manifest says, by https.")
+@click.option("--record", "record_it", is_flag=True, help="Write what comes out into the manifests.")
+@collection_option
+@jobs_option
+@format_options
+@verbosity_options
+def verify(
+    ids: tuple[str, ...],
+    every: bool,
+    changed_since: str | None,
+    evidence: tuple[Path, ...],
+    fetch: bool,
+    record_it: bool,
+    collection: Path,
+    jobs: int,
+    form: str,
+    verbosity: int,
+) -> None:
+    """Compute data points again from their evidence, and compare with what is recorded.
+
+    ID names workload_cards/ID.yaml and traces/ID/manifest.json. The files' hashes are checked, the traces
+    read and the metrics computed, in a store of its own; every recorded row must come out again, within
+    1e-12 of its value. Exits with 1 unless all are verified, with 3 where a file cannot be read.
+
+    \b
+    Examples:
+      cclbench verify tiny-llama-ddp4-gloo-cpu
+      cclbench verify --all --json
+      cclbench verify --changed-since origin/main
+      cclbench verify my-job --evidence /scratch/my-job.tar.gz
+      cclbench verify --record my-job
+    """
+    from cclbench.cli.output import emit, progress
+    from cclbench.contribute.evidence import beside
+    from cclbench.contribute.verify import record
+    from cclbench.contribute.verify import verify as verified
+
+    places = _chosen(collection, ids, every, changed_since)
+    with progress(verbosity) as bars, beside(evidence, fetching=fetch) as elsewhere:
+        if record_it:
+            for place in places:
+                record(place, elsewhere, jobs=jobs, progress=bars)
+                click.echo(f"recorded {place.manifest}", err=True)
+        verdicts = [verified(place, elsewhere, jobs=jobs, progress=bars) for place in places]
+    emit(
+        form,
+        document={"schema": "verification.v1", "data_points": [_document(v) for v in verdicts]},
+        rows=[_row(verdict) for verdict in verdicts],
+        columns=_COLUMNS,
+        table=lambda: _page(verdicts, verbose=verbosity > 0),
+    )
+    failed = [verdict for verdict in verdicts if verdict.status != "verified"]
+    if failed:
+        error = InputError if any(v.status == "unreadable" for v in failed) else CheckFailed
+        raise error(f"{len(failed)} of {len(verdicts)} data points are not verified")
+
+
+def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[Any]:
+    from cclbench.contribute.changed import changed_since
+    from cclbench.contribute.place import existing, known
+
+    if (bool(ids), every, commit is not None).count(True) != 1:
+        raise UsageError("which data points?", hint="name them, or give --all or --changed-since COMMIT")
+    if every and not known(collection):
+        raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
+    wanted = known(collection) if every else changed_since(collection, commit) if commit else ids
+    return [existing(collection, identity) for identity in dict.fromkeys(wanted)]
+
+
+def _document(verdict: Verdict) -> dict[str, Any]:
+    told = asdict(verdict)
+    for file in told["files"]:
+        del file["where"]
+    return told
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    compared = verdict.comparison
+    return {
+        "id": verdict.id,
+        "status": verdict.status,
+        "files": len(verdict.files) or None,
+        "rows": compared.rows if compared else None,
+        "exact": compared.exact if compared else None,
+        "changed": len(compared.changes) if compared else None,
+    }
+
+
+def _page(verdicts: Sequence[Verdict], *, verbose: bool) -> list[RenderableType]:
+    from rich.text import Text
+
+    from cclbench.cli.output import bullets, grid
+    from cclbench.contribute.verify import MEANING
+
+    if not verdicts:
+        return [Text("nothing to verify: no data point changed")]
+    parts: list[RenderableType] = grid([_row(verdict) for verdict in verdicts], _COLUMNS)
+    for verdict in verdicts:
+        if lines := _reasons(verdict, verbose=verbose):
+            parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullets(lines)]
+    return parts
+
+
+def _reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
+    """Why it is not verified, cut to the first few unless `verbose`, which has the notes too."""
+    lines = [line for reason in verdict.reasons for line in reason.split("\n")]
+    if verbose:
+        return [*lines, *verdict.notes]
+    more = len(lines) - _MOST
+    return [*lines[:_MOST], *([f"and {more} more: -v and --json show them"] if more > 0 else [])]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data points that changed since a commit, as git tells."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path, PurePosixPath
+
+from cclbench.contribute.place import known
+from cclbench.errors import UsageError
+from cclbench.problem import printable
+
+_FOLDERS = ("workload_cards", "traces", "scripts")
+
+
+def changed_since(collection: Path, commit: str) -> list[str]:
+    """Ids of the collection's data points whose card, traces or scripts differ between HEAD and where it
+    branched off from `commit`, sorted; those that are gone are left out.
+
+    Raises `UsageError` where git is missing, or knows neither the folder nor the commit.
+    """
+    command = ["git", "-C", str(collection), "diff", "--name-only", "--no-renames", "-z", "--relative"]
+    try:
+        told = subprocess.run(  # noqa: S603  (a list of arguments: no shell reads it)
+            [*command, "--end-of-options", f"{commit}...HEAD", "--", *_FOLDERS],
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise UsageError(f"git cannot be run: {error.strerror}", hint="name the data points") from None
+    if told.returncode != 0:
+        said = told.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
+        hint = "in a shallow clone, fetch the commit first"
+        raise UsageError(f"git does not compare with {commit!r}: {printable(said[0])[:200]}", hint=hint)
+    names = [PurePosixPath(name) for name in told.stdout.decode("utf-8", "replace").split("\0") if name]
+    touched = {
+        name.stem if len(name.parts) == 2 and name.suffix == ".yaml" else name.parts[1]
+        for name in names
+        if len(name.parts) >= 2
+    }
+    return [identity for identity in known(collection) if identity in touched]

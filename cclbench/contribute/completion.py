@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a card lacks: learnt from the traces where they tell it, asked for where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cclbench.card.conform import home, misfit
+from cclbench.card.consistency import field
+from cclbench.card.infer import TraceFacts, infer
+from cclbench.card.read import Document, parse, scalar
+from cclbench.card.validate import examine
+from cclbench.card.write import render
+from cclbench.errors import CheckFailed
+from cclbench.problem import Problem, check, shown
+
+Value = dict[str, Any]
+LICENCE: Final = "evidence.traces.licence"
+LAUNCH: Final = "evidence.launch"
+_NOT_LEARNT: Final = ("version", "id", "description", "evidence", "workload.steps")
+"""The traces' own steps are not all that the run took, and a description is people's to write."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A field that the card lacks; `path` is its place, `why` who needs it, `choices` all that it may be."""
+
+    path: str
+    title: str
+    example: str
+    why: str
+    required: bool
+    choices: tuple[str, ...] = ()
+
+    def value(self, answer: str) -> Any:
+        """What the answer means; `CheckFailed` saying why where it does not fit."""
+        if self.choices:
+            if answer not in self.choices:
+                raise CheckFailed(f"is {shown(answer)}; known: {', '.join(self.choices)}")
+            return answer
+        text = self.path == LICENCE or home(self.path)["type"] == "string"
+        try:
+            value = answer if text else scalar(answer)
+        except ValueError as error:
+            raise CheckFailed(f"is {error}") from None
+        if self.path != LICENCE and (reason := misfit(value, self.path)):
+            raise CheckFailed(reason)
+        return value
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.title}; {self.why}"
+
+
+Ask = Callable[[Gap], Any]
+"""Asks for a field; None leaves it open."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A card with what the traces told: the fields that came from there, and those that contradict them."""
+
+    card: Value
+    inferred: tuple[str, ...]
+    contradictions: tuple[str, ...]
+
+
+def draft(document: Document, root: Path) -> Value:
+    """The card as it was given, without its traces; `CheckFailed` listing what is wrong, gaps apart."""
+    wrong = [
+        problem
+        for problem in examine(document, root, contents=False)
+        if problem.severity == "error"
+        and not problem.path.startswith("evidence.traces")
+        and not _is_gap(problem, document.value)
+    ]
+    check(wrong)
+    card: Value = deepcopy(dict(document.value))
+    card = {"version": 2, "id": Path(document.file).stem, **_without_nulls(card)}
+    card.get("evidence", {}).pop("traces", None)
+    return card
+
+
+def learn(card: Value, facts: TraceFacts) -> Learnt:
+    """The card with what the traces tell and it does not; degrees only where it has none at all."""
+    told = parse(infer(facts, card["id"]), "the traces").value
+    merged = deepcopy(card)
+    inferred, contradictions = [], []
+    for path, value in _leaves(told, ""):
+        if path.startswith(_NOT_LEARNT):
+            continue
+        own = field(card, *path.split("."), kind=object)
+        if own is not None:
+            if own != value:
+                contradictions.append(f"{path}: the card says {shown(own)}, the traces {shown(value)}")
+        elif not (path.startswith("parallelism.") and card.get("parallelism")):
+            put(merged, path, value)
+            inferred.append(f"{path}: {shown(value)}")
+    return Learnt(merged, tuple(inferred), tuple(contradictions))
+
+
+def gaps(card: Value, name: str, root: Path) -> list[Gap]:
+    """Fields that the schema or a metric needs and the card lacks; `CheckFailed` for what is wrong with it.
+
+    `card` has its traces already.
+    """
+    document = parse(render(card, gaps=False), name)
+    problems = examine(document, root, contents=False)
+    lacking = [problem for problem in problems if _is_gap(problem, card)]
+    check([replace(p, line=None) for p in problems if p not in lacking])
+    return [gap for problem in lacking for gap in _gaps(problem, card)]
+
+
+def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: bool) -> list[Gap]:
+    """Put answers into the card, and return the gaps that stay open.
+
+    Without anybody to ask, or where a required one is left open, `CheckFailed` lists them; `open_ones`
+    lets those be open that only metrics need.
+    """
+    left = []
+    for gap in found:
+        answer = ask(gap) if ask else None
+        if answer is None:
+            left.append(gap)
+        else:
+            put(card, gap.path, answer)
+    missing = [gap for gap in left if gap.required or (ask is None and not open_ones)]
+    if missing:
+        lines = "\n".join(f"  {gap}" for gap in missing)
+        hint = "fill them in" if any(g.required for g in missing) else "fill them in, or give --allow-gaps"
+        raise CheckFailed(f"the card lacks fields that the traces do not tell; {hint}:\n{lines}")
+    return left
+
+
+def put(card: Value, path: str, value: Any) -> None:
+    """Set the field at a dotted path."""
+    *folders, name = path.split(".")
+    for key in folders:
+        card = card.setdefault(key, {})
+    card[name] = value
+
+
+def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
+    return bool(problem.path) and field(card, *problem.path.split("."), kind=object) is None
+
+
+def _gaps(problem: Problem, card: Value) -> Iterator[Gap]:
+    """The gap that a problem names; of a mapping each field that it must or may have."""
+    part = home(problem.path)
+    if "properties" not in part:
+        required = problem.severity == "error"
+        example = shown(part["examples"][0]).strip('"') if part.get("examples") else ""
+        choices = tuple(part.get("enum", ()))
+        why = "every card has it" if required else problem.message.partition("; ")[2] or problem.message
+        yield Gap(problem.path, part["title"], example, why, required, choices)
+        return
+    for name in part.get("required", part["properties"]):
+        below = replace(problem, path=f"{problem.path}.{name}")
+        if _is_gap(below, card):
+            yield from _gaps(below, card)
+
+
+def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, below in value.items():
+        if isinstance(below, Mapping):
+            yield from _leaves(below, f"{prefix}{key}.")
+        else:
+            yield prefix + key, below
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(below) for key, below in value.items() if below is not None}
+    return value

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data point's files, wherever they lie: in the collection, in a folder or archive, on the web."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from cclbench.contribute.archive import is_archive, unpack
+from cclbench.contribute.manifest import File
+from cclbench.contribute.place import MANIFEST, Place, digest, listed
+from cclbench.contribute.remote import fetch
+from cclbench.engine import Progress
+from cclbench.errors import InputError, UsageError
+from cclbench.units import humanise
+
+
+@dataclass(frozen=True)
+class FileState:
+    """How one file stands to the manifest; `where` is the file itself, `reason` what is wrong with it."""
+
+    path: str
+    state: Literal["ok", "changed", "missing", "not here", "not listed"]
+    reason: str | None = None
+    where: Path | None = None
+
+
+class Beside:
+    """Folders in which files are looked for that are too large for the collection, and a scratch folder."""
+
+    def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
+        self.folders, self.scratch, self.fetching = folders, scratch, fetching
+
+    def find(self, place: Place, file: File, progress: Progress | None) -> Path | None:
+        """The file, fetched where that is wanted; None where it is not here."""
+        for folder in self.folders:
+            for path in (folder / place.id / file.path, folder / file.path):
+                if path.is_file():
+                    return path
+        if not self.fetching or file.url is None:
+            return None
+        target = self.scratch / "fetched" / place.id / file.path
+        fetch(file.url, target, sha256=file.sha256, size=file.bytes, progress=progress)
+        return target
+
+
+@contextmanager
+def beside(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[Beside]:
+    """A place to look for files of the given folders and archives; archives are unpacked, for now."""
+    with TemporaryDirectory(prefix="cclbench-") as scratch:
+        found = []
+        for number, path in enumerate(folders):
+            if is_archive(path):
+                unpack(path, Path(scratch, str(number)))
+                found.append(Path(scratch, str(number)))
+            elif path.is_dir():
+                found.append(path)
+            else:
+                raise UsageError("is no folder and no archive of evidence", where=str(path))
+        yield Beside(found, Path(scratch), fetching)
+
+
+def states(
+    place: Place, files: Sequence[File], elsewhere: Beside, progress: Progress | None = None
+) -> list[FileState]:
+    """Every file of the manifest, then those of the folder that it does not list."""
+    found = [_state(place, file, elsewhere, progress) for file in files]
+    here = {name for name in listed(place.traces) if name != MANIFEST}
+    extra = sorted(here - {file.path for file in files})
+    return [*found, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
+
+
+def _state(place: Place, file: File, elsewhere: Beside, progress: Progress | None) -> FileState:
+    path: Path | None = place.traces / file.path
+    assert path is not None  # noqa: S101  (for the type checker)
+    if not path.is_file():
+        if file.url is None:
+            return FileState(file.path, "missing", "there is no such file")
+        try:
+            path = elsewhere.find(place, file, progress)
+        except InputError as error:
+            return FileState(file.path, "not here", str(error))
+        if path is None:
+            return FileState(file.path, "not here", f"{humanise(file.bytes, 'B')} at {file.url}")
+    sha256, size = digest(path)
+    if size != file.bytes:
+        return FileState(file.path, "changed", f"has {size:,} bytes, recorded are {file.bytes:,}", path)
+    if sha256 != file.sha256:
+        return FileState(file.path, "changed", f"its SHA-256 is {sha256}, recorded is {file.sha256}", path)
+    return FileState(file.path, "ok", None, path)
+
+
+def named_by_card(place: Place, states: Sequence[FileState]) -> Mapping[str, Path]:
+    """Where files lie, by the names that the card has for them."""
+    return {f"traces/{place.id}/{s.path}": s.where for s in states if s.where is not None}

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a data point: its files byte for byte, what was redacted, what was computed from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cclbench import conform
+from cclbench.contribute.place import is_inside
+from cclbench.contribute.record import Results
+from cclbench.document import Document
+from cclbench.errors import InputError
+from cclbench.ingestion import Options
+from cclbench.problem import printable, shown
+
+SCHEMA: Final = "data-point.v1"
+LARGEST_BYTES: Final = 64 << 20
+
+
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One file of the evidence; `path` is from the manifest's folder, `url` is where it is if not there."""
+
+    path: str
+    sha256: str
+    bytes: int
+    url: str | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """`traces/<id>/manifest.json` (`cclbench/schemas/manifest-data-point.json`).
+
+    `card` is the card's SHA-256; `redactions` counts places by kind of secret, None where nobody counted.
+    """
+
+    id: str
+    cclbench: str
+    card: str
+    ingest: Options
+    files: list[File]
+    redactions: dict[str, int] | None
+    results: Results
+    schema: str = SCHEMA
+
+    def text(self) -> str:
+        """The file's content: JSON, a file, metric and row a line."""
+        order = ("schema", *(name for name in self.__struct_fields__ if name != "schema"))
+        plain = msgspec.to_builtins(self)
+        return "".join(_lines({name: plain[name] for name in order}, "")) + "\n"
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """The JSON Schema (draft-07) of these manifests."""
+    path = package_files("cclbench") / "schemas" / "manifest-data-point.json"
+    loaded: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return loaded
+
+
+def read(path: Path) -> Manifest:
+    """The manifest at `path`; `InputError` where it is unreadable or not by the schema."""
+    where = printable(str(path))
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        if len(content) > LARGEST_BYTES:
+            raise InputError(f"is over {LARGEST_BYTES >> 20} MB, which no manifest is", where=where)
+        value = msgspec.json.decode(content)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=where) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"is no JSON: {error}", where=where, hint=_AGAIN) from None
+    if not isinstance(value, dict):
+        raise InputError("is no JSON object", where=where, hint=_AGAIN)
+    problems = conform.departures(Document(where, value, {}, {}, ()), schema())
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
+        raise InputError(f"{first}{more}", where=where, hint=_AGAIN)
+    manifest = msgspec.convert(value, Manifest)
+    for reason in _contradictions(manifest):
+        raise InputError(reason, where=where, hint=_AGAIN)
+    return manifest
+
+
+_AGAIN = "delete it, and cclbench verify --record writes it anew"
+
+
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    names = [file.path for file in manifest.files]
+    for name in names:
+        if not is_inside(name):
+            yield f"the path {shown(name)} does not stay in the manifest's folder"
+    if len(set(names)) < len(names):
+        yield "lists a file twice"
+    for row in manifest.results.rows:
+        if row["metric"] not in manifest.results.metrics:
+            yield f"has a row of {shown(row['metric'])}, which is not among its metrics"
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    """JSON with a line for each object or list that holds no other."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(isinstance(part, dict | list) for part in parts):
+        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    keys = (
+        [f"{json.dumps(key, ensure_ascii=False)}: " for key in value] if opening == "{" else [""] * len(parts)
+    )
+    yield opening
+    for i, (key, part) in enumerate(zip(keys, parts, strict=True)):
+        yield f"{',' if i else ''}\n{indent} {key}"
+        yield from _lines(part, indent + " ")
+    yield f"\n{indent}{closing}"

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data point from a card, traces and scripts: completed, redacted, proved, recorded, put in place."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from cclbench.card import TraceFacts, validate
+from cclbench.card.read import read as read_card
+from cclbench.card.write import render
+from cclbench.contribute.archive import is_archive, unpack
+from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, put, settle
+from cclbench.contribute.evidence import beside
+from cclbench.contribute.place import Place, digest, listed, place
+from cclbench.contribute.record import differences
+from cclbench.contribute.redacted import Originals, clean, copies
+from cclbench.contribute.staging import put_in_place, scratch_in
+from cclbench.contribute.verify import record, rows_of
+from cclbench.engine import Progress
+from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.ingestion import Options
+from cclbench.learned import trace_facts
+from cclbench.problem import check
+from cclbench.source import Source, SourceFile, find
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from cclbench.contribute.redaction import Redaction
+
+EXTERNAL_BYTES: Final = 50_000_000
+"""Size above which a file stays outside of the collection: hosts of git repositories warn from there."""
+_SCRIPT_BYTES: Final = 10_000_000
+_LISTED: Final = 20
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a contributor decides.
+
+    `licence` is the traces' (SPDX); `annotations` replaces texts of annotations too; `allow_gaps` accepts
+    a card without fields that metrics need; `replace` lets an existing data point make way.  Files of more
+    than `external` bytes go to the folder `outside`, to be uploaded to below `url`.
+    """
+
+    licence: str | None = None
+    annotations: bool = False
+    allow_gaps: bool = False
+    replace: bool = False
+    external: int = EXTERNAL_BYTES
+    outside: Path | None = None
+    url: str | None = None
+    reading: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What was put in place.
+
+    `files` have name and bytes; `uploads` path and URL; `left_out` are files that are no evidence or hidden;
+    `rows` is how many result rows redaction left as they were, `recorded` how many metrics are recorded.
+    """
+
+    place: Place
+    files: tuple[tuple[str, int], ...]
+    scripts: tuple[str, ...]
+    uploads: tuple[tuple[Path, str], ...]
+    left_out: tuple[str, ...]
+    renamed: tuple[tuple[str, str], ...]
+    inferred: tuple[str, ...]
+    contradictions: tuple[str, ...]
+    gaps: tuple[Gap, ...]
+    redactions: tuple[Redaction, ...]
+    rows: int
+    recorded: int
+
+
+def contribute(
+    card: Path,
+    traces: Path,
+    scripts: Path,
+    collection: Path,
+    wishes: Wishes,
+    *,
+    ask: Ask | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Contribution:
+    """Make a data point of the collection, whole or not at all; the originals are only read.
+
+    `traces` is a folder, a trace or an archive; `ask` answers for what neither card nor traces tell.
+    Raises `CheckFailed` where the card is wrong or incomplete, a secret would be left, or redaction changed
+    a result; `UsageError` where the data point is there already.
+    """
+    document = read_card(card)
+    value = draft(document, card.absolute().parent)
+    target = place(collection, value["id"])
+    _vacant(target, card, (traces, scripts), replaced=wishes.replace)
+    programs = _programs(scripts)
+    if wishes.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", wishes.url):
+        raise UsageError("the URL prefix is no https address", where=wishes.url)
+    with scratch_in(collection) as scratch:
+        store = scratch / "store"
+        found = find(_unpacked(traces, scratch))
+        for file in _all(found):
+            if file.bytes > wishes.external:
+                _url(target.id, file.name, wishes)  # refused now, not after all the work
+        facts = _facts(found, store, wishes.reading, jobs, progress)
+        learnt = learn(value, facts)
+        launch, licence, left = _settled(learnt.card, found, facts, programs, wishes, document.file, ask)
+        staged = Place(scratch / "new", target.id)
+        files = {file.name: file.path for file in _all(found)}
+        originals = Originals(files, programs, card, learnt.card)
+        made = copies(
+            originals, staged, scratch, annotations=wishes.annotations, jobs=jobs, progress=progress
+        )
+        put(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
+        entries = _entries(found, facts, made.traces, staged, licence, wishes)
+        put(made.card, "evidence.traces", entries)
+        staged.card.parent.mkdir(parents=True)
+        staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
+        check(validate(staged.card))
+        rows = _proved(found, staged, store, wishes.reading, jobs, progress)
+        with beside([]) as nowhere:
+            manifest = record(
+                staged,
+                nowhere,
+                wishes.reading,
+                redactions=_counts(made.redactions),
+                store=store,
+                jobs=jobs,
+                progress=progress,
+            )
+        clean(staged, made.identities)
+        uploads = _published(staged, target, entries, wishes)
+    return Contribution(
+        place=target,
+        files=tuple((file.path, file.bytes) for file in manifest.files),
+        scripts=tuple(sorted(made.scripts.values())),
+        uploads=uploads,
+        left_out=(*found.ignored, *(name for name in listed(scripts) if name not in programs)),
+        renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
+        inferred=learnt.inferred,
+        contradictions=learnt.contradictions,
+        gaps=tuple(left),
+        redactions=made.redactions,
+        rows=rows,
+        recorded=len(manifest.results.metrics),
+    )
+
+
+def _vacant(target: Place, card: Path, originals: Sequence[Path], *, replaced: bool) -> None:
+    """Refuse to overwrite a data point, and originals always."""
+    for path in originals:
+        for folder in (target.traces, target.scripts):
+            if path.resolve().is_relative_to(folder.resolve()):
+                hint = "move the original elsewhere: the redacted copy goes there"
+                raise UsageError("lies where the data point shall lie", where=str(path), hint=hint)
+    own_card = target.card.exists() and target.card.samefile(card)
+    there = [p for p in (target.traces, target.scripts, target.card) if p.exists()]
+    if there and not replaced and not (own_card and there == [target.card]):
+        hint = "choose another id, or give --replace"
+        raise UsageError(f"the data point {target.id} is there already", where=str(there[0]), hint=hint)
+
+
+def _programs(scripts: Path) -> dict[str, Path]:
+    """The scripts by name, without what is hidden; `UsageError` for more than launch scripts have."""
+    if not scripts.is_dir():
+        raise InputError("is no folder", where=str(scripts), hint="give the folder of the launch scripts")
+    names = [name for name in listed(scripts) if not _hidden(name)]
+    if not names:
+        raise UsageError("holds no script", where=str(scripts), hint="give the folder of the launch scripts")
+    size = sum((scripts / name).stat().st_size for name in names)
+    if size > _SCRIPT_BYTES:
+        what = f"holds {humanise(size, 'B')}, which launch scripts have not"
+        raise UsageError(what, where=str(scripts), hint="give a folder of nothing but them")
+    return {name: scripts / name for name in names}
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
+
+
+def _unpacked(traces: Path, scratch: Path) -> Path:
+    if not is_archive(traces):
+        return traces
+    unpack(traces, scratch / "unpacked")
+    return scratch / "unpacked"
+
+
+def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> TraceFacts:
+    if not found.files:
+        return TraceFacts(traces=())
+    return trace_facts(
+        found.path,
+        store=store,
+        jobs=jobs,
+        allow_truncated=reading.allow_truncated,
+        step_annotation=reading.step_annotation,
+        progress=progress,
+    )
+
+
+def _settled(
+    card: Value,
+    found: Source,
+    facts: TraceFacts,
+    programs: Mapping[str, Path],
+    wishes: Wishes,
+    name: str,
+    ask: Ask | None,
+) -> tuple[str, str, list[Gap]]:
+    """Launch script and licence, and the gaps that stay; answers go into the card."""
+    evidence = card.setdefault("evidence", {})
+    stated = str(evidence.pop("launch", ""))
+    launch = _launch(stated, list(programs))
+    wanted = []
+    if launch is None:
+        why = "which of the scripts makes the traces?"
+        wanted.append(Gap(LAUNCH, "launch script", min(programs), why, True, tuple(programs)))
+    if wishes.licence is None:
+        why = "nobody may use traces without one"
+        wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
+    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks)) for n, trace in enumerate(facts.traces)]
+    whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
+    left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
+    licence = evidence.pop("traces", {}).get("licence", wishes.licence)
+    return evidence.pop("launch", launch), licence, left
+
+
+def _all(found: Source) -> tuple[SourceFile, ...]:
+    return (*found.files, *found.beside, *found.evidence)
+
+
+def _launch(stated: str, programs: Sequence[str]) -> str | None:
+    """The script that the card names, else the only one or `run.sh`; None where that is not clear."""
+    fitting = [name for name in programs if stated == name or stated.endswith(f"/{name}")]
+    if stated:
+        return max(fitting, key=len, default=None)
+    return programs[0] if len(programs) == 1 else "run.sh" if "run.sh" in programs else None
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value not in (None, [])}
+
+
+def _entries(
+    found: Source,
+    facts: TraceFacts,
+    names: Mapping[str, str],
+    staged: Place,
+    licence: str,
+    wishes: Wishes,
+) -> list[dict[str, Any]]:
+    """The card's evidence: a file each, of which large ones have the URL where they shall be."""
+    ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}
+    entries = []
+    for file in _all(found):
+        name = names[file.name]
+        sha256, size = digest(staged.traces / name)
+        entries.append(
+            _known(
+                path=f"traces/{staged.id}/{name}",
+                format=file.reader,
+                ranks=ranks.get(file.path),
+                sha256=sha256,
+                bytes=size,
+                licence=licence,
+                url=_url(staged.id, name, wishes) if size > wishes.external else None,
+            )
+        )
+    return sorted(entries, key=lambda entry: str(entry["path"]))
+
+
+def _url(identity: str, name: str, wishes: Wishes) -> str:
+    if wishes.url is None or wishes.outside is None:
+        hint = f"give --outside DIR --url PREFIX (or --external with more than {wishes.external:,} bytes)"
+        raise UsageError("is too large to lie in the collection", where=name, hint=hint)
+    return f"{wishes.url.rstrip('/')}/{identity}/{quote(name)}"
+
+
+def _proved(
+    found: Source, staged: Place, store: Path, reading: Options, jobs: int, progress: Progress | None
+) -> int:
+    """How many result rows there are, each the same from the redacted copies as from the originals."""
+    before = rows_of(
+        replace(found, card=staged.card), store, reading, model=True, jobs=jobs, progress=progress
+    )
+    after = rows_of(find(staged.card), store, reading, model=True, jobs=jobs, progress=progress)
+    if changed := differences(before, after):
+        lines = [f"  {change}" for change in changed[:_LISTED]]
+        lines += [f"  and {len(changed) - _LISTED} more"] if len(changed) > _LISTED else []
+        told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
+        raise CheckFailed(told + "\n".join(lines))
+    return len(after)
+
+
+def _counts(redactions: Sequence[Redaction]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for one in redactions:
+        counts[one.kind] += one.count
+    return dict(sorted(counts.items()))
+
+
+def _published(
+    staged: Place, target: Place, entries: Sequence[Mapping[str, Any]], wishes: Wishes
+) -> tuple[tuple[Path, str], ...]:
+    """Move all to where it belongs; what is to be uploaded, and to where."""
+    large = [
+        (entry["path"].removeprefix(f"traces/{staged.id}/"), entry["url"])
+        for entry in entries
+        if "url" in entry
+    ]
+    moves = [(staged.traces, target.traces), (staged.scripts, target.scripts), (staged.card, target.card)]
+    with ExitStack() as stack:
+        if large and wishes.outside:
+            there = wishes.outside / staged.id
+            if there.exists() and not wishes.replace:
+                raise UsageError("is there already", where=str(there), hint="choose another, or --replace")
+            waiting = stack.enter_context(scratch_in(wishes.outside))
+            for name, _ in large:
+                (waiting / "new" / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(staged.traces / name, waiting / "new" / name)
+            moves.insert(0, (waiting / "new", there))
+        put_in_place(moves)
+    return tuple((wishes.outside / staged.id / name, url) for name, url in large if wishes.outside)

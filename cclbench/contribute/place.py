@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a data point lies in a collection: workload_cards/<id>.yaml, traces/<id>/, scripts/<id>/."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cclbench.card.conform import misfit
+from cclbench.errors import InputError, UsageError, near
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One data point's files; `collection` is the folder that holds workload_cards/, traces/, scripts/."""
+
+    collection: Path
+    id: str
+
+    @property
+    def card(self) -> Path:
+        """The workload card."""
+        return self.collection / "workload_cards" / f"{self.id}.yaml"
+
+    @property
+    def traces(self) -> Path:
+        """The folder of its traces."""
+        return self.collection / "traces" / self.id
+
+    @property
+    def scripts(self) -> Path:
+        """The folder of the scripts that made them."""
+        return self.collection / "scripts" / self.id
+
+    @property
+    def manifest(self) -> Path:
+        """What the evidence was when its results were recorded."""
+        return self.traces / MANIFEST
+
+
+def place(collection: Path, identity: str) -> Place:
+    """Where a data point of that id lies or shall lie; `UsageError` where no card can have such an id."""
+    if reason := misfit(identity, "id"):
+        raise UsageError(f"the id {reason}")
+    return Place(collection, identity)
+
+
+def known(collection: Path) -> list[str]:
+    """Ids of the collection's data points, sorted: of every card, and of every folder of traces."""
+    cards = {path.stem for path in (collection / "workload_cards").glob("*.yaml")}
+    folders = {path.name for path in (collection / "traces").glob("*") if path.is_dir()}
+    return sorted(name for name in cards | folders if not name.startswith("."))
+
+
+def existing(collection: Path, identity: str) -> Place:
+    """Where that data point lies; `UsageError` with near matches where there is none."""
+    ids = known(collection)
+    if identity not in ids:
+        hint = near(identity, ids) if ids else "it has no workload_cards/ and no traces/"
+        raise UsageError(f"no data point {identity!r} in {collection}", hint=hint)
+    return place(collection, identity)
+
+
+def listed(folder: Path) -> Iterator[str]:
+    """Names of all files below a folder, sorted, with forward slashes, as a card or manifest has them.
+
+    Raises `InputError` for a link: what it leads to is not in the folder.
+    """
+    names = []
+    for top, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(top, name)
+            if path.is_symlink():
+                raise InputError("is a link", where=str(path), hint="put the file itself there")
+            if name in files:
+                names.append(path.relative_to(folder).as_posix())
+    return iter(sorted(names))
+
+
+def is_inside(name: str) -> bool:
+    """Whether a manifest's name of a file stays below its folder and is written in one way only."""
+    pure = PurePosixPath(name)
+    return not (pure.is_absolute() or ".." in pure.parts or "\\" in name or "\0" in name) and name == str(
+        pure
+    )
+
+
+def digest(path: Path) -> tuple[str, int]:
+    """SHA-256 and size of a file; `InputError` where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None

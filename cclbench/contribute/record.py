@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as a manifest records them, and the comparison of a later computation with them.
+
+Recorded are the run's own rows, whole, and of each metric a digest over all its rows, those of single
+ranks too; nothing modelled, which is the hardware model's and not the evidence's.
+
+Times are whole nanoseconds and sums of integers, so they come out equal everywhere.  A sum of floats may
+differ in its last digits, where another processor adds in another order: a value counts as reproduced
+within `TOLERANCE`, and a digest is over values of `DIGITS` digits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from cclbench.analyzers.metric import METRICS
+
+Row = Mapping[str, Any]
+TOLERANCE: Final = 1e-12
+DIGITS: Final = 9
+_KEY: Final = ("rank", "step", "group", "collective", "category", "stat", "source")
+_HELD: Final = ("unit", "status", "provenance", "window")
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """A metric's version, how many rows it has in all, and the SHA-256 over them."""
+
+    version: int
+    rows: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.rows} of digest {self.sha256[:12]}"
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Recorded results: digests by metric, and the run's own rows without the keys that are null."""
+
+    metrics: dict[str, Digest]
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A recorded figure that came out otherwise; `key` is what it is about, values as a person reads them."""
+
+    metric: str
+    key: Mapping[str, Any]
+    recorded: str
+    computed: str
+
+    def __str__(self) -> str:
+        about = ", ".join(f"{name} {value}" for name, value in self.key.items())
+        named = f"{self.metric} ({about})" if about else self.metric
+        return f"{named}: recorded {self.recorded}, computed {self.computed}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a computation stands to the record.
+
+    `rows` recorded rows of the run were compared, of which `exact` have the very value; `outdated` are
+    metrics of another version than recorded, or gone; `newer` are metrics that the record lacks.
+    """
+
+    rows: int
+    exact: int
+    changes: tuple[Change, ...]
+    outdated: tuple[str, ...]
+    newer: tuple[str, ...]
+
+
+def recorded(rows: Sequence[Row]) -> Results:
+    """The record of result rows; metrics of other people's plug-ins are left out: not everybody has them."""
+    metrics: dict[str, Digest] = {}
+    kept: list[dict[str, Any]] = []
+    for metric, own in _by_metric(rows).items():
+        metrics[metric] = Digest(own[0]["version"], len(own), _digest(own))
+        kept += [
+            {key: value for key, value in row.items() if value is not None}
+            for row in own
+            if row["rank"] is None
+        ]
+    return Results(metrics, kept)
+
+
+def compare(record: Results, rows: Sequence[Row]) -> Comparison:
+    """Every recorded row beside its computed one."""
+    computed = _by_metric(rows)
+    before: dict[str, list[dict[str, Any]]] = {metric: [] for metric in record.metrics}
+    for row in record.rows:
+        before[row["metric"]].append(row)
+    changes: list[Change] = []
+    outdated = []
+    compared = exact = 0
+    for metric, digest in record.metrics.items():
+        own = computed.get(metric)
+        if own is None or own[0]["version"] != digest.version:
+            outdated.append(metric)
+            continue
+        of_run = {_key(row): row for row in own if row["rank"] is None}
+        was = {_key(row): row for row in before[metric]}
+        different = [
+            _change(metric, key, was.get(key), of_run.get(key))
+            for key in sorted({*was, *of_run}, key=str)
+            if not _same(was.get(key), of_run.get(key))
+        ]
+        compared += len(was)
+        exact += sum(key in of_run and row.get("value") == of_run[key]["value"] for key, row in was.items())
+        now = Digest(digest.version, len(own), _digest(own))
+        if not different and now != digest:
+            different = [Change(metric, {"rows": "of single ranks"}, str(digest), str(now))]
+        changes += different
+    newer = tuple(metric for metric in computed if metric not in record.metrics)
+    return Comparison(compared, exact, tuple(changes), tuple(outdated), newer)
+
+
+def differences(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:
+    """Rows that two computations do not have in common, bit for bit; only the reasons' words may differ."""
+
+    def keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
+        return {(row["metric"], *_key(row)): row for row in rows}
+
+    was, now = keyed(before), keyed(after)
+    return [
+        _change(key[0], key[1:], was.get(key), now.get(key))
+        for key in sorted({*was, *now}, key=str)
+        if _bits(was.get(key)) != _bits(now.get(key))
+    ]
+
+
+def _bits(row: Row | None) -> dict[str, Any] | None:
+    return None if row is None else {name: value for name, value in row.items() if name != "reason"}
+
+
+def _by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    ours = {name for name in METRICS if METRICS.origin(name).startswith("cclbench.")}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["metric"] in ours and row["provenance"] != "modelled":
+            found.setdefault(row["metric"], []).append(row)
+    return found
+
+
+def _digest(rows: Sequence[Row]) -> str:
+    lines = (
+        json.dumps(
+            [
+                *(row[column] for column in (*_KEY, *_HELD)),
+                None if row["value"] is None else f"{row['value']:.{DIGITS}g}",
+            ]
+        )
+        for row in rows
+    )
+    return sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(column) for column in _KEY)
+
+
+def _about(key: tuple[Any, ...]) -> dict[str, Any]:
+    return {
+        column: value
+        for column, value in zip(_KEY, key, strict=True)
+        if value is not None and column != "source"
+    }
+
+
+def _same(was: Row | None, now: Row | None) -> bool:
+    if was is None or now is None or any(was.get(column) != now[column] for column in _HELD):
+        return False
+    before, after = was.get("value"), now["value"]
+    if before is None or after is None:
+        return before is after
+    return math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=0)
+
+
+def _change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> Change:
+    both = was is not None and now is not None
+    others = [name for name in _HELD if both and (was or {}).get(name) != (now or {})[name]]
+    return Change(metric, _about(key), _words(was, others), _words(now, others))
+
+
+def _words(row: Row | None, others: Sequence[str]) -> str:
+    """A row's value with its unit, and what else of it differs."""
+    if row is None:
+        return "no such row"
+    value = row.get("value")
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"
+    shown = str(row["status"]).replace("_", " ") if value is None else f"{value!r}{unit}"
+    return ", ".join([shown, *(f"{name} {row.get(name)}" for name in others)])

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Redacted copies of a data point's files, under names that are redacted too."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cclbench import engine
+from cclbench.card.read import read
+from cclbench.card.write import render
+from cclbench.contribute import redaction
+from cclbench.contribute.completion import Value
+from cclbench.contribute.names import safe_names
+from cclbench.contribute.place import Place
+from cclbench.engine import Progress
+from cclbench.errors import CheckFailed
+from cclbench.problem import printable
+
+if TYPE_CHECKING:
+    from cclbench.contribute.redaction import Identities, Redaction
+
+_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Originals:
+    """Traces and scripts by the contributor's own names, the card's file, and its fields so far."""
+
+    traces: Mapping[str, Path]
+    scripts: Mapping[str, Path]
+    card_file: Path
+    card: Value
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The redacted card, the files' new names by their old ones, and what was changed."""
+
+    card: Value
+    traces: Mapping[str, str]
+    scripts: Mapping[str, str]
+    redactions: tuple[Redaction, ...]
+    identities: Identities
+
+
+def copies(
+    originals: Originals,
+    staged: Place,
+    scratch: Path,
+    *,
+    annotations: bool,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Copies:
+    """Write redacted traces and scripts to where `staged` has them; the card comes back as its fields.
+
+    With `annotations` the texts of annotations are replaced as well.
+    """
+    plain = scratch / "plain" / f"{staged.id}.yaml"
+    hidden = scratch / "redacted" / plain.name
+    plain.parent.mkdir()
+    plain.write_text(render(originals.card, gaps=False), encoding="utf-8")
+    files = [*originals.traces.values(), *originals.scripts.values(), originals.card_file, plain]
+    known = redaction.collect(files)
+    traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
+    scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
+    tasks = [
+        *((path, staged.traces / traces[name]) for name, path in originals.traces.items()),
+        *((path, staged.scripts / scripts[name]) for name, path in originals.scripts.items()),
+        (plain, hidden),
+    ]
+    found: list[Redaction] = []
+    work = partial(_redact, annotations=annotations, known=known)
+    for told in engine.each(work, tasks, jobs=jobs, progress=progress, what="redacting"):
+        found += told
+    card: Value = dict(read(hidden).value)
+    return Copies(card, traces, scripts, tuple(found), known)
+
+
+def clean(staged: Place, identities: Identities) -> None:
+    """Look once more for what should be gone from all that is staged; `CheckFailed` names the places."""
+    left = [
+        (path, one)
+        for path in sorted(staged.collection.rglob("*"))
+        if path.is_file()
+        for one in redaction.leftovers(path, identities)
+    ]
+    if left:
+        lines = [
+            f"  {path.relative_to(staged.collection)}: {one.place}: {one.kind} ({one.count})"
+            for path, one in left[:_LISTED]
+        ]
+        lines += [f"  and {len(left) - _LISTED} more"] if len(left) > _LISTED else []
+        raise CheckFailed(
+            "redaction leaves what looks like a secret or an identity; take it out of the originals:\n"
+            + "\n".join(map(printable, lines))
+        )
+
+
+def _redact(task: tuple[Path, Path], *, annotations: bool, known: Identities) -> list[Redaction]:
+    source, target = task
+    target.parent.mkdir(parents=True, exist_ok=True)
+    told = redaction.redact(source, target, annotations=annotations, known=known)
+    if source.stat().st_mode & 0o100 and target.suffix != ".yaml":
+        shutil.copymode(source, target)
+    return told

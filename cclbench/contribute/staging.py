@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data point takes its place in a collection at once, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from cclbench.errors import InputError
+
+Move = tuple[Path, Path]
+"""From, to."""
+
+
+@contextmanager
+def scratch_in(folder: Path) -> Iterator[Path]:
+    """A hidden folder in `folder`, gone at the end; git does not see it should the process be killed."""
+    path = folder / f".cclbench-{token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+        (path / ".gitignore").write_text("*\n")
+        yield path
+    except OSError as error:
+        if error.filename is None or not Path(error.filename).is_relative_to(folder):
+            raise
+        raise InputError(f"cannot be written: {error.strerror}", where=str(folder)) from None
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def put_in_place(moves: Sequence[Move]) -> None:
+    """Rename each `from` to its `to`, all or none of them.
+
+    What has the name already makes way: it lies beside `from` then, to vanish with the scratch folder.
+    """
+    done: list[Move] = []
+    try:
+        for source, target in moves:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                _rename(target, source.with_name(f"{source.name}.former"), done)
+            _rename(source, target, done)
+    except BaseException:
+        for source, target in reversed(done):
+            target.rename(source)
+        raise
+
+
+def _rename(source: Path, target: Path, done: list[Move]) -> None:
+    source.rename(target)
+    done.append((source, target))

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data point computed again from its evidence, and compared with what its manifest recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal
+
+from cclbench import __version__
+from cclbench.card import load
+from cclbench.contribute.evidence import Beside, FileState, named_by_card, states
+from cclbench.contribute.manifest import File, Manifest, read
+from cclbench.contribute.place import MANIFEST, Place, digest, listed
+from cclbench.contribute.record import Comparison, compare, recorded
+from cclbench.engine import Progress
+from cclbench.errors import CheckFailed, InputError
+from cclbench.ingestion import Options, ingest
+from cclbench.pipeline import Run, metrics
+from cclbench.problem import shown
+from cclbench.source import Source, find
+from cclbench.store import Store
+
+Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
+MEANING: Final[Mapping[Status, str]] = {
+    "verified": "every recorded value came out again",
+    "changed": "a file, the card or a value is not what was recorded",
+    "re-record": "metrics are defined otherwise now: cclbench verify --record",
+    "not here": "evidence is elsewhere: --fetch, or --evidence DIR",
+    "unrecorded": "there is no manifest: cclbench contribute, or cclbench verify --record",
+    "invalid": "the card is invalid",
+    "unreadable": "a file cannot be read",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying one data point found.
+
+    `reasons` say why it is not verified; `files` and `comparison` are what was seen, as far as it got.
+    """
+
+    id: str
+    status: Status
+    reasons: tuple[str, ...] = ()
+    files: tuple[FileState, ...] = ()
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def rows_of(
+    source: Source,
+    store: Path,
+    options: Options,
+    *,
+    model: bool,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """All result rows of a source, which is ingested into `store` unless it is there."""
+    run = Run(ingest(source, Store(store), options, jobs=jobs, progress=progress))
+    return metrics(run, model=model, jobs=jobs, progress=progress).rows
+
+
+def verify(place: Place, elsewhere: Beside, *, jobs: int = 1, progress: Progress | None = None) -> Verdict:
+    """Check the files' hashes, compute the results again and compare them with the recorded ones."""
+    try:
+        return _verify(place, elsewhere, jobs, progress)
+    except CheckFailed as error:
+        return Verdict(place.id, "invalid", (str(error),))
+    except InputError as error:
+        return Verdict(place.id, "unreadable", (str(error),))
+
+
+def record(
+    place: Place,
+    elsewhere: Beside,
+    options: Options | None = None,
+    *,
+    redactions: Mapping[str, int] | None = None,
+    store: Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Compute the results and write them into the data point's manifest, which need not be there yet.
+
+    What an earlier manifest says of files must still hold; its options and redactions are kept where none
+    are given.  `store` is where the evidence may be ingested already.  Raises `CheckFailed` where a file is
+    not what it was or not here, or the card is invalid.
+    """
+    former = read(place.manifest) if place.manifest.exists() else None
+    files = former.files if former else _files(place)
+    seen = states(place, files, elsewhere, progress)
+    if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
+        raise CheckFailed("evidence is not what it was:\n" + "\n".join(wrong[:20]), where=place.id)
+    options = options or (former.ingest if former else Options())
+    with TemporaryDirectory(prefix="cclbench-") as scratch:
+        source = find(place.card, elsewhere=named_by_card(place, seen))
+        rows = rows_of(source, store or Path(scratch), options, model=False, jobs=jobs, progress=progress)
+    kept = former.redactions if former and redactions is None else redactions
+    manifest = Manifest(
+        id=place.id,
+        cclbench=__version__,
+        card=digest(place.card)[0],
+        ingest=options,
+        files=files,
+        redactions=None if kept is None else dict(kept),
+        results=recorded(rows),
+    )
+    draft = place.manifest.with_name(f".{MANIFEST}.draft")
+    try:
+        draft.write_text(manifest.text(), encoding="utf-8")
+        draft.replace(place.manifest)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise InputError(f"cannot be written: {error.strerror}", where=str(place.manifest)) from None
+    return manifest
+
+
+def _files(place: Place) -> list[File]:
+    """The evidence of a data point without a manifest: what its folder holds, what its card has a URL for."""
+    here = [File(name, *digest(place.traces / name)) for name in listed(place.traces)]
+    outside = [
+        File(trace.path.removeprefix(f"traces/{place.id}/"), trace.sha256, trace.bytes, trace.url)
+        for trace in load(place.card).evidence.traces
+        if trace.url is not None and trace.sha256 is not None and trace.bytes is not None
+    ]
+    names = {file.path for file in outside}
+    return sorted([*outside, *(f for f in here if f.path not in names)], key=lambda file: file.path)
+
+
+def _verify(place: Place, elsewhere: Beside, jobs: int, progress: Progress | None) -> Verdict:
+    if not place.card.is_file():
+        return Verdict(place.id, "unrecorded", (f"there is no {place.card}",))
+    if not place.manifest.is_file():
+        return Verdict(place.id, "unrecorded", (f"there is no {place.manifest}",))
+    manifest = read(place.manifest)
+    seen = states(place, manifest.files, elsewhere, progress)
+    verdict = Verdict(place.id, "verified", files=tuple(seen))
+    if reasons := [*_disagreements(place, manifest), *_wrong(seen, "changed", "missing", "not listed")]:
+        return replace(verdict, status="changed", reasons=tuple(reasons))
+    if absent := _wrong(seen, "not here"):
+        return replace(verdict, status="not here", reasons=tuple(absent))
+    with TemporaryDirectory(prefix="cclbench-") as scratch:
+        source = find(place.card, elsewhere=named_by_card(place, seen))
+        rows = rows_of(source, Path(scratch), manifest.ingest, model=False, jobs=jobs, progress=progress)
+    return _judged(verdict, manifest, compare(manifest.results, rows))
+
+
+def _wrong(seen: Sequence[FileState], *wanted: str) -> list[str]:
+    return [f"{state.path}: {state.reason}" for state in seen if state.state in wanted]
+
+
+def _disagreements(place: Place, manifest: Manifest) -> list[str]:
+    """Where manifest, card and folders contradict one another."""
+    card = load(place.card)
+    found = [
+        f"the {what} is that of {shown(identity)}"
+        for what, identity in (("card", card.id), ("manifest", manifest.id))
+        if identity != place.id
+    ]
+    if digest(place.card)[0] != manifest.card:
+        found.append("the card is not the one that the results were recorded with")
+    files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
+    for trace in card.evidence.traces:
+        file = files.get(trace.path)
+        if file is None:
+            found.append(f"the card names {trace.path}, which the manifest does not list")
+        elif (trace.sha256, trace.bytes, trace.url) != (file.sha256, file.bytes, file.url):
+            found.append(f"card and manifest do not agree on {trace.path}")
+    return found
+
+
+def _judged(verdict: Verdict, manifest: Manifest, comparison: Comparison) -> Verdict:
+    """What the comparison means: values that differ are a change, unless cclbench itself is another."""
+    notes = []
+    if comparison.newer:
+        notes.append(f"not recorded, since newer: {', '.join(comparison.newer)}")
+    verdict = replace(verdict, comparison=comparison, notes=tuple(notes))
+    same = _minor(manifest.cclbench) == _minor(__version__)
+    if comparison.changes and same:
+        return replace(verdict, status="changed", reasons=tuple(map(str, comparison.changes)))
+    if comparison.changes or comparison.outdated:
+        of = [f"defined otherwise now: {', '.join(comparison.outdated)}"] if comparison.outdated else []
+        by = [] if same else [f"recorded with cclbench {manifest.cclbench}, this is {__version__}"]
+        return replace(verdict, status="re-record", reasons=(*of, *by, *map(str, comparison.changes)))
+    return verdict
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
