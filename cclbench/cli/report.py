@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench report`: pictures of a run."""
+"""`cclbench report`: one run as a page."""
 
 from __future__ import annotations
 
@@ -7,66 +7,43 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import RankList, debug_option, jobs_option, store_option
+from cclbench.cli.options import jobs_option, store_option, verbosity_options
 
 
-@click.group()
-def report() -> None:
-    """Draw pictures of a run."""
-
-
-@report.command()
+@click.command()
 @click.argument("run", metavar="RUN")
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     required=True,
-    help="The picture: a .png, .svg or .pdf file.",
+    help="The page: an .html file, replaced whole.",
 )
-@click.option(
-    "--step",
-    type=click.IntRange(min=0),
-    metavar="N",
-    show_default="the first whole one",
-    help="The step to draw; without steps it is the whole trace.",
-)
-@click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
-@click.option("--from-ms", type=float, metavar="A", help="Draw from A ms after the step's start.")
-@click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
 @jobs_option
 @store_option
-@debug_option
-def timeline(
-    run: str,
-    output: Path,
-    step: int | None,
-    ranks: list[int] | None,
-    from_ms: float | None,
-    to_ms: float | None,
-    jobs: int,
-    store: Path,
-) -> None:
-    """Draw one step on all ranks: who computed, who waited, who transferred.
+@verbosity_options
+def report(run: str, output: Path, jobs: int, store: Path, verbosity: int) -> None:
+    """Write a run's report: one HTML file that needs nothing else.
 
-    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has
-    two lanes, compute above communication, on the clock that all ranks share. Of more than 32 ranks those
-    whose collectives wait least and most are drawn.
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
+    step's parts rank by rank, overlap, bandwidth, roofline, stragglers, kernels, all metrics with where each
+    number is from, and what is missing and why. It loads nothing: open it from disk, print it, send it.
 
     \b
     Examples:
-      cclbench report timeline traces/my-job -o timeline.png
-      cclbench report timeline my-job-3f2a91c0 -o step4.svg --step 4 --ranks 0-7
-      cclbench report timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
+      cclbench report traces/my-job -o my-job.html
+      cclbench report my-job-3f2a91c0 -o my-job.html
     """
+    from cclbench.cli.output import progress
+    from cclbench.compare.build import subject_of
     from cclbench.pipeline import open_run
-    from cclbench.report.picture import check_picture
-    from cclbench.report.timeline import timeline as timeline_of
-    from cclbench.report.timeline_picture import plot_timeline
+    from cclbench.report.html import check_page
+    from cclbench.report.page import write_run
 
-    check_picture(output)
-    opened = open_run(run, store=store, jobs=jobs)
-    shown = timeline_of(opened, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
-    of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    plot_timeline(shown, output, title=f"{opened.id}: {of}")
-    click.echo(f"wrote {output}", err=True)
+    check_page(output)
+    with progress(verbosity) as bars:
+        opened = open_run(run, store=store, jobs=jobs)
+        subject = subject_of("A", opened, jobs=jobs, progress=bars)
+    write_run(subject, output)
+    if verbosity >= 0:
+        click.echo(f"wrote {output}", err=True)

@@ -39,7 +39,7 @@ def compare(
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
     opened = _distinct(runs, [r if isinstance(r, Run) else open_run(r, store=store, jobs=jobs) for r in runs])
     subjects = tuple(
-        _subject(letter, run, window, jobs, model, progress)
+        subject_of(letter, run, window, jobs, model, progress)
         for letter, run in zip(ascii_uppercase, opened, strict=False)
     )
     return Comparison(
@@ -67,9 +67,15 @@ def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequenc
     return runs
 
 
-def _subject(
-    letter: str, run: Run, window: str, jobs: int, model: bool, progress: Progress | None
+def subject_of(
+    letter: str,
+    run: Run,
+    window: str = "steps",
+    jobs: int = 1,
+    model: bool = True,
+    progress: Progress | None = None,
 ) -> Subject:
+    """A run with all its results, computed unless the store has them, and its card."""
     results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
     path = run.path / "card.yaml"
     card = load_card(path).raw if path.is_file() else None

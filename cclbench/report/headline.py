@@ -8,6 +8,7 @@ from typing import Final
 
 from markupsafe import Markup
 
+from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.verdict import verdict
 from cclbench.report.seen import Seen
 from cclbench.report.words import number
@@ -20,13 +21,6 @@ _TILES: Final = (
     ("overlap.ratio", "communication overlapped"),
     ("comm.bandwidth_utilization", "of the links' rate"),
     ("balance.load_imbalance", "load imbalance"),
-    ("time.idle", "idle"),
-)
-_PARTS: Final = (
-    ("time.compute_only", "compute alone"),
-    ("time.overlapped", "compute and communication at once"),
-    ("time.exposed_comm", "exposed communication"),
-    ("time.exposed_copy", "exposed copies"),
     ("time.idle", "idle"),
 )
 
@@ -51,32 +45,27 @@ def tiles(run: Seen) -> list[Tile]:
 
 
 def _below(run: Seen, metric: str) -> str:
-    step = run.rows.value("time.step")
-    if metric == "time.idle" and step:
-        return f"{humanise((run.rows.value(metric) or 0) / step, '1')} of a step"
+    """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
-        stats = {r["stat"]: r["value"] for r in run.rows.parts(metric)[0] if r["stat"] in ("cv", "p95")}
         steps = len(run.rows.over_steps(metric))
-        told = [f"{steps} steps"] if steps > 1 else []
-        told += [f"cv {humanise(stats['cv'], '1')}"] if "cv" in stats and steps > 1 else []
-        return ", ".join(told)
-    ranks = run.rows.ranks(metric)
-    if len(ranks) < 2:
-        return ""
+        cv = next((row["value"] for row in run.rows.statistics(metric) if row["stat"] == "cv"), None)
+        told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
+        return ", ".join(told) if steps > 1 else ""
+    ranks = run.rows.ranks(metric).values()
     unit = run.rows.run[metric]["unit"]
-    return f"{humanise(min(ranks.values()), unit)} .. {humanise(max(ranks.values()), unit)}"
+    return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
 def story(run: Seen) -> list[str]:
-    """The sentences: where a step of the ranks goes; whether waiting or the network exposes communication."""
-    sentences = []
-    parts = [(run.rows.value(metric), words) for metric, words in _PARTS]
-    whole = sum(seconds or 0.0 for seconds, _ in parts)
-    step = run.rows.run.get("time.step")
-    if whole and step and step["status"] == "ok" and all(seconds is not None for seconds, _ in parts):
-        shares = [f"{_percent(s / whole)} {words}" for s, words in parts if s]
+    """The sentences: where a step goes; whether waiting or the network exposes communication."""
+    step, sentences = run.rows.run.get("time.step"), []
+    if step and step["status"] == "ok":
         what = "The whole trace takes" if step["window"] == "trace" else "A step takes"
-        sentences.append(f"{what} {humanise(step['value'], 's')}: {_listed(shares)}.")
+        parts = {row["stat"]: row["value"] for row in run.rows.statistics("time.step_parts")}
+        largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
+        shares = [f"{_percent(s / step['value'])} {words}" for s, words in largest if s and step["value"]]
+        of = f": on its slowest rank {_listed(shares)}" if shares else ""
+        sentences.append(f"{what} {humanise(step['value'], 's')}{of}.")
     said = verdict(list(run.rows.run.values()))
     return [*sentences, *([said] if said else [])]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import RankView
-from cclbench.report.seen import Seen
+from cclbench.report.seen import Seen, together
 from cclbench.store import StoredRun
 from cclbench.units import humanise
 
@@ -20,15 +20,16 @@ _SOURCES: Final = {"steps": ("device", "module"), "annotations": ("annotation",)
 _SQL: Final = """
     WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
     counted AS (
-        SELECT e.name, e.category, e.dur_ns FROM events e ASOF JOIN windows w
-        ON e.rank = w.rank AND e.start_ns >= w.start_ns
+        SELECT e.name::VARCHAR AS name, e.category::VARCHAR AS category, e.dur_ns
+        FROM events e ASOF JOIN windows w ON e.rank = w.rank AND e.start_ns >= w.start_ns
         WHERE e.kind = '{kind}' AND e.start_ns < w.end_ns
     )
-    SELECT left(name::VARCHAR, 1000) AS name, first(category::VARCHAR) AS category, count(*) AS calls,
+    SELECT md5(name) AS key, left(name, 200) AS name, length(name) AS length, min(category) AS category,
+        count(*) AS calls,
         sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names, sum(sum(dur_ns)) OVER ()::BIGINT AS all_ns,
         (SELECT count(*) FROM windows) AS windows,
         (SELECT sum(end_ns - start_ns)::BIGINT FROM windows) AS window_ns
-    FROM counted GROUP BY counted.name ORDER BY ns DESC, name LIMIT {most}
+    FROM counted GROUP BY counted.name ORDER BY ns DESC, key LIMIT {most}
 """
 
 
@@ -36,7 +37,11 @@ _SQL: Final = """
 class Time:
     """The calls of one name in a run's windows: how many, their summed time, and of what."""
 
+    key: str
+    """Tells names apart of which only the beginning is kept."""
     name: str
+    length: int
+    """Characters of the whole name."""
     category: str
     calls: int
     ns: int
@@ -53,16 +58,23 @@ class Kernels:
     windows: int
     window_ns: int
 
+    @property
+    def complete(self) -> bool:
+        """Whether `times` has every name."""
+        return self.names <= len(self.times)
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """A name in each run, in the order of the runs; None where it did not run, or is beyond `MOST_NAMES`."""
 
-    name: str
-    category: str
+    first: Time
+    """Of the first run that has it: its name and category."""
     times: tuple[Time | None, ...]
     per_step: tuple[float, ...]
     """Seconds per step and rank; 0 where None."""
+    changes: tuple[int | None, ...]
+    """Of each further run, ns per step and rank longer than in the first; None where either is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +92,7 @@ def kernel_table(runs: Sequence[Seen]) -> KernelTable:
     for run in runs:
         kernels = kernels_of(run.subject.stored, _window(run))
         if kernels is None:
-            notes.append(run.says("no kernels: " + run.rows.why_not("compute.kernel_count")))
+            notes.append((run, "no kernels: " + run.rows.why_not("compute.kernel_count")))
         else:
             found.append((run, kernels))
     lines = _lines(found)
@@ -90,15 +102,11 @@ def kernel_table(runs: Sequence[Seen]) -> KernelTable:
         listed = sum(line.times[place] is not None for line in shown)
         if listed < kernels.names:
             rest, share = (kernels.all_ns - ns) / 1e9, 1 - ns / kernels.all_ns if kernels.all_ns else 0.0
-            notes.append(
-                run.says(
-                    f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
-                    f" ({humanise(share, '1')} of the summed time) are not listed"
-                )
-            )
+            more = f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
+            notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
-            notes.append(run.says("operators of the CPU nest: the time of one holds that of those it calls"))
-    return KernelTable(tuple(found), tuple(shown), tuple(notes))
+            notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))
+    return KernelTable(tuple(found), tuple(shown), together(notes))
 
 
 def _window(run: Seen) -> str:
@@ -121,7 +129,9 @@ def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
     for kind in ("kernel", "op"):
         rows = stored.sql(_SQL.format(windows=windows, kind=kind, most=MOST_NAMES)).to_pylist()
         if rows:
-            times = tuple(Time(r["name"], r["category"], r["calls"], r["ns"]) for r in rows)
+            times = tuple(
+                Time(*(r[key] for key in ("key", "name", "length", "category", "calls", "ns"))) for r in rows
+            )
             return Kernels(
                 kind, times, *(rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
             )
@@ -147,18 +157,20 @@ def _lines(found: Sequence[tuple[Seen, Kernels]]) -> list[Line]:
     by_name: dict[str, list[Time | None]] = {}
     for place, (_, kernels) in enumerate(found):
         for time in kernels.times:
-            by_name.setdefault(time.name, [None] * len(found))[place] = time
-    windows = [kernels.windows for _, kernels in found]
+            by_name.setdefault(time.key, [None] * len(found))[place] = time
     lines = []
-    for name, times in by_name.items():
-        per_step = tuple(t.ns / n / 1e9 if t else 0.0 for t, n in zip(times, windows, strict=True))
-        category = next(t.category for t in times if t)
-        lines.append(Line(name, category, tuple(times), per_step))
-    return sorted(lines, key=lambda line: (-max(line.per_step), line.name))
+    for times in by_name.values():
+        per_step = tuple(t.ns / k.windows / 1e9 if t else 0.0 for t, (_, k) in zip(times, found, strict=True))
+        known = [t is not None or k.complete for t, (_, k) in zip(times, found, strict=True)]
+        changes = tuple(
+            round(1e9 * (seconds - per_step[0])) if known[0] and known[place] else None
+            for place, seconds in enumerate(per_step)
+            if place
+        )
+        lines.append(Line(next(t for t in times if t), tuple(times), per_step, changes))
+    return sorted(lines, key=lambda line: (-max(line.per_step), line.first.name))
 
 
 def absent(kernels: Kernels) -> str:
     """What it means that a run does not list a name."""
-    if kernels.names > len(kernels.times):
-        return f"not among the {len(kernels.times):,} names with most time"
-    return "did not run"
+    return "did not run" if kernels.complete else f"not among the {MOST_NAMES:,} names with most time"

@@ -25,10 +25,10 @@ from cclbench.report.kernels import absent, kernel_table
 from cclbench.report.run_facts import run_facts
 from cclbench.report.seen import Seen, seen
 from cclbench.report.table import missing, of_comparison, of_run
-from cclbench.report.words import hover, name, quantity
+from cclbench.report.words import breakable, hover, name, quantity
 from cclbench.units import humanise
 
-MOST_MOVERS: Final = 6
+MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
 
 
@@ -47,6 +47,7 @@ class Difference:
     """One subject against the first, as a page shows it."""
 
     versus: Versus
+    short: str
     waterfall: Chart
     moved: tuple[Moved, ...]
 
@@ -90,6 +91,7 @@ def _common(runs: Sequence[Seen], title: str) -> dict[str, Any]:
         "missing": missing(runs),
         # What templates call.
         "absent": absent,
+        "breakable": breakable,
         "hover": hover,
         "humanise": humanise,
         "name": name,
@@ -107,4 +109,11 @@ def _difference(versus: Versus) -> Difference:
         Moved(PARTS[c.part], c, c.movers[:MOST_MOVERS], max(0, len(c.movers) - MOST_MOVERS))
         for c in versus.changes
     )
-    return Difference(versus, waterfall(versus), moved)
+    return Difference(versus, _short(versus), waterfall(versus), moved)
+
+
+def _short(versus: Versus) -> str:
+    """`B 1.35× faster`: the verdict in two words, as the sentence below it counts."""
+    if versus.ratio is None or versus.outcome not in ("faster", "slower"):
+        return versus.outcome
+    return f"{versus.other} {humanise(max(versus.ratio, 1 / versus.ratio), 'ratio')} {versus.outcome}"

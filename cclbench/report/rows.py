@@ -72,6 +72,16 @@ class Rows:
         found = own.filter(pc.and_(narrowed, pc.equal(own["status"], "ok")))
         return found.slice(0, most).to_pylist(), max(0, len(found) - most)
 
+    def statistics(self, metric: str) -> list[Row]:
+        """The run's rows that a statistic alone narrows, with a number."""
+        own = self._of_run.filter(
+            pc.and_(pc.equal(self._of_run["metric"], metric), self._of_run["stat"].is_valid())
+        )
+        for key in ("group", "collective", "category"):
+            own = own.filter(pc.is_null(own[key]))
+        found: list[Row] = own.filter(pc.equal(own["status"], "ok")).to_pylist()
+        return found
+
     def ranks(self, metric: str) -> dict[int, float]:
         """Each rank's number, by rank; modelled ones are none."""
         own = self._of_ranks.filter(pc.equal(self._of_ranks["metric"], metric))

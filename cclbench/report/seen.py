@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cclbench.compare.shown import headline
 from cclbench.compare.subject import Subject
 from cclbench.report.charts.palette import MARKERS, SUBJECTS, light, marker
 from cclbench.report.rows import Rows
@@ -46,9 +47,24 @@ class Seen:
         """Its mark in a legend."""
         return MARKERS[self.marker]
 
+    @property
+    def what(self) -> str:
+        """Devices, ranks, steps, reader."""
+        return headline(self.subject)
+
     def says(self, text: str) -> str:
         """`A: text`, without a letter where there is but one run."""
         return f"{self.letter}: {text}" if self.letter else text
+
+
+def together(told: Iterable[tuple[Seen, str]]) -> tuple[str, ...]:
+    """`A, B: text`: what several runs say alike, once."""
+    by_text: dict[str, list[str]] = {}
+    for run, text in told:
+        by_text.setdefault(text, []).append(run.letter)
+    return tuple(
+        f"{', '.join(letters)}: {text}" if any(letters) else text for text, letters in by_text.items()
+    )
 
 
 def seen(subjects: Sequence[Subject]) -> list[Seen]:

@@ -68,8 +68,8 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
     return _by_topic(lines)
 
 
-def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Of each run what failed or does not apply: status, reason and the metrics it is the reason of."""
+def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
+    """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
     found = []
     for run in runs:
         why: dict[tuple[str, str], list[str]] = {}
@@ -78,9 +78,7 @@ def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[str, str, str]]]
             if row["status"] != "ok":
                 why.setdefault((row["status"], row["reason"] or "no reason given"), []).append(metric)
         ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
-        told = [
-            (status.replace("_", " "), ", ".join(metrics), reason) for (status, reason), metrics in ordered
-        ]
+        told = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
         found.append((run.letter, told))
     return found
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -17,17 +18,25 @@ LONGEST_NAME: Final = 200
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 
-def bounded(text: str, most: int = LONGEST) -> str:
-    """`text` without control characters, cut after `most` characters with a note of how many it has."""
-    if len(text) <= most:
-        return printable(text)
-    return f"{printable(text[:most])}… (cut, {len(text):,} characters)"
+def bounded(text: str, most: int = LONGEST, *, length: int = 0) -> str:
+    """`text` without control characters, cut after `most` characters with a note of how many it has.
+
+    `length` is that number where `text` is only the beginning.
+    """
+    whole = max(length, len(text))
+    cut = f"… (cut, {whole:,} characters)" if whole > most else ""
+    return printable(text[:most]) + cut
 
 
-def name(text: str) -> Markup:
-    """A name that may be long or run from right to left: isolated, cut, and as hover text in full so far."""
-    shown = bounded(text, LONGEST_NAME)
+def name(text: str, length: int = 0) -> Markup:
+    """A name that may be long or run from right to left: isolated, cut, and as hover text as far as kept."""
+    shown = bounded(text, LONGEST_NAME, length=length)
     return Markup('<bdi class="name" title="{}">{}</bdi>').format(shown, shown)
+
+
+def breakable(metric: str) -> Markup:
+    """A metric's name that may break behind a dot or an underscore."""
+    return Markup(escape(bounded(metric)).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
 
 
 def hover(*lines: str | None) -> Markup:
@@ -53,9 +62,11 @@ def told(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+@cache
 def definition(metric: str) -> str:
-    """What a metric is, in its own words; nothing of one that nobody registered."""
-    return METRICS.get(metric).definition if metric in METRICS else ""
+    """What a metric is, in its own words (`[stat=p50]` behind its name aside); nothing of an unknown one."""
+    known = metric.partition("[")[0]
+    return METRICS.get(known).definition if known in METRICS else ""
 
 
 def number(row: Mapping[str, Any] | None) -> Markup:
@@ -73,8 +84,3 @@ def quantity(value: float, unit: str, provenance: str | None, *lines: str | None
     marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
     text = ("~" if marked == "modelled" else "") + humanise(value, unit)
     return Markup('<span class="n {}"{}>{}</span>').format(marked, hover(*lines), text)
-
-
-def sentence(parts: Iterable[str]) -> Markup:
-    """Parts as one text, each escaped and bounded."""
-    return Markup(" ").join(escape(bounded(part)) for part in parts)

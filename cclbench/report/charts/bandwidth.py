@@ -13,7 +13,7 @@ from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import MARKERS, SUBJECTS, light, marker
 from cclbench.report.charts.svg import drawn
 from cclbench.report.rows import Row
-from cclbench.report.seen import Seen
+from cclbench.report.seen import Seen, together
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
     for run in runs:
         points = list(points_of(run))
         if not points:
-            missing.append(run.says(f"no bandwidth: {run.rows.why_not('comm.busbw')}"))
+            missing.append((run, f"no bandwidth: {run.rows.why_not('comm.busbw')}"))
             continue
         found.append((run, points))
         own = roofs_of(run)
         roofs += [(run, roof) for roof in own]
         if not own:
-            missing.append(run.says(f"no roofline: {run.rows.why_not('comm.bandwidth_utilization')}"))
+            missing.append((run, f"no roofline: {run.rows.why_not('comm.bandwidth_utilization')}"))
     if not found:
-        return Chart("bandwidth", heading, caption, None, tuple(missing))
+        return Chart("bandwidth", heading, caption, None, together(missing))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
         run.says(f"up to {humanise(max(p.row['value'] for p in points), 'B/s')}") for run, points in found
@@ -82,7 +82,7 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
         for place, kind in enumerate(kinds)
     ]
     legend += [(run.colour, "▬", run.letter) for run, _ in found if run.letter]
-    return Chart("bandwidth", heading, caption, svg, tuple(missing), legend=tuple(legend))
+    return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
 def points_of(run: Seen) -> Iterator[Point]:

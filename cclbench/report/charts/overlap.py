@@ -12,7 +12,7 @@ from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
 from cclbench.report.charts.svg import drawn
 from cclbench.report.rows import Rows
-from cclbench.report.seen import Seen
+from cclbench.report.seen import Seen, together
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def overlap(runs: Sequence[Seen]) -> Chart:
     found, missing = [], []
     for run in runs:
         points, silent = points_of(run.rows)
-        if points:
-            found.append((run, points))
-        else:
-            missing.append(run.says(_why_none(run)))
+        if not points:
+            missing.append((run, _why_none(run)))
+            continue
+        found.append((run, points))
         if silent:
-            missing.append(run.says(f"{silent} steps without communication on all ranks are not drawn"))
+            missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
     if not found:
-        return Chart("overlap", heading, caption, None, tuple(missing))
+        return Chart("overlap", heading, caption, None, together(missing))
     label = "; ".join(
         run.says(
             f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
@@ -52,7 +52,7 @@ def overlap(runs: Sequence[Seen]) -> Chart:
     )
     svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
     legend = tuple((run.colour, run.mark, run.letter) for run, _ in found if run.letter)
-    return Chart("overlap", heading, caption, svg, tuple(missing), legend=legend)
+    return Chart("overlap", heading, caption, svg, together(missing), legend=legend)
 
 
 def points_of(rows: Rows) -> tuple[list[Point], int]:
@@ -86,14 +86,15 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
     for run, points in found:
         x, y = [point[1] for point in points], [point[2] for point in points]
         many = len(points) > MOST_SINGLE
-        marks = axes.scatter(
+        (marks,) = axes.plot(
             x,
             y,
-            s=16 if many else 34,
-            c=run.ink,
+            linestyle="none",
             marker=run.marker,
+            markersize=4 if many else 6.5,
+            color=run.ink,
             alpha=0.35 if many else 0.75,
-            linewidths=0,
+            markeredgewidth=0,
             rasterized=many,
         )
         if not many:

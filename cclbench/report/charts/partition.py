@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cclbench.report.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
 from cclbench.report.charts.svg import drawn
-from cclbench.report.seen import Seen
+from cclbench.report.seen import Seen, together
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -86,28 +86,27 @@ def partition(runs: Sequence[Seen]) -> Chart:
         " communication runs; exposed communication is told apart into waiting for a later rank and transfer"
         " where collectives are matched across ranks."
     )
-    blocks, missing, hidden = [], [], 0
+    blocks, missing = [], []
     for run in runs:
         bars = _bars(run)
         if not bars:
-            missing.append(run.says(f"no partition: {run.rows.why_not('time.compute_only')}"))
+            missing.append((run, f"no partition: {run.rows.why_not('time.compute_only')}"))
             continue
         ranks = sorted(bars[1:], key=lambda bar: -bar.seconds)
         half = max(MOST_BARS // len(runs), 8) // 2
         if len(ranks) > 2 * half:
             kept = {bar.name for bar in ranks[:half] + ranks[-half:]}
-            hidden += len(ranks) - len(kept)
+            between = len(ranks) - len(kept)
+            missing.append((run, f"{between} ranks between the slowest and the fastest are not drawn"))
             bars = bars[:1] + [bar for bar in bars[1:] if bar.name in kept]
         blocks.append((run, bars))
-    if hidden:
-        missing.append(f"{hidden} ranks between the slowest and the fastest are not drawn")
     if not blocks:
-        return Chart("partition", heading, caption, None, tuple(missing), wide=True)
+        return Chart("partition", heading, caption, None, together(missing), wide=True)
     label = "; ".join(_said(run, bars[0]) for run, bars in blocks)
     svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
     used = {one.label: one for _, bars in blocks for bar in bars for one, _ in bar.slices}
     legend = tuple((one.colour, "▨" if one.hatch else "■", name) for name, one in used.items())
-    return Chart("partition", heading, caption, svg, tuple(missing), wide=True, legend=legend)
+    return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 
 
 def _bars(run: Seen) -> list[Bar]:

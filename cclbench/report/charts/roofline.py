@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from cclbench.card import load as load_card
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
 from cclbench.report.charts.svg import drawn
-from cclbench.report.seen import Seen
+from cclbench.report.seen import Seen, together
 from cclbench.report.words import LONGEST_NAME, bounded
 from cclbench.units import humanise
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 
 MOST_KERNELS: Final = 150
 _KERNELS: Final = f"""
-    SELECT left(name::VARCHAR, 1000) AS name, sum(flops) AS flops, sum(hbm_bytes)::DOUBLE AS bytes,
+    SELECT left(name::VARCHAR, 200) AS name, length(name::VARCHAR) AS length,
+        sum(flops) AS flops, sum(hbm_bytes)::DOUBLE AS bytes,
         sum(dur_ns)::DOUBLE AS ns, sum(sum(dur_ns)) OVER ()::DOUBLE AS all_ns, count(*) OVER () AS names
     FROM events WHERE kind = 'kernel' AND flops > 0 AND hbm_bytes > 0 AND dur_ns > 0
-    GROUP BY events.name ORDER BY ns DESC, name LIMIT {MOST_KERNELS}
+    GROUP BY events.name ORDER BY ns DESC, events.name LIMIT {MOST_KERNELS}
 """  # noqa: S608 - of constants
 
 
@@ -65,26 +67,27 @@ def roofline(runs: Sequence[Seen]) -> Chart:
     heading = "Compute roofline"
     caption = (
         "A mark is a kernel: FLOP/s over FLOP a byte, both as the trace states them; its area is the time all"
-        " its calls take. Left of the ridge memory bounds it, right of it the peak of the card's precision."
+        " its calls in the trace take. Left of the ridge memory bounds it, right of it the peak of the card's"
+        " precision."
     )
     found, missing = [], []
     for run in runs:
         kernels, note = kernels_of(run)
         if not kernels:
-            missing.append(run.says(f"no roofline: {note}"))
+            missing.append((run, f"no roofline: {note}"))
             continue
         peaks = peaks_of(run)
         found.append((run, kernels, peaks))
-        missing += [run.says(why) for why in (*peaks.lacking, note) if why]
+        missing += [(run, why) for why in (*peaks.lacking, note) if why]
     if not found:
-        return Chart("roofline", heading, caption, None, tuple(missing))
+        return Chart("roofline", heading, caption, None, together(missing))
     label = "; ".join(
         run.says(f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
         for run, kernels, _ in found
     )
     svg = drawn(lambda: _draw(found), name="roofline", label=f"Compute roofline: {label}")
     legend = tuple((run.colour, run.mark, run.letter) for run, _, _ in found if run.letter)
-    return Chart("roofline", heading, caption, svg, tuple(missing), legend=legend)
+    return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
 
 
 def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
@@ -95,7 +98,10 @@ def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
         return [], run.rows.why_not("memory.bound_share")
-    kernels = [Kernel(r["name"], r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
+    kernels = [
+        Kernel(bounded(r["name"], LONGEST_NAME, length=r["length"]), r["flops"], r["bytes"], r["ns"] / 1e9)
+        for r in rows
+    ]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
@@ -123,20 +129,21 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Kernel], Peaks]]) -> tuple[Figure
     figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    titles: dict[str, str | list[str]] = {}
+    titles: dict[str, str] = {}
     for run, kernels, _ in found:
         longest = max(kernel.seconds for kernel in kernels)
-        marks = axes.scatter(
-            [kernel.intensity for kernel in kernels],
-            [kernel.rate for kernel in kernels],
-            s=[18 + 260 * kernel.seconds / longest for kernel in kernels],
-            c=run.ink,
-            marker=run.marker,
-            alpha=0.6,
-            linewidths=0,
-        )
-        marks.set_gid(f"kernels-{run.place}")
-        titles[f"kernels-{run.place}"] = [_told(run, kernel) for kernel in kernels]
+        for n, kernel in enumerate(kernels):
+            (mark,) = axes.plot(
+                [kernel.intensity],
+                [kernel.rate],
+                marker=run.marker,
+                markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
+                color=run.ink,
+                alpha=0.6,
+                markeredgewidth=0,
+            )
+            mark.set_gid(f"kernel-{run.place}-{n}")
+            titles[f"kernel-{run.place}-{n}"] = _told(run, kernel)
     left, right = axes.get_xlim()
     for run, _, peaks in found:
         _roof(axes, run, peaks, left, right, titles)
@@ -148,9 +155,7 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Kernel], Peaks]]) -> tuple[Figure
     return figure, titles
 
 
-def _roof(
-    axes: Axes, run: Seen, peaks: Peaks, left: float, right: float, titles: dict[str, str | list[str]]
-) -> None:
+def _roof(axes: Axes, run: Seen, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
     flops, memory = peaks.flops_per_s, peaks.bytes_per_s
     if flops is None and memory is None:
@@ -171,7 +176,7 @@ def _roof(
 
 def _told(run: Seen, kernel: Kernel) -> str:
     return (
-        f"{run.says(bounded(kernel.name, LONGEST_NAME))}\n{humanise(kernel.rate, 'FLOP/s')} at"
+        f"{run.says(kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
         f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"
         " states"
     )

@@ -87,10 +87,8 @@ def limit_of(values: Values) -> float:
 
 
 def _scale(late: Lateness) -> str:
-    limit, beyond = limit_of(late.values), np.abs(late.values)
-    over = int((beyond > limit).sum())
-    most = f", the largest is {humanise(float(beyond.max()), 's')}; {over:,} beyond the end" if over else ""
-    return f"Colours end at ±{humanise(limit, 's')}{most}."
+    limit, most = limit_of(late.values), float(np.abs(late.values).max())
+    return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
 
 
 def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
