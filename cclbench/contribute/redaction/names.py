@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that are replaced wherever they stand, and what by: the same name by the same pseudonym in all files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from cclbench.contribute.redaction import kinds
+
+_CLEAN: Final = re.compile(kinds.CLEAN)
+_LOOPBACK: Final = re.compile(r"(?i:localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?|)")
+_ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
+_ENTRY: Final = re.compile(r"(?P<name>[^\s,:\[]+(?:\[[^\]]*\][^\s,:]*)?)(?P<port>(?::\d+)?)")
+_LISTED: Final = re.compile(r"([A-Za-z][\w.-]{0,60})\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]([\w.-]{0,60})", re.ASCII)
+_MOST_HOSTS: Final = 4096
+_PLAIN: Final = re.compile(r"\w[\w.+ -]{0,62}\w")
+_BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
+
+Key = tuple[str, str]
+"""A kind and a name as it is compared: without case, a host without its domain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Identities:
+    """What was learnt from all files of a data point; its names are secrets, so it does not print them.
+
+    `pseudonyms` by (kind, name); those in `everywhere` are replaced wherever they stand, all others only
+    where a path, a field or a variable says that they are one.
+    """
+
+    pseudonyms: Mapping[Key, str] = field(default_factory=dict)
+    everywhere: frozenset[Key] = frozenset()
+    domains: frozenset[str] = frozenset()
+    """What followed hosts' short names."""
+
+    def __repr__(self) -> str:
+        return f"<Identities: {len(self.pseudonyms)} names, {len(self.everywhere)} replaced everywhere>"
+
+    __str__ = __repr__
+
+    def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
+        """What stands for a name of that kind; `learn` is for those who gather names."""
+        del learn
+        return self.pseudonyms.get(key(kind, name), f"{kinds.NUMBERED[kind]}-unknown")
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Key]:
+        """The names that are replaced everywhere, without case."""
+        return {name: (kind, name) for kind, name in sorted(self.everywhere)}
+
+    @cached_property
+    def anywhere(self) -> re.Pattern[str] | None:
+        """Matches those names as whole words; numbers only beside what marks an id."""
+        alone, domain = r"(?<![A-Za-z0-9])", rf"(?:\.{alternatives(self.domains)})?" if self.domains else ""
+        forms = {
+            kinds.USER: (alone, r"(?![A-Za-z0-9])"),
+            kinds.HOST: (alone, rf"{domain}(?![A-Za-z0-9])"),
+            kinds.JOB: (r"(?<![A-Za-z0-9_.-])", r"(?![A-Za-z0-9_-])"),
+            "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", r"(?![A-Za-z0-9])"),
+        }
+        found = []
+        for form, (before, after) in forms.items():
+            names = [name for kind, name in self.everywhere if form == ("" if name.isdigit() else kind)]
+            if names:
+                found.append(f"{before}(?:{alternatives(names)}){after}")
+        return re.compile("|".join(found), re.IGNORECASE) if found else None
+
+    @cached_property
+    def in_bytes(self) -> re.Pattern[bytes] | None:
+        """Matches them in bytes, whatever stands beside them."""
+        names = [name for _, name in self.everywhere]
+        return re.compile(alternatives(names).encode(), re.IGNORECASE) if names else None
+
+
+class Learner(Identities):
+    """Identities in the making: each new name gets the next number of its kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[Key, str] = {}
+        self._everywhere: set[Key] = set()
+        self._domains: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
+        """The name's number, a new one for a new name."""
+        known = key(kind, name)
+        if known not in self._names:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
+        if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(known[1]):
+            self._everywhere.add(known)
+            if kind == kinds.HOST:
+                self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
+        return self._names[known]
+
+    def identities(self, published: frozenset[str]) -> Identities:
+        """What was learnt; what a card publishes on purpose is no secret elsewhere."""
+        everywhere = frozenset(known for known in self._everywhere if known[1] not in published)
+        return Identities(dict(self._names), everywhere, frozenset(self._domains))
+
+
+def key(kind: str, name: str) -> Key:
+    """How a name is compared: without case; a host by the first label of its full name; annotations as is."""
+    if kind == kinds.ANNOTATION:
+        return kind, name
+    folded = name.strip().strip(".").casefold()
+    if kind == kinds.HOST and not _ADDRESS.fullmatch(folded):
+        folded = folded.partition(".")[0] or folded
+    return kind, folded
+
+
+def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
+    """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
+    if kind != kinds.HOST:
+        return text if _CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
+
+    def one(match: re.Match[str]) -> str:
+        return ",".join(map(named, _expanded(match["name"]))) + match["port"]
+
+    def named(name: str) -> str:
+        if _CLEAN.fullmatch(name) or _LOOPBACK.fullmatch(name):
+            return name
+        role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
+        return known.pseudonym(role, name, learn=learn and role == kind)
+
+    return named(text) if _ADDRESS.fullmatch(text) else _ENTRY.sub(one, text)
+
+
+def _expanded(hosts: str) -> list[str]:
+    """The hosts that Slurm abbreviates as `nid[0016-0018,0020]`."""
+    listed = _LISTED.fullmatch(hosts)
+    if listed is None:
+        return [hosts]
+    found = list[str]()
+    for part in listed[2].split(","):
+        first, _, last = part.partition("-")
+        numbers = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
+        found += [f"{listed[1]}{number:0{len(first)}d}{listed[3]}" for number in numbers]
+    return found[:_MOST_HOSTS]
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """A regular expression for any of the names, the longest first, by their common beginnings."""
+    ends = ""
+    tree: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        if name:
+            tree.setdefault(name[0], []).append(name[1:])
+        else:
+            ends = "?"
+    branches = [re.escape(first) + (alternatives(rest) if any(rest) else "") for first, rest in tree.items()]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)}){ends}"

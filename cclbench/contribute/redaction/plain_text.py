@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts: logs, tables, launch scripts, cards; line by line as they are, but for what is replaced in a line.
+
+Of a card, `contributor` and the addresses of published evidence stay: they are there to be published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.scrub import Scrubber
+from cclbench.contribute.redaction.tally import Tally
+
+_MOST: Final = 64 << 20
+_KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "
+_PUBLISHED: Final = re.compile(
+    r"^contributor:[^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)*|^[ \t-]*(?:source_)?url:[^\n]*", re.MULTILINE
+)
+_CREDENTIALS: Final = frozenset({kinds.PASSWORD, kinds.TOKEN, kinds.CLOUD_KEY, kinds.SECRET})
+
+
+def rewrite(
+    blocks: Iterable[bytes],
+    scrubber: Scrubber,
+    tally: Tally,
+    write: Callable[[bytes], object],
+    *,
+    card: bool = False,
+) -> None:
+    """All of a file in blocks that end where a line and no private key does."""
+    left, line = b"", 1
+    for block in blocks:
+        left += block
+        end = left.rfind(b"\n") + 1
+        begun = left.rfind(_KEY_BEGINS, 0, end)
+        if begun >= 0 and left.find(_KEY_ENDS, begun, end) < 0 and len(left) < _MOST:
+            end = left.rfind(b"\n", 0, begun) + 1
+        if end == 0 and len(left) >= _MOST:
+            end = len(left)  # a line without an end
+        if end and not card:
+            line = _part(left[:end], line, scrubber, tally, write)
+            left = left[end:]
+    if card:
+        write(_card(left, scrubber, tally))
+    elif left:
+        _part(left, line, scrubber, tally, write)
+
+
+def _part(
+    raw: bytes, line: int, scrubber: Scrubber, tally: Tally, write: Callable[[bytes], object]
+) -> int:
+    """Scrub whole lines, the first of which has that number; the number of the line after them."""
+    text = raw.decode(errors="surrogateescape")
+    new, counts = scrubber.text(text, by_line=True)
+    for kind, count in counts.items():
+        first = line + text.count("\n", 0, scrubber.first.get(kind, 0))
+        tally.add(f"line {first:,}" if count == 1 else f"lines from {first:,}", {kind: count})
+    write(raw if new == text else new.encode(errors="surrogateescape"))
+    return line + raw.count(b"\n")
+
+
+def _card(raw: bytes, scrubber: Scrubber, tally: Tally) -> bytes:
+    """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
+    parts: list[bytes] = []
+    at, line, text = 0, 1, raw.decode(errors="surrogateescape")
+    for published in _PUBLISHED.finditer(text):
+        line = _part(_raw(text[at : published.start()]), line, scrubber, tally, parts.append)
+        _, counts = scrubber.text(published[0])
+        if counts.keys() & _CREDENTIALS:
+            line = _part(_raw(published[0]), line, scrubber, tally, parts.append)
+        else:
+            parts.append(_raw(published[0]))
+            line += published[0].count("\n")
+        at = published.end()
+    _part(_raw(text[at:]), line, scrubber, tally, parts.append)
+    return b"".join(parts)
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One text, scrubbed: what has the form of a secret or an identity, and every name learnt elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+from cclbench.analyzers.data_loading import LOADER
+from cclbench.classify import collective
+from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.identities import NAMES
+from cclbench.contribute.redaction.names import Identities, replaced
+from cclbench.contribute.redaction.pattern import NOTHING, Pattern
+from cclbench.contribute.redaction.secrets import SECRETS
+from cclbench.normalize.steps import FAMILIES
+
+PATTERNS: Final = (*SECRETS, *NAMES)
+"""All forms, in the order they are looked for."""
+
+_CLEAN: Final = re.compile(kinds.CLEAN)
+_NOTHING: Final = re.compile(NOTHING)
+_ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
+_VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
+_OF_A_SHELL: Final = frozenset(
+    "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH".split()
+)
+_FEW, _MANY = 5, 12
+"""Assignments in a row that are an environment: among them one of a shell's own, or none."""
+_SHORT: Final = 12
+_BEHIND: Final = 32
+_VERSION: Final = re.compile(r"(?i)version")
+_MARKERS: Final = re.compile(
+    "|".join(f"(?:{family})" for family in FAMILIES)
+    + r"|(?:enumerate\(|Optimizer\.|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|nccl:|gloo:"
+    r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\(|ParseArguments"
+    r"|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
+)
+"""Annotations that are a framework's own: steps, phases, its data loader and optimizer, its runtime."""
+
+
+class Scrubber:
+    """Scrubs the texts of a data point's files by what is `known` of all of them.
+
+    Each method returns the text as it may be published and how many things were replaced, by kind.
+    """
+
+    def __init__(self, known: Identities) -> None:
+        self.known = known
+        self.first: dict[str, int] = {}
+        """Where in the last text each kind was first replaced."""
+
+    def text(self, text: str, field: str = "", *, by_line: bool = False) -> tuple[str, Counter[str]]:
+        """Any text; `field` is what it is called, where something does; `by_line` where it has many lines."""
+        self.first.clear()
+        counts: Counter[str] = Counter()
+        if not (len(text) < _SHORT and text.isidentifier()):
+            for pattern in PATTERNS:
+                marks = pattern.marks
+                for mark in marks:
+                    if mark in text:
+                        break
+                else:
+                    continue
+                if pattern.kind == kinds.ADDRESS and _VERSION.search(field):
+                    continue
+                text = self._replace(pattern, text, counts)
+        text = self._names(text, counts)
+        if text.count("=") >= _FEW:
+            text = self._lines(text, counts) if by_line else self._environment(text, counts)
+        return text, counts
+
+    def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
+        """The value of a field that holds that kind, called `name` in an environment."""
+        if kind in kinds.NUMBERED:
+            new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
+        elif kind == kinds.ENVIRONMENT:
+            return self._variable(name, text)
+        elif _CLEAN.fullmatch(text) or _NOTHING.fullmatch(text):
+            return text, Counter()
+        else:
+            if kind == kinds.COMMAND:
+                self.text(text)  # a command line tells of users, hosts and folders
+            new, counts = kinds.HIDDEN[kind], Counter()
+        if new != text:
+            counts[kind] += 1
+        return new, counts
+
+    def annotation(self, text: str) -> tuple[str, Counter[str]]:
+        """A person's annotation numbered, a framework's own scrubbed as any text."""
+        if _CLEAN.fullmatch(text) or is_marker(text):
+            return self.text(text)
+        return self.known.pseudonym(kinds.ANNOTATION, text), Counter({kinds.ANNOTATION: 1})
+
+    def suspicious(self, data: bytes) -> bool:
+        """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
+        for pattern in PATTERNS:
+            if any(mark in data for mark in pattern.byte_marks) and pattern.loose.search(data):
+                return True
+        if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(data.decode("latin-1"))) >= _FEW:
+            return True
+        known = self.known.in_bytes
+        return known is not None and known.search(data) is not None
+
+    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+        """Bytes in no known format: what looks like something is overwritten, in its own length."""
+        counts: Counter[str] = Counter()
+        forms = [(p.loose, p) for p in PATTERNS if any(mark in data for mark in p.byte_marks)]
+        for form, pattern in forms:
+            for match in form.finditer(data):
+                begin, end = pattern.hidden(match)
+                hidden = data[begin:end].decode("latin-1")
+                if not (set(hidden) <= {"x"} or pattern.exempt.fullmatch(hidden)):
+                    data = data[:begin] + b"x" * (end - begin) + data[end:]
+                    counts[pattern.kind] += 1
+        for match in self.known.in_bytes.finditer(data) if self.known.in_bytes else ():
+            begin, end = match.span()
+            counts[self._known(match[0].decode(errors="replace"))[0]] += 1
+            data = data[:begin] + b"x" * (end - begin) + data[end:]
+        return data, counts
+
+    def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:
+        def one(match: re.Match[str]) -> str:
+            begin, end = pattern.hidden(match)
+            hidden = match.string[begin:end]
+            if pattern.exempt.fullmatch(hidden):
+                return match[0]
+            if pattern.behind and pattern.behind.search(match.string, max(0, match.start() - _BEHIND), match.start()):
+                return match[0]
+            if pattern.role is None:
+                new = kinds.HIDDEN[pattern.kind]
+            else:
+                new = replaced(self.known, pattern.role, hidden, learn=pattern.learn)
+            if new == hidden:
+                return match[0]
+            counts[pattern.kind] += 1
+            self.first.setdefault(pattern.kind, match.start())
+            return match.string[match.start() : begin] + new + match.string[end : match.end()]
+
+        return pattern.text.sub(one, text)
+
+    def _names(self, text: str, counts: Counter[str]) -> str:
+        def one(match: re.Match[str]) -> str:
+            kind, new = self._known(match[0])
+            counts[kind] += 1
+            self.first.setdefault(kind, match.start())
+            return new
+
+        return self.known.anywhere.sub(one, text) if self.known.anywhere else text
+
+    def _known(self, text: str) -> tuple[str, str]:
+        """Kind and pseudonym of a name that was found, a host's with or without its domain."""
+        folded = text.casefold()
+        known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])
+        if known is None:  # letters whose case is more than a letter's
+            return kinds.USER, self.known.pseudonym(kinds.USER, text)
+        return known[0], self.known.pseudonyms[known]
+
+    def _lines(self, text: str, counts: Counter[str]) -> str:
+        lines = text.splitlines(keepends=True)
+        at, new = 0, list[str]()
+        for line in lines:
+            before = counts[kinds.ENVIRONMENT]
+            new.append(self._environment(line, counts) if line.count("=") >= _FEW else line)
+            if counts[kinds.ENVIRONMENT] > before:
+                self.first.setdefault(kinds.ENVIRONMENT, at)
+            at += len(line)
+        return "".join(new)
+
+    def _environment(self, text: str, counts: Counter[str]) -> str:
+        """A whole environment in a text: of its variables those stay that tell of the run's shape."""
+        assigned = _ASSIGNED.findall(text)
+        hidden = sum(not kinds.kept(name) for name, _ in assigned)
+        shell = any(name in _OF_A_SHELL for name, _ in assigned)
+        if not hidden or len(assigned) < (_FEW if shell else _MANY):
+            return text
+        counts[kinds.ENVIRONMENT] += hidden
+        stay = [f"{name}={value}" for name, value in assigned if kinds.kept(name)]
+        return " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]]) + ("\n" if text.endswith("\n") else "")
+
+    def _variable(self, name: str, text: str) -> tuple[str, Counter[str]]:
+        """One variable: `text` is its value where it has a `name`, else `NAME=value`, or a whole environment."""
+        new, counts = self.text(f"{name}={text}" if name else text)
+        assigned = _VARIABLE.match(new)
+        if counts[kinds.ENVIRONMENT] or _CLEAN.fullmatch(text) or not text.strip():
+            pass
+        elif assigned is None:
+            new, counts = kinds.HIDDEN[kinds.ENVIRONMENT], Counter({kinds.ENVIRONMENT: 1})
+        elif not kinds.kept(assigned[1]) and not _CLEAN.fullmatch(new[assigned.end() :].strip("\"'")):
+            if new[assigned.end() :].strip("\"'"):
+                new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
+                counts = Counter({kinds.ENVIRONMENT: 1})
+        return (new.removeprefix(f"{name}=") if name else new), counts
+
+
+def is_marker(annotation: str) -> bool:
+    """Whether an annotation is a framework's: a step, a phase, a data loader, a collective."""
+    return (
+        _MARKERS.fullmatch(annotation) is not None
+        or re.search(LOADER, annotation) is not None
+        or collective(annotation) is not None
+    )
