@@ -15,6 +15,7 @@ from cclbench.compare.comparison import Check
 from cclbench.compare.lines import selector
 from cclbench.compare.subject import KEYS, Row, Subject
 from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.problem import shown
 from cclbench.units import Dimension, humanise, parse_quantity
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -64,14 +65,14 @@ def parse(expression: str) -> Gate:
     """
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
-        raise UsageError(f"--fail-on {expression!a}: not understood", hint=_EXAMPLE)
+        raise UsageError(f"--fail-on {shown(expression)}: not understood", hint=_EXAMPLE)
     name, part, compared, sign, number, unit = match.groups()
     metric, keys = _metric(expression, name)
     keys |= _keys(expression, part)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
-        raise UsageError(f"--fail-on {expression!a}: a percentage needs a sign", hint=hint)
+        raise UsageError(f"--fail-on {shown(expression)}: a percentage needs a sign", hint=hint)
     value = float(number) / 100 if percent else _value(expression, metric, keys, number, unit)
     return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
 
@@ -82,11 +83,12 @@ def _metric(expression: str, name: str) -> tuple[str, dict[str, str]]:
     alias = ALIASES.get(name)
     if alias is None:
         raise UsageError(
-            f"--fail-on {expression!a}: no metric is called {name}", hint=near(name, [*METRICS, *ALIASES])
+            f"--fail-on {shown(expression)}: no metric is called {name}",
+            hint=near(name, [*METRICS, *ALIASES]),
         )
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
-        raise UsageError(f"--fail-on {expression!a}: {name} stands for several figures", hint=hint)
+        raise UsageError(f"--fail-on {shown(expression)}: {name} stands for several figures", hint=hint)
     return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
@@ -96,7 +98,9 @@ def _keys(expression: str, part: str | None) -> dict[str, str]:
         key, equals, value = (word.strip() for word in one.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(f"--fail-on {expression!a}: {one.strip()!a} selects nothing", hint=hint)
+            raise UsageError(
+                f"--fail-on {shown(expression)}: {shown(one.strip())} selects nothing", hint=hint
+            )
         keys[key] = value
     return keys
 
@@ -109,11 +113,11 @@ def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, u
         return float(number)
     if dimension is None or not unit:
         wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
-        raise UsageError(f"--fail-on {expression!a}: {metric} takes {wanted}", hint=_EXAMPLE)
+        raise UsageError(f"--fail-on {shown(expression)}: {metric} takes {wanted}", hint=_EXAMPLE)
     try:
         return parse_quantity(f"{number} {unit}", dimension)
     except CheckFailed as error:
-        raise UsageError(f"--fail-on {expression!a}: {error.what}", hint=error.hint) from None
+        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
 
 
 def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
@@ -150,5 +154,5 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
 
 def _figure(row: Row) -> str:
     """A row's figure; one that nobody measured says so."""
-    shown = humanise(row["value"], row["unit"])
-    return shown if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {shown}"
+    figure = humanise(row["value"], row["unit"])
+    return figure if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {figure}"

@@ -65,12 +65,12 @@ def differs(fact: Fact, a: Subject, b: Subject) -> bool:
     return one is not None and another is not None and not _equal(one, another)
 
 
-def unequal(a: Subject, b: Subject) -> list[str]:
-    """In what the work of a step differs, as far as both tell: `global batch 16 against 32`."""
+def unequal(base: Subject, other: Subject) -> list[str]:
+    """In what the other's work of a step differs, as far as both tell: `global batch 32 against 16`."""
     return [
-        f"{fact.label} {_shown(fact.of(a))} against {_shown(fact.of(b))}"
+        f"{fact.label} {_shown(fact.of(other))} against {_shown(fact.of(base))}"
         for fact in WORK
-        if differs(fact, a, b)
+        if differs(fact, base, other)
     ]
 
 
