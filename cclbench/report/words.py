@@ -36,7 +36,7 @@ def name(text: str, length: int = 0) -> Markup:
 
 def breakable(metric: str) -> Markup:
     """A metric's name that may break behind a dot or an underscore."""
-    return Markup(escape(bounded(metric)).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
+    return Markup(str(escape(bounded(metric))).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S704 - escaped
 
 
 def hover(*lines: str | None) -> Markup:

@@ -192,5 +192,5 @@ def _stack(axes: Axes, run: Seen, bar: Bar, place: float, longest: float, titles
                 va="center",
                 fontsize=9,
                 color=light(one.ink),
-            ).set_gid("share")
+            )
         left += seconds
