@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import METRICS, Metric, Value, resolve
+from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, resolve
 from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.run_view import Replayed, RunView
 from cclbench.analyzers.sources import side_by_side
 from cclbench.analyzers.view import POLICIES, RankView
 from cclbench.card import Card
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
-from cclbench.errors import UsageError, near
+from cclbench.errors import InputError, UsageError, near
 from cclbench.ingestion import Options
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
@@ -321,13 +321,17 @@ def _compute(
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
 
+    everything = len(unique) == len(list(METRICS))
+    narrowed = window != "steps" or steps is not None or ranks is not None
+    replayed = _replayed(stored, everything, narrowed) if model else None
+
     def rows_of(run: StoredRun, metrics: Sequence[Metric]) -> list[Row]:
         own = {rank: answer for (path, rank), answer in answers.items() if path == run.path}
         return run_rows(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(run, window, steps), metrics),
+            run_values(_run_view(run, window, steps, replayed), metrics),
             asked=window,
             source=run.reader,
         )
@@ -335,7 +339,7 @@ def _compute(
     others = {run.reader or "": rows_of(run, of_ranks) for run in stored.sources}
     rows = side_by_side(rows_of(stored, unique), others)
     policies = [policy for _, policy in answers.values()]
-    if ranks is None and steps is None and len(unique) == len(list(METRICS)):
+    if ranks is None and steps is None and everything:
         stored.save_results(rows, made=_made(window, model))
     return Run(stored, _asked(rows, chosen), max(policies, key=POLICIES.index, default=window))
 
@@ -356,13 +360,31 @@ def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     return rank_rows(view, chosen, model=task.model), window_policy(view, task.window)
 
 
-def _run_view(stored: StoredRun, window: str, steps: Steps | None) -> RunView:
+def _replayed(stored: StoredRun, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
+    """What replays the run for a metric, or says why it does not."""
+
+    def replayed(setting: str) -> Replayed:
+        from cclbench.replay.ratio import PASSING_ROWS, ratio
+
+        if narrowed:
+            raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
+        try:
+            return ratio(stored, setting, PASSING_ROWS if everything else None)
+        except InputError as error:
+            raise NotApplicable(error.what) from None
+
+    return replayed
+
+
+def _run_view(
+    stored: StoredRun, window: str, steps: Steps | None, replayed: Callable[[str], Replayed] | None
+) -> RunView:
     card = _card(stored.path)
 
     def view(rank: int) -> RankView:
         return RankView(stored.rank(rank), rank=rank, window=window, steps=steps, card=card)
 
-    return RunView(stored, ranks=stored.ranks, view=cache(view), card=card)
+    return RunView(stored, ranks=stored.ranks, view=cache(view), card=card, replayed=replayed)
 
 
 def _card(run: Path) -> Card | None:

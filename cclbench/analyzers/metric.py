@@ -267,33 +267,6 @@ def stand_in(name: str) -> Callable[[PerRank], PerRank]:
     return register
 
 
-def unanswered(
-    name: str,
-    *,
-    definition: str,
-    formula: str,
-    unit: str,
-    better: Literal["higher", "lower"] | None,
-    needs: str,
-    reason: str,
-) -> None:
-    """Register a metric that a rank's trace cannot give: its answer is always `reason`."""
-
-    def per_rank(_: RankView) -> Value:
-        raise NotApplicable(reason)
-
-    metric(
-        name,
-        definition=definition,
-        formula=formula,
-        unit=unit,
-        better=better,
-        inputs=(needs,),
-        not_applicable=reason,
-        rank_rows=False,
-    )(per_rank)
-
-
 def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
     """The metrics that names, aliases or globs (`comm.*`) ask for, sorted, each pair once.
 

@@ -23,6 +23,30 @@ class RunTables(Protocol):
         ...
 
 
+class Replayed(Protocol):
+    """A changed step over the step as it is."""
+
+    @property
+    def ratio(self) -> float | None:
+        """As expected; None where only its bounds are known."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """The lower bound."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """The upper bound."""
+        ...
+
+    @property
+    def basis(self) -> tuple[str, ...]:
+        """What the numbers rest on."""
+        ...
+
+
 class RunView:
     """What metrics of a run, rather than of a rank's trace, are computed from."""
 
@@ -33,7 +57,10 @@ class RunView:
         ranks: Sequence[int] = (),
         view: Callable[[int], RankView] | None = None,
         card: Card | None = None,
+        replayed: Callable[[str], Replayed] | None = None,
     ) -> None:
+        self.replayed = replayed
+        """The run under a setting such as `scale_up.bandwidth=x2`; None where nothing is to be modelled."""
         self.ranks, self.card = tuple(ranks), card
         self._view = view
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)

@@ -3,14 +3,33 @@
 
 from __future__ import annotations
 
-from cclbench.analyzers.metric import unanswered
+from collections.abc import Iterator
 
-unanswered(
+from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.run_view import RunView
+from cclbench.units import humanise
+
+
+@run_metric(
     "whatif.scale_up_bandwidth_x2",
-    definition="Step time with twice the bandwidth inside a node, over the step time as measured.",
-    formula="time.step at scale_up.bandwidth × 2 / time.step",
+    definition="Step time with twice the bandwidth inside a node, over that as it is, both replayed.",
+    formula="time.step at scale_up.bandwidth × 2 / time.step, by replay of the run's rows; with bounds",
     unit="1",
     better="lower",
-    needs="a replay under other hardware",
-    reason="a trace tells what was; what would be takes a replay under other hardware",
+    inputs=("events", "steps", "collectives", "card: hardware.system, else what the traces tell"),
+    not_applicable="the run has no collectives, or nothing tells which of its ranks share a node; of a large"
+    " run also unless it is asked for by name",
 )
+def scale_up_bandwidth_x2(run: RunView) -> Iterator[Value]:
+    """CCL-Bench's scale_up_bw_utility, without serialising compute and communication."""
+    if run.replayed is None:
+        raise NotApplicable("what would be is modelled, and models are switched off")
+    found = run.replayed("scale_up.bandwidth=x2")
+    reason = "; ".join(found.basis) or None
+    if found.ratio is None:
+        low, high = humanise(found.low, "1"), humanise(found.high, "1")
+        yield Value(value=None, status="not_applicable", reason=f"only known to be {low} to {high}; {reason}")
+    else:
+        yield Value(value=found.ratio, provenance="modelled", reason=reason)
+    yield Value(value=found.low, stat="low", provenance="modelled")
+    yield Value(value=found.high, stat="high", provenance="modelled")

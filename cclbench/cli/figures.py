@@ -25,6 +25,7 @@ TOPICS: Final = {
     "balance": "Balance",
     "serving": "Serving",
     "data": "Data loading",
+    "whatif": "Under other hardware",
 }
 _EXPOSED: Final = tuple(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched"))
 _LABEL: Final = 34

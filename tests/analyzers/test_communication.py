@@ -225,10 +225,3 @@ def test_every_rank_counts() -> None:
     (run,) = rows_of("balance.load_imbalance", *ranks)
     assert run["value"] == pytest.approx(29 / 19.5)
     assert run["reason"] == "over 20 ranks"
-
-
-@pytest.mark.parametrize("metric", ["whatif.scale_up_bandwidth_x2"])
-def test_what_a_trace_cannot_know_is_not_the_step_time(metric: str) -> None:
-    (only,) = rows_of(metric, a_rank([compute(0, 10)], [window(0, 100, 1)]))
-    assert (only["value"], only["status"]) == (None, "not_applicable")
-    assert only["reason"]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metric of a replay: its value with bounds, or why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+
+import cclbench
+from cclbench.analyzers.metric import METRICS, Value
+from cclbench.analyzers.rows import Row, run_values
+from cclbench.analyzers.run_view import RunView
+from cclbench.replay import ratio
+
+NAME = "whatif.scale_up_bandwidth_x2"
+
+
+class Found(NamedTuple):
+    """A replay's answer."""
+
+    ratio: float | None
+    low: float
+    high: float
+    basis: tuple[str, ...] = ("a fit",)
+
+
+class NoTables:
+    """Nothing lies beside the traces."""
+
+    def evidence(self, name: str) -> pa.Table:
+        raise AssertionError(name)
+
+
+def values(found: Found | None) -> list[Value]:
+    view = RunView(NoTables(), replayed=None if found is None else lambda _: found)
+    return run_values(view, [METRICS.get(NAME)])[NAME]
+
+
+def test_the_value_has_its_bounds_and_basis() -> None:
+    value, low, high = values(Found(0.75, 0.7, 0.8))
+    assert (value.value, value.stat, value.reason) == (0.75, None, "a fit")
+    assert [(v.stat, v.value) for v in (low, high)] == [("low", 0.7), ("high", 0.8)]
+    assert {v.provenance for v in (value, low, high)} == {"modelled"}
+
+
+def test_known_within_bounds_only_is_no_value() -> None:
+    value, low, high = values(Found(None, 0.5, 0.9))
+    assert (value.value, value.status) == (None, "not_applicable")
+    assert value.reason == "only known to be 50.0 % to 90.0 %; a fit"
+    assert (low.value, high.value) == (0.5, 0.9)
+
+
+def test_no_model_is_no_value() -> None:
+    (value,) = values(None)
+    assert value.status == "not_applicable"
+    assert "models are switched off" in str(value.reason)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks of one node: kernels of 20 µs between all-reduces of 1 to 5 MiB, 1 ms a MiB."""
+    ops = [op for i in range(1, 6) for op in (Compute(20_000), Collective("all_reduce", "dp", i << 20))]
+    folder = tmp_path_factory.mktemp("whatif") / "traces"
+    program = Program((*ops, Compute(20_000)), steps=2)
+    write(simulate(Layout(dp=2, gpus_per_host=2), program, Network(Link(0, 1_000))), folder)
+    return folder
+
+
+def rows(traces: Path, store: Path, **options: object) -> list[Row]:
+    run = cclbench.run(traces, store=store, **options)  # type: ignore[arg-type]
+    return [row for row in run.rows if row["metric"] == NAME]
+
+
+def test_a_step_bound_by_its_network(traces: Path, tmp_path: Path) -> None:
+    """15 transfers of 1.024 ms each step, whose halves are saved."""
+    found = rows(traces, tmp_path)
+    step = next(row["value"] for row in cclbench.run(traces, store=tmp_path, metrics=["time.step"]).rows)
+    assert found[0]["value"] == pytest.approx(1 - 15 * 1.024e-3 / 2 / step, rel=1e-3)
+    assert [row["stat"] for row in found] == [None, "high", "low"]
+    assert {(row["provenance"], row["status"], row["unit"]) for row in found} == {("modelled", "ok", "1")}
+    (alias, *_) = cclbench.run(traces, store=tmp_path, metrics=["scale_up_bw_utility"]).rows
+    assert alias["value"] == found[0]["value"]
+
+
+def test_a_large_run_is_replayed_only_when_asked(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ratio, "PASSING_ROWS", 100)
+    (row,) = rows(traces, tmp_path)
+    assert (row["value"], row["status"]) == (None, "not_applicable")
+    assert "only where that is asked for" in row["reason"]
+    assert rows(traces, tmp_path, metrics=["whatif.*"])[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize("narrowed", [{"window": "trace"}, {"steps": (0, 0)}, {"ranks": [0]}])
+def test_a_narrowed_run_is_not_replayed(narrowed: dict[str, object], traces: Path, tmp_path: Path) -> None:
+    (row,) = rows(traces, tmp_path, metrics=[NAME], **narrowed)
+    assert row["status"] == "not_applicable"
+    assert "all ranks' steps" in row["reason"]
+
+
+def test_without_models_and_without_collectives(traces: Path, tmp_path: Path) -> None:
+    (row,) = rows(traces, tmp_path, metrics=[NAME], model=False)
+    assert "models are switched off" in row["reason"]
+    alone = tmp_path / "alone"
+    write(simulate(Layout(), Program((Compute(20_000),))), alone)
+    (row,) = rows(alone, tmp_path)
+    assert row["reason"] == "no collective is part of the replay"
