@@ -41,9 +41,12 @@ def test_the_contract_has_its_commands() -> None:
         "report",
         "timeline",
         "open",
+        "compare",
         "whatif",
         "contribute",
         "verify",
+        "import",
+        "claims",
         "card",
         "hardware",
     }

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench compare`: what it prints in each form, its gate, its files, and hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from cclbench.cli.comparison_page import page
+from cclbench.compare.build import compare
+from cclbench.compare.comparison import Comparison
+from cclbench.compare.markdown import markdown
+
+Call = Callable[..., Any]
+HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"
+
+
+@pytest.fixture
+def second(tmp_path: Path, document: dict[str, Any]) -> Path:
+    """Another trace: the first one's matrix product 20 µs shorter, its steps 95 µs apart."""
+    for event in document["traceEvents"]:
+        if event["ts"] >= 1100:
+            event["ts"] -= 5
+        if event["name"].startswith("ampere"):
+            event["dur"] -= 20
+    path = tmp_path / "second" / "rank0.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(document))
+    return path
+
+
+def text_of(comparison: Comparison, **options: Any) -> str:
+    console = Console(width=80, highlight=False, markup=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        for part in page(comparison, **options):
+            console.print(part)
+    return captured.get()
+
+
+def test_the_page_fits_80_columns_and_says_who_and_why(call: Call, trace: Path, second: Path) -> None:
+    answer = call("compare", trace, second)
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("A  rank0-")
+    assert lines[1] == "   2 × NVIDIA A100-SXM4-80GB, 1 rank traced, 2 steps, kineto"
+    # Steps of A are 100 and 65 µs long, of B 95 and 65: the copy ends both captures.
+    (whole,) = (line for line in lines if line.startswith("  the whole"))
+    assert whole.split() == ["the", "whole", "82.5", "µs", "80.0", "µs", "-2.50", "µs"]
+    (compute,) = (line for line in lines if line.startswith("  compute "))
+    assert compute.split()[:7] == ["compute", "40.0", "µs", "20.0", "µs", "-20.0", "µs"]
+    assert "░" in compute
+    unmatched = next(line for line in lines if line.startswith("  exposed unmatched"))
+    assert unmatched.split()[2:8] == ["10.0", "µs", "30.0", "µs", "+20.0", "µs"]
+    assert "█" in unmatched
+    assert "Warnings" in lines
+
+
+def test_the_glyphs_have_an_ascii_form_and_quiet_is_the_verdict(
+    trace: Path, second: Path, tmp_path: Path
+) -> None:
+    found = compare(trace, second, store=tmp_path / "store")
+    plain = text_of(found, unicode=False)
+    assert re.search(r"  compute .* -+$", plain, re.MULTILINE)
+    assert " ".join(text_of(found, verbosity=-1).split()) == found.versus[0].words
+    assert "more: -v or --json" not in text_of(found, verbosity=1)
+
+
+def test_json_follows_its_schema(call: Call, trace: Path, second: Path, repository: Path) -> None:
+    answer = call("compare", trace, second, "--json", "--fail-on", "compute.mfu < 0.4")
+    assert answer.code == 1
+    found = json.loads(answer.out)
+    jsonschema.validate(
+        found, json.loads((repository / "cclbench" / "schemas" / "comparison.json").read_text())
+    )
+    assert not found["passed"]
+    (one,) = found["versus"]
+    assert one["change_ns"] == sum(change["change_ns"] for change in one["changes"]) == -2500
+    assert found["checks"][0]["reason"].startswith("B has no compute.mfu: ")
+
+
+def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: Path) -> None:
+    answer = call("compare", second, trace, "--fail-on", "time.step > +3%", "--fail-on", "time.step > +50%")
+    assert answer.code == 1
+    assert answer.err.count("\n") == 1
+    assert (
+        "1 of 2 checks failed: time.step > +3%: time.step of B is 82.5 µs, of A 80.0 µs: +3.12 %"
+        in answer.err
+    )
+    assert "- FAILED  time.step > +3%:" in answer.out
+    assert "- passed  time.step > +50%:" in answer.out
+    assert call("compare", trace, second, "--fail-on", "time.step > +5%").code == 0
+
+
+def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
+    for name, start in (("a.md", "B"), ("a.json", "{"), ("a.html", "<!doctype html>")):
+        answer = call("compare", trace, second, "-q", "-o", tmp_path / name)
+        assert (answer.code, answer.err) == (0, f"wrote {tmp_path / name}\n")
+        assert (tmp_path / name).read_text().lower().startswith(start.lower())
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_csv_is_a_row_a_metric_and_subject(call: Call, trace: Path, second: Path) -> None:
+    out = call("compare", trace, second, "--format", "csv", "--metric", "time.step").out.splitlines()
+    assert out[0].startswith("metric,unit,better,subject,value,status")
+    cells = [line.split(",") for line in out[1:]]
+    assert [row[:4] for row in cells] == [["time.step", "s", "lower", letter] for letter in "AB"]
+    assert [float(row[4]) for row in cells] == pytest.approx([82.5e-6, 80e-6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        ((), 2, "Missing argument"),
+        (("{trace}",), 2, "2 to 26 runs, not 1"),
+        (("{trace}", "{trace}"), 2, "the same run"),
+        (("{trace}", "nowhere"), 2, "no run 'nowhere'"),
+        (("{trace}", "{empty}"), 3, "the folder is empty"),
+        (("{trace}", "{cut}"), 3, "--allow-truncated"),
+        (("{trace}", "{second}", "--fail-on", "time.step > 5%"), 2, "needs a sign"),
+        (("{trace}", "{second}", "--metric", "time.stp"), 2, "did you mean time.step"),
+        (("{trace}", "{second}", "-o", "x.pdf"), 2, "use .html, .md, .json"),
+        (("{trace}", "{second}", "-o", "/nowhere/x.md"), 2, "there is no folder /nowhere"),
+    ],
+)
+def test_errors_say_what_to_do(
+    call: Call, trace: Path, second: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    cut = tmp_path / "cut" / "rank0.json"
+    cut.parent.mkdir()
+    cut.write_text(trace.read_text()[:1500])
+    places = {"trace": trace, "second": second, "empty": tmp_path / "empty", "cut": cut}
+    answer = call("compare", *(argument.format(**places) for argument in arguments))
+    assert (answer.code, answer.out) == (code, "")
+    assert says in answer.err
+    assert answer.err.count("\n") <= 3
+
+
+@pytest.fixture
+def hostile(trace: Path, tmp_path: Path, document: dict[str, Any]) -> Comparison:
+    """Two runs whose device, kernels and cards carry what steers terminals, pages and comments."""
+    document["deviceProperties"][0]["name"] = HOSTILE + "x" * 1_000_000
+    for event in document["traceEvents"]:
+        if event["name"].startswith("ampere"):
+            event["name"] = HOSTILE
+    folder = tmp_path / "a <b>`c`|d"
+    folder.mkdir()
+    (folder / "rank0.json").write_text(json.dumps(document))
+    cards = []
+    for name, source in (("one", trace.parent), ("two", folder)):
+        (tmp_path / name / "traces").mkdir(parents=True)
+        (tmp_path / name / "workload_cards").mkdir()
+        (tmp_path / name / "traces" / "rank0.json").write_text((source / "rank0.json").read_text())
+        card = {
+            "version": 2,
+            "id": name,
+            "description": "hostile",
+            "workload": {"phase": "training", "model": {"name": name + HOSTILE.replace("\x1b", "")}},
+            "evidence": {"traces": [{"path": "traces/rank0.json", "format": "kineto", "ranks": [0]}]},
+        }
+        cards.append(tmp_path / name / "workload_cards" / f"{name}.yaml")
+        cards[-1].write_text(json.dumps(card))
+    return compare(*cards, store=tmp_path / "store", fail_on=["time.step > +5%"])
+
+
+def test_hostile_names_leave_the_terminal_clean(hostile: Comparison) -> None:
+    for verbosity in (-1, 0, 1):
+        text = text_of(hostile, verbosity=verbosity)
+        assert not [c for c in text if not c.isprintable() and c != "\n"]
+        assert max(map(len, text.splitlines())) <= 80
+        assert len(text) < 20_000
+
+
+def test_hostile_names_stay_text_in_markdown(hostile: Comparison) -> None:
+    text = markdown(hostile)
+    assert len(text) < 40_000
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "<script" not in re.sub(r"`[^`]*`", "", text)
+    outside = re.sub(r"`[^`\n]*`", "", text)
+    assert not re.search(r"(?<!\\)\]\(", outside)
+    assert "@team" not in outside
+    assert "http://" not in outside
+    # Every row of a table has as many cells as its head.
+    columns = 0
+    for line in text.splitlines():
+        cells = len(re.split(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert cells in (0, columns) or not columns, line
+        columns = cells
