@@ -35,7 +35,7 @@ class Rows:
         self._all = results
         of_step = pc.is_valid(results["step"])
         whole = results.filter(pc.invert(of_step))
-        self._stepped = results.filter(_plain(results, of_step))
+        self._of_step = _plain(results, of_step)
         self._of_run = whole.filter(pc.is_null(whole["rank"]))
         self._of_ranks = whole.filter(_plain(whole, pc.is_valid(whole["rank"])))
 
@@ -90,13 +90,13 @@ class Rows:
 
     def over_steps(self, metric: str) -> dict[int, float]:
         """The run's number of each step, by step."""
-        own = self._of_step(metric)
+        own = self._stepped(metric)
         own = own.filter(pc.is_null(own["rank"]))
         return dict(sorted(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True)))
 
     def grid(self, metric: str) -> Grid:
         """Each rank's number of each step."""
-        own = self._of_step(metric)
+        own = self._stepped(metric)
         own = own.filter(pc.is_valid(own["rank"]))
         ranks, row = np.unique(own["rank"].to_numpy(), return_inverse=True)
         steps, column = np.unique(own["step"].to_numpy(), return_inverse=True)
@@ -104,8 +104,10 @@ class Rows:
         values[row, column] = own["value"].to_numpy()
         return Grid(ranks, steps, values)
 
-    def _of_step(self, metric: str) -> pa.Table:
-        own = self._stepped.filter(pc.equal(self._stepped["metric"], metric))
+    def _stepped(self, metric: str) -> pa.Table:
+        """The numbers of single steps, modelled ones aside."""
+        there = pc.and_(self._of_step, pc.equal(self._all["metric"], metric))
+        own = self._all.select(["rank", "step", "value", "status", "provenance"]).filter(there)
         return own.filter(pc.and_(pc.equal(own["status"], "ok"), pc.not_equal(own["provenance"], "modelled")))
 
 

@@ -96,6 +96,7 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
             alpha=0.35 if many else 0.75,
             markeredgewidth=0,
             rasterized=many,
+            clip_on=False,
         )
         if not many:
             marks.set_gid(f"steps-{run.place}")
@@ -114,7 +115,7 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
             )
     axes.margins(0.12)
     low, high = axes.get_xlim()
-    axes.set_xlim(max(low, -0.02), min(high, 1.02) if high > low else 1.02)
+    axes.set_xlim(max(low, 0.0), min(high, 1.0))
     axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "s"))
     axes.set_xlabel("communication hidden behind compute")

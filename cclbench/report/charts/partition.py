@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_BARS: Final = 40
+MOST_BARS: Final = 64
 _READABLE: Final = 0.035
-_BAR_PX: Final = 19
+_BAR_PX: Final = (12, 19)
+"""Least and largest height of a bar and the gap below it."""
+_HEIGHT_PX: Final = 760
+"""What many bars are squeezed into, as far as the least height allows."""
 _GAP: Final = 0.9
 
 
@@ -146,7 +149,8 @@ def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]
             at += 1.25 if index == 0 and len(bars) > 1 else 1
         at += _GAP
     at -= _GAP
-    figure, axes = canvas(FULL_PX, int(_BAR_PX * at) + 48, left=136, right=84, top=4, bottom=36)
+    bar_px = min(max(_HEIGHT_PX / at, _BAR_PX[0]), _BAR_PX[1])
+    figure, axes = canvas(FULL_PX, int(bar_px * at) + 48, left=136, right=84, top=4, bottom=36)
     longest = max(bar.seconds for _, bar, _, _ in places) or 1.0
     titles: dict[str, str] = {}
     for run, bar, place, mean in places:
@@ -157,11 +161,13 @@ def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]
             (6, 0),
             textcoords="offset points",
             va="center",
+            fontsize=min(11, bar_px - 2),
             fontweight="bold" if mean else "normal",
         )
     axes.set_yticks([place for _, _, place, _ in places], [run.says(bar.name) for run, bar, _, _ in places])
     for tick, (_, _, _, mean) in zip(axes.get_yticklabels(), places, strict=True):
         tick.set_fontweight("bold" if mean else "normal")
+        tick.set_fontsize(min(11, bar_px - 2))
     axes.set_ylim(at - 0.4, -0.6)
     axes.set_xlim(0, longest)
     axes.xaxis.set_major_formatter(lambda x, _: humanise(x, "s"))

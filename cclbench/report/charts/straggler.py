@@ -105,7 +105,7 @@ def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
         pick = np.stack(
             [start + largest[:, start : start + block].argmax(axis=1) for start in starts], axis=1
         )
-        values, steps = np.ma.take_along_axis(values, pick, axis=1), steps[starts]  # type: ignore[attr-defined]
+        values, steps = values[np.arange(len(ranks))[:, None], pick], steps[starts]
         notes.append(f"a column is {block} steps: of each rank the one with the largest magnitude")
     return Lateness(ranks, steps, values, late.words), notes
 
