@@ -99,6 +99,7 @@ def _homes(part: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 _KINDS = {
     "integer": "a whole number, written out",
+    "number": "a number",
     "string": "text",
     "boolean": "true or false",
     "array": "a list",

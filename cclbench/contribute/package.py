@@ -295,7 +295,7 @@ def _proved(
     )
     after = rows_of(find(staged.card), store, reading, model=True, jobs=jobs, progress=progress)
     if changed := differences(before, after):
-        lines = [f"  {change}" for change in changed[:_LISTED]]
+        lines = [f"  {c.what}: {c.recorded} became {c.computed}" for c in changed[:_LISTED]]
         lines += [f"  and {len(changed) - _LISTED} more"] if len(changed) > _LISTED else []
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
         raise CheckFailed(told + "\n".join(lines))

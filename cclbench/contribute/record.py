@@ -56,10 +56,14 @@ class Change:
     recorded: str
     computed: str
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """The metric, and what of it the figure is about."""
         about = ", ".join(f"{name} {value}" for name, value in self.key.items())
-        named = f"{self.metric} ({about})" if about else self.metric
-        return f"{named}: recorded {self.recorded}, computed {self.computed}"
+        return f"{self.metric} ({about})" if about else self.metric
+
+    def __str__(self) -> str:
+        return f"{self.what}: recorded {self.recorded}, computed {self.computed}"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job as its owner has it: a card, four ranks' traces with a secret planted in them, a script."""
+"""A job as its owner has it: a card, two ranks' traces with a secret planted in them, a script."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,14 +75,58 @@ def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
 CARD = """\
 version: 2
 id: my-job
-description: A tiny Llama that ada-lovelace trained.
+description: Two ranks that ada-lovelace traced.
 workload:
   phase: training
+  precision: bf16
   model: {parameters: 8325632, layers: 2, heads: 8, head_dim: 64}
   batch: {global: 16, sequence_length: 128}
-hardware: {per_node: 4}
-parallelism: {dp_replicate: 4}
+hardware: {per_node: 2}
+software: {framework: {name: pytorch}}
+parallelism: {dp_replicate: 2}
+contributor: {name: Example Lab}
 """
+"""Without the accelerator, its count and the library, which the traces tell."""
+
+
+def _event(name: str, category: str, begin_us: float, length_us: float, **args: Any) -> dict[str, Any]:
+    device = category == "kernel"
+    place = {"pid": 0, "tid": 7} if device else {"pid": 4242, "tid": 4242}
+    event = {"ph": "X", "cat": category, "name": name, "ts": begin_us, "dur": length_us, **place}
+    return {**event, "args": args}
+
+
+def trace(rank: int) -> dict[str, Any]:
+    """Two steps of 100 µs: 40 µs of matrix product, 30 µs of all-reduce of which 20 are hidden."""
+    events = []
+    for step in (0, 1):
+        at, launch = 1000.0 + 100 * step, 10 * step
+        whole = {"In msg nelems": 1_000_000, "Out msg nelems": 1_000_000, "dtype": "Float", "Group size": 2}
+        group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "Collective name": "allreduce"}
+        events += [
+            _event(f"ProfilerStep#{step}", "user_annotation", at, 95),
+            _event("cudaLaunchKernel", "cuda_runtime", at + 1, 2, correlation=launch + 1),
+            _event("cudaLaunchKernel", "cuda_runtime", at + 4, 2, correlation=launch + 2),
+            _event("sgemm_128x64_nn", "kernel", at + 10, 40, correlation=launch + 1, grid=[54, 1, 1]),
+            _event(
+                "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                "kernel",
+                at + 30,
+                30,
+                correlation=launch + 2,
+                **whole,
+                **group,
+            ),
+        ]
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [
+            {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000, "numSms": 108}
+        ],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+        "owner": SECRET.decode(),
+        "traceEvents": events,
+    }
 
 
 @dataclass(frozen=True)
@@ -97,7 +143,7 @@ class Job:
 
     @property
     def traces(self) -> Path:
-        """Four ranks."""
+        """Two ranks, and a file that is no trace."""
         return self.folder / "capture"
 
     @property
@@ -113,19 +159,15 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, repository: Path) -> Job:
-    """The shipped traces of DDP, with a name planted in an annotation of rank 0 and in the script."""
+def job(tmp_path: Path) -> Job:
+    """Two traces, one of them compressed, a card, a script and a hidden file."""
     made = Job(tmp_path / "job", tmp_path / "collection")
     made.collection.mkdir()
     made.scripts.mkdir(parents=True)
     made.traces.mkdir()
-    for trace in (repository / "traces" / "tiny-llama-ddp4-gloo-cpu").glob("rank*"):
-        shutil.copyfile(trace, made.traces / trace.name)
-    first = made.traces / "rank0_trace.json.gz"
-    text = plain(first)
-    assert b'"traceName"' in text
-    named = text.replace(b'"traceName"', b'"owner": "' + SECRET + b'", "traceName"', 1)
-    first.write_bytes(gzip.compress(named, mtime=0))
+    (made.traces / "rank0.json").write_text(json.dumps(trace(0)))
+    (made.traces / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace(1)).encode(), mtime=0))
+    (made.traces / "notes.txt").write_text("no trace\n")
     made.card.write_text(CARD)
     (made.scripts / "run.sh").write_text("#!/bin/sh\n# by ada-lovelace\ntorchrun train.py\n")
     (made.scripts / "run.sh").chmod(0o755)

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A contribution: whole or not at all, nothing secret in it, no result changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.card import load, validate
+from cclbench.contribute import package, redaction
+from cclbench.contribute.completion import Gap
+from cclbench.contribute.evidence import beside
+from cclbench.contribute.manifest import read
+from cclbench.contribute.package import Contribution, Wishes, contribute
+from cclbench.contribute.place import Place
+from cclbench.contribute.verify import verify
+from cclbench.errors import CheckFailed, InputError, UsageError
+
+Tree = Callable[[Path], dict[str, bytes]]
+SECRET = b"ada-lovelace"
+
+pytestmark = pytest.mark.usefixtures("fake_redaction")
+
+
+def made(job: Any, **wishes: Any) -> Contribution:
+    """A contribution of the job."""
+    wanted = Wishes(**{"licence": "Apache-2.0", **wishes})
+    return contribute(job.card, job.traces, job.scripts, job.collection, wanted)
+
+
+def unchanged(job: Any, files: Tree, error: type[Exception], words: str, **wishes: Any) -> str:
+    """The message of a contribution that fails and leaves the collection as it was."""
+    before = files(job.collection)
+    with pytest.raises(error, match=words) as raised:
+        made(job, **wishes)
+    assert files(job.collection) == before
+    assert list(job.collection.glob(".*")) == []
+    return str(raised.value)
+
+
+def test_a_data_point_is_whole(job: Any, files: Tree) -> None:
+    originals = files(job.folder)
+    told = made(job)
+    assert files(job.folder) == originals
+    found = files(job.collection)
+    assert set(found) == {
+        "workload_cards/my-job.yaml",
+        "traces/my-job/rank0.json",
+        "traces/my-job/rank1.json.gz",
+        "traces/my-job/manifest.json",
+        "scripts/my-job/run.sh",
+    }
+    assert not any(SECRET in content for content in found.values())
+    assert found["scripts/my-job/run.sh"] == b"#!/bin/sh\n# by user-1\ntorchrun train.py\n"
+    assert (job.collection / "scripts/my-job/run.sh").stat().st_mode & 0o111
+    assert told.left_out == ("notes.txt", ".env")
+    assert (told.renamed, told.uploads, told.gaps) == ((), (), ())
+    assert sum(one.count for one in told.redactions) == 4  # two traces, the script, the card
+    assert told.rows > 300
+
+
+def test_the_card_knows_its_evidence(job: Any) -> None:
+    told = made(job)
+    card = load(told.place.card)
+    assert validate(told.place.card) == []
+    assert card.description == "Two ranks that user-1 traced."
+    assert card.evidence.launch == "scripts/my-job/run.sh"
+    first, second = card.evidence.traces
+    content = (job.collection / first.path).read_bytes()
+    assert (first.path, first.format, first.ranks) == ("traces/my-job/rank0.json", "kineto", (0,))
+    assert (first.sha256, first.bytes) == (sha256(content).hexdigest(), len(content))
+    assert (second.licence, second.url) == ("Apache-2.0", None)
+
+
+def test_the_traces_tell_what_the_card_lacks(job: Any) -> None:
+    told = made(job)
+    assert told.inferred == (
+        'hardware.accelerator: "nvidia-a100-sxm-80gb"',
+        "hardware.count: 2",
+        'software.communication.library: "nccl"',
+    )
+    assert told.contradictions == (
+        'workload.precision: the card says "bf16", the traces "fp32"',
+        "hardware.per_node: the card says 2, the traces 1",
+    )
+    card = load(told.place.card)
+    assert (card.hardware.count, card.workload.precision) == (2, "bf16")
+
+
+def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
+    told = made(job)
+    manifest = read(told.place.manifest)
+    assert [file.path for file in manifest.files] == ["rank0.json", "rank1.json.gz"]
+    assert manifest.redactions == {"user name": 4}
+    assert manifest.card == sha256(told.place.card.read_bytes()).hexdigest()
+    steps = {
+        row["step"]: row["value"]
+        for row in manifest.results.rows
+        if row["metric"] == "time.step" and "step" in row
+    }
+    assert steps == {0: 100e-6, 1: 50e-6}  # from the first device row to the next step's, to the last's end
+    assert len(manifest.results.metrics) == told.recorded
+    with beside([]) as nowhere:
+        assert verify(told.place, nowhere).status == "verified"
+
+
+def test_an_archive_is_as_good_as_a_folder(job: Any, files: Tree, tmp_path: Path) -> None:
+    made(job)
+    by_folder = files(job.collection)
+    archive = tmp_path / "capture.tar.gz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(job.traces, "capture")
+    told = contribute(
+        job.card, archive, job.scripts, job.collection, Wishes(licence="Apache-2.0", replace=True)
+    )
+    assert [path for path, _ in told.files] == ["capture/rank0.json", "capture/rank1.json.gz"]
+    assert files(job.collection)["traces/my-job/capture/rank0.json"] == by_folder["traces/my-job/rank0.json"]
+
+
+def test_names_are_redacted_and_made_safe(job: Any, files: Tree) -> None:
+    (job.traces / "rank0.json").rename(job.traces / "ada-lovelace $(rm x)\x1b[31m rank0.json")
+    told = made(job)
+    assert dict(told.renamed) == {"ada-lovelace $(rm x)\x1b[31m rank0.json": "user-1-rm-x-31m-rank0.json"}
+    assert "traces/my-job/user-1-rm-x-31m-rank0.json" in files(job.collection)
+
+
+def test_annotations_go_where_that_is_wanted(job: Any, files: Tree) -> None:
+    trace = job.traces / "rank0.json"
+    trace.write_text(trace.read_text().replace('"traceEvents"', '"of": "forward", "traceEvents"'))
+    made(job)
+    assert b"forward" in files(job.collection)["traces/my-job/rank0.json"]
+    made(job, annotations=True, replace=True)
+    assert b"forward" not in files(job.collection)["traces/my-job/rank0.json"]
+
+
+def test_a_redaction_that_changes_a_result_is_refused(
+    job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(source: Path, target: Path, **_: Any) -> list[Any]:
+        target.write_bytes(source.read_bytes().replace(b'"dur": 40', b'"dur": 41').replace(SECRET, b"x"))
+        return []
+
+    monkeypatch.setattr(redaction, "redact", careless)
+    text = unchanged(job, files, CheckFailed, "would change results")
+    assert "compute.time: 4e-05 s became 4.05e-05 s" in text  # the mean of two ranks, of which one is changed
+
+
+def test_a_secret_that_is_left_is_refused(job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lazy(source: Path, target: Path, **_: Any) -> list[Any]:
+        shutil.copyfile(source, target)
+        return []
+
+    monkeypatch.setattr(redaction, "redact", lazy)
+    text = unchanged(job, files, CheckFailed, "looks like a secret")
+    assert "traces/my-job/rank0.json: text: user name (1)" in text
+    assert SECRET.decode() not in text
+
+
+def test_what_is_there_stays_unless_replaced(job: Any, files: Tree) -> None:
+    made(job)
+    (job.scripts / "run.sh").write_text("true\n")
+    unchanged(job, files, UsageError, "is there already")
+    (job.collection / "traces/my-job/old.json").write_text("old")
+    made(job, replace=True)
+    assert "traces/my-job/old.json" not in files(job.collection)
+    assert files(job.collection)["scripts/my-job/run.sh"] == b"true\n"
+
+
+def test_the_collections_own_card_is_completed(job: Any) -> None:
+    own = job.collection / "workload_cards" / "my-job.yaml"
+    own.parent.mkdir()
+    shutil.copyfile(job.card, own)
+    told = contribute(own, job.traces, job.scripts, job.collection, Wishes(licence="Apache-2.0"))
+    assert load(told.place.card).hardware.count == 2
+
+
+def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
+    shutil.copytree(job.traces, job.collection / "traces" / "my-job")
+    before = files(job.collection)
+    with pytest.raises(UsageError, match="lies where the data point shall lie"):
+        contribute(
+            job.card,
+            job.collection / "traces" / "my-job",
+            job.scripts,
+            job.collection,
+            Wishes(licence="Apache-2.0", replace=True),
+        )
+    assert files(job.collection) == before
+
+
+@pytest.mark.parametrize("when", ["rows_of", "record", "clean", "put_in_place"])
+def test_an_interruption_leaves_nothing(
+    job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(package, when, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made(job)
+    assert files(job.collection) == {}
+    assert list(job.collection.iterdir()) == []
+
+
+def test_large_files_stay_outside(job: Any, files: Tree, tmp_path: Path) -> None:
+    outside = tmp_path / "upload"
+    told = made(job, external=1000, outside=outside, url="https://example.org/t/")
+    assert told.uploads == ((outside / "my-job/rank0.json", "https://example.org/t/my-job/rank0.json"),)
+    assert set(files(outside)) == {"my-job/rank0.json"}
+    assert "traces/my-job/rank0.json" not in files(job.collection)
+    first, second = load(told.place.card).evidence.traces
+    assert (first.url, second.url) == ("https://example.org/t/my-job/rank0.json", None)
+    (problem,) = validate(told.place.card)
+    assert (problem.severity, problem.path) == ("warning", "evidence.traces[0].url")
+    with beside([]) as nowhere:
+        verdict = verify(told.place, nowhere)
+    assert (verdict.status, verdict.reasons) == (
+        "not here",
+        ("rank0.json: 2.10 kB at https://example.org/t/my-job/rank0.json",),
+    )
+    with beside([outside]) as there:
+        assert verify(told.place, there).status == "verified"
+
+
+def test_large_files_need_a_place(job: Any, files: Tree, tmp_path: Path) -> None:
+    unchanged(job, files, UsageError, "too large to lie in the collection", external=1000)
+    unchanged(job, files, UsageError, "no https address", external=1000, outside=tmp_path, url="http://x.org")
+    (tmp_path / "my-job").mkdir()
+    unchanged(
+        job, files, UsageError, "is there already", external=1000, outside=tmp_path, url="https://x.org"
+    )
+    assert list((tmp_path / "my-job").iterdir()) == []
+
+
+def test_what_nobody_knows_is_listed(job: Any, files: Tree) -> None:
+    job.card.write_text("id: my-job\nworkload: {batch: {global: 16}}\n")
+    (job.scripts / "other.sh").write_text("true\n")
+    (job.scripts / "run.sh").rename(job.scripts / "start.sh")
+    text = unchanged(job, files, CheckFailed, "the card lacks fields", licence=None)
+    for path in (
+        "evidence.launch",
+        "evidence.traces.licence",
+        "description",
+        "workload.phase",
+        "workload.model.layers",
+        "parallelism.tp",
+        "workload.batch.sequence_length",
+    ):
+        assert f"  {path}: " in text
+    assert "hardware.count" not in text  # the traces tell it
+    assert "workload.batch.global" not in text  # the card has it
+
+
+def test_gaps_that_only_metrics_mind_can_stay(job: Any) -> None:
+    job.card.write_text(
+        job.card.read_text().replace("precision: bf16", "dataset: c4").replace(", layers: 2", "")
+    )
+    told = made(job, allow_gaps=True)
+    assert [gap.path for gap in told.gaps] == ["workload.model.layers"]  # the precision is the traces'
+
+
+def test_answers_fill_the_card(job: Any) -> None:
+    job.card.write_text(
+        job.card.read_text().replace("phase: training", "dataset: c4").replace(", layers: 2", "")
+    )
+    asked: list[str] = []
+
+    def ask(gap: Gap) -> Any:
+        asked.append(gap.path)
+        answers = {"workload.phase": "training", "evidence.traces.licence": "CC-BY-4.0"}
+        return gap.value(answers[gap.path]) if gap.path in answers else None
+
+    told = contribute(job.card, job.traces, job.scripts, job.collection, Wishes(), ask=ask)
+    assert asked == ["evidence.traces.licence", "workload.phase", "workload.model.layers"]
+    card = load(told.place.card)
+    assert (card.workload.phase, card.evidence.traces[0].licence) == ("training", "CC-BY-4.0")
+    assert [gap.path for gap in told.gaps] == ["workload.model.layers"]
+
+
+def cut(job: Any) -> None:
+    path = job.traces / "rank1.json.gz"
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def emptied(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def reworded(job: Any, old: str, new: str) -> None:
+    text = job.card.read_text()
+    assert old in text
+    job.card.write_text(text.replace(old, new))
+
+
+SPOILT: dict[str, Callable[[Any], object]] = {
+    "a trace cut short": cut,
+    "no trace": lambda job: [path.unlink() for path in job.traces.glob("rank*")],
+    "an empty folder": lambda job: emptied(job.traces),
+    "no folder of traces": lambda job: shutil.rmtree(job.traces),
+    "no scripts": lambda job: (job.scripts / "run.sh").unlink(),
+    "no folder of scripts": lambda job: shutil.rmtree(job.scripts),
+    "a link among the scripts": lambda job: (job.scripts / "passwd").symlink_to("/etc/passwd"),
+    "large scripts": lambda job: (job.scripts / "weights.bin").write_bytes(bytes(10_000_001)),
+    "no card": lambda job: job.card.unlink(),
+    "a card that is no YAML": lambda job: job.card.write_text("{"),
+    "a card of version 1": lambda job: job.card.write_text("version: 1\n"),
+    "a card with a wrong field": lambda job: reworded(job, "heads: 8", "heads: many"),
+    "a card that contradicts itself": lambda job: reworded(job, "dp_replicate: 2", "dp_replicate: 3"),
+    "an id with a slash": lambda job: reworded(job, "id: my-job", "id: ../my-job"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("a trace cut short", InputError, "rank1.json.gz"),
+        ("no trace", InputError, "none of its files is a trace"),
+        ("an empty folder", InputError, "the folder is empty"),
+        ("no folder of traces", InputError, "no such file or folder"),
+        ("no scripts", UsageError, "holds no script"),
+        ("no folder of scripts", InputError, "is no folder"),
+        ("a link among the scripts", InputError, "is a link"),
+        ("large scripts", UsageError, "which launch scripts have not"),
+        ("no card", InputError, "cannot be read"),
+        ("a card that is no YAML", InputError, "not valid YAML"),
+        ("a card of version 1", CheckFailed, "cclbench card upgrade"),
+        ("a card with a wrong field", CheckFailed, "workload.model.heads: is .many. but must be"),
+        ("a card that contradicts itself", CheckFailed, "parallelism"),
+        ("an id with a slash", CheckFailed, "id: is"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_written(
+    job: Any, files: Tree, name: str, error: type[Exception], words: str
+) -> None:
+    SPOILT[name](job)
+    unchanged(job, files, error, words)
+
+
+def test_a_truncated_trace_can_be_allowed(job: Any) -> None:
+    text = (job.traces / "rank0.json").read_text()
+    (job.traces / "rank0.json").write_text(text[: text.rindex('{"ph"') + 20])
+    told = made(job, reading=package.Options(allow_truncated=True))
+    assert read(told.place.manifest).ingest.allow_truncated
+    with beside([]) as nowhere:
+        assert verify(told.place, nowhere).status == "verified"
+
+
+def test_evidence_without_traces_is_a_data_point_too(job: Any, test_data: Path) -> None:
+    emptied(job.traces)
+    shutil.copyfile(test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv", job.traces / "sweep.csv")
+    told = made(job, allow_gaps=True)
+    assert [path for path, _ in told.files] == ["sweep.csv"]
+
+
+def test_the_json_of_a_manifest_has_no_host(job: Any) -> None:
+    told = made(job)
+    assert str(job.folder) not in json.dumps(json.loads(told.place.manifest.read_text()))
+    assert isinstance(told.place, Place)
