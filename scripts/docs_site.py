@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reference pages of the documentation's site, made from the code while mkdocs builds it (see mkdocs.yml).
+
+Texts come out as HTML, escaped, so that no bar or star in a formula is taken for markup.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from inspect import cleandoc
+from itertools import groupby
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import click
+import pyarrow as pa
+
+from cclbench import schema
+from cclbench.analyzers.metric import METRICS
+from cclbench.cli import cli
+from cclbench.cli.explain import explanation
+from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
+from cclbench.hardware.describe import Entry, figures_of, summary
+from cclbench.readers import READERS
+from cclbench.report.topics import place, topic_of
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+_LINK = re.compile(r"\]\(\.\./([^)#]+)")
+_TABLES = {
+    "events": schema.EVENTS,
+    "collectives": schema.COLLECTIVES,
+    "groups": schema.GROUPS,
+    "steps": schema.STEPS,
+    "results": schema.RESULTS,
+    **schema.EVIDENCE,
+}
+
+
+def prose(text: str) -> str:
+    """A text with its `code` marked."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+
+
+def _code(name: str) -> str:
+    """A name as code, which may break after its dots and underscores."""
+    breakable = re.sub(r"([._])", r"\1<wbr>", escape(name))
+    return f"<code>{breakable}</code>"
+
+
+def facts(rows: Iterable[tuple[str, ...]]) -> str:
+    """A table whose first column names; cells are HTML."""
+    lines = (
+        f"<tr><th>{head}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for head, *cells in rows
+    )
+    return '<table class="facts">\n' + "\n".join(lines) + "\n</table>"
+
+
+def _page(title: str, *parts: str) -> str:
+    """A page of Markdown."""
+    return "\n\n".join([f"# {title}", *parts]) + "\n"
+
+
+def metrics() -> str:
+    """All of ours, by topic, as `cclbench explain` explains them."""
+    found = [
+        explanation(METRICS.get(name)) for name in METRICS if METRICS.origin(name).startswith("cclbench.")
+    ]
+    parts = [
+        "What `cclbench explain` prints, for every metric; `cclbench list metrics` has those of plug-ins too."
+        " C, K and M are the sets of [Concepts](../concepts.md#how-the-time-divides), W is the window.",
+    ]
+    for title, rows in groupby(
+        sorted(found, key=lambda row: place(row["name"])), lambda row: topic_of(row["name"])
+    ):
+        parts.append(f"## {title}")
+        for row in rows:
+            parts += [f"### {row['name']}", f"<p>{prose(row['definition'])}</p>", _metric(row)]
+    return _page("Metrics", *parts)
+
+
+def _metric(row: Mapping[str, Any]) -> str:
+    rows = {
+        "formula": f"<code>{escape(row['formula'])}</code>",
+        "unit": {"1": "a fraction", "count": "a count"}.get(row["unit"], escape(row["unit"])),
+        "better": row["better"] or "neither: it describes",
+        "inputs": escape(", ".join(row["inputs"])),
+        "over ranks": prose(row["combined"]),
+        "not applicable": prose(row["not_applicable"]),
+        "also called": ", ".join(map(_code, row["aliases"])),
+        "version": str(row["version"]),
+    }
+    return facts((name, cell) for name, cell in rows.items() if cell)
+
+
+def readers() -> str:
+    """Every format, as `cclbench list readers` has it."""
+    parts = ["How to capture each: [What cclbench reads](../what-cclbench-reads.md)."]
+    for name in READERS:
+        if READERS.origin(name).startswith("cclbench."):
+            one = READERS.get(name)
+            rows = [
+                ("reads", {"trace": "traces", "evidence": "evidence beside traces, or alone"}[one.reads]),
+                ("formats", prose(one.description)),
+                ("files", " ".join(map(_code, one.extensions))),
+                ("versions", prose(one.versions)),
+                ("tested on", prose(one.tested)),
+            ]
+            parts += [f"## {name}", facts(rows)]
+    return _page("Readers", *parts)
+
+
+def tables() -> str:
+    """The columns of what a run stores, each with its unit and meaning."""
+    parts = [
+        "What `cclbench sql` queries and what `run.events()` and its like return. Times are nanoseconds since"
+        " 1970 by the rank's own clock, unless a column says otherwise. What nobody knows is null.",
+    ]
+    for name, own in _TABLES.items():
+        rows = [(field.name, _kind(field), _meaning(field)) for field in own]
+        rows += [("rank", "int32", "rank whose event it is")] if name == "events" else []
+        parts += [f"## {name}", facts((_code(column), kind, text) for column, kind, text in rows)]
+    return _page("Tables", *parts)
+
+
+def _kind(field: pa.Field) -> str:
+    kind = "text" if pa.types.is_dictionary(field.type) else str(field.type).replace("string", "text")
+    return escape(kind) + (", or null" if field.nullable else "")
+
+
+def _meaning(field: pa.Field) -> str:
+    told = {key.decode(): value.decode() for key, value in field.metadata.items()}
+    return prose(told["meaning"]) + (f" ({escape(told['unit'])})" if told["unit"] else "")
+
+
+def hardware(title: str, entries: Callable[[], Mapping[str, Entry]]) -> str:
+    """Entries of the catalog, each figure with its source."""
+    os.environ.pop(VARIABLE, None)  # ours alone
+    parts = ["`cclbench hardware show ID` prints the same. Rates are per direction, peaks are dense."]
+    for one in entries().values():
+        rows = [
+            (_code(row["field"]), escape(row["shown"]), escape(row["source"] or ""))
+            for row in figures_of(one)
+        ]
+        parts += [f"## {one.id}", f"<p>{prose(summary(one))}</p>", facts(rows), _sources(one)]
+    return _page(title, *parts)
+
+
+def _sources(one: Entry) -> str:
+    lines = []
+    for key, source in one.sources.items():
+        title = escape(source.title)
+        linked = f'<a href="{escape(source.url)}">{title}</a>' if source.url else title
+        lines.append(f"<li>{_code(key)}: {linked}, {escape(source.date)}</li>")
+    lines += [
+        f"<li>{_code(other.source)} says of {_code(other.field)}: {escape(other.says)}</li>"
+        for other in one.disagreements
+    ]
+    notes = f"<p>{prose(one.notes)}</p>" if one.notes else ""
+    return f"<ul>{''.join(lines)}</ul>{notes}" if lines or notes else ""
+
+
+def command_line() -> str:
+    """Every command, from its own help."""
+    parts = [
+        "Data goes to stdout, all else to stderr. Exit codes: 0 done; 1 a check failed; 2 wrong usage;"
+        " 3 input unreadable, corrupt or unsupported; 4 internal error.",
+    ]
+    return _page("Command line", *parts, *_commands(cli, click.Context(cli, info_name="cclbench")))
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterable[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None  # noqa: S101  (the group lists it)
+        own = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from _commands(command, own)
+        else:
+            yield f"## {own.command_path}"
+            yield f"```text\n{command.get_usage(own).removeprefix('Usage: ')}\n```"
+            yield from map(_paragraph, cleandoc(command.help or "").split("\n\n"))
+            options = [one for one in command.get_params(own) if isinstance(one, click.Option)]
+            records = filter(None, (option.get_help_record(own) for option in options))
+            yield facts((_code(names), prose(told)) for names, told in records)
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of a help text; click prints those that begin with a backspace as they are."""
+    if not text.startswith("\b\n"):
+        return f"<p>{prose(' '.join(text.split()))}</p>"
+    head, _, lines = text.removeprefix("\b\n").partition("\n")
+    language = "sh" if head == "Examples:" else "text"
+    return f"<p>{prose(head)}</p>\n\n```{language}\n{dedent(lines)}\n```"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "command-line": command_line,
+    "metrics": metrics,
+    "tables": tables,
+    "readers": readers,
+    "accelerators": lambda: hardware("Accelerators", accelerators),
+    "fabrics": lambda: hardware("Fabrics", fabrics),
+    "systems": lambda: hardware("Systems", systems),
+}
+"""What is made, by name under reference/."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """mkdocs' hook: pages that are not written yet have no place in the navigation."""
+    config.nav = _there(config.nav, Path(config.docs_dir))
+    return config
+
+
+def _there(nav: Any, docs: Path) -> Any:
+    if isinstance(nav, list):
+        return [one for one in (_there(entry, docs) for entry in nav) if one]
+    if isinstance(nav, dict):
+        ((title, target),) = nav.items()
+        kept = _there(target, docs)
+        return {title: kept} if kept else None
+    return nav if nav.startswith("reference/") or (docs / nav).is_file() else None
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """mkdocs' hook: adds the reference, and the repository's files that pages link to."""
+    from mkdocs.structure.files import File
+
+    written = [file.content_string for file in files.documentation_pages()]
+    for name, made in PAGES.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=made()))
+    for target in sorted({target for text in written for target in _LINK.findall(text)}):
+        files.append(File.generated(config, f"files/{target}", abs_src_path=str(ROOT / target)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """mkdocs' hook: a link out of docs/, as it works in the repository, leads to the file's copy."""
+    return markdown if page.file.generated_by else _LINK.sub(r"](files/\1", markdown)

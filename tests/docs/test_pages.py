@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that people follow step by step: their files work, and their commands print what the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGES = {"tutorial.md": 8, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
+"""With the number of commands on each."""
+_BLOCK = re.compile(r'^```(\w+)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: str) -> Iterator[tuple[str, str | None, str]]:
+    """Language, file name and text of each block of code."""
+    for match in _BLOCK.finditer(page):
+        yield match[1], match[2] or None, match[3]
+
+
+def plain(text: str) -> list[str]:
+    """Lines without what differs between versions: the hash in a run's id."""
+    return [re.sub(r"(-)[0-9a-f]{8}\b", r"\1HASH", line).rstrip() for line in text.splitlines()]
+
+
+def assert_shown(page: str, shown: str, printed: list[str]) -> None:
+    """Each stretch of lines between `...` is printed as it is, one after the other."""
+    at = 0
+    for stretch in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
+        lines = plain(stretch.strip("\n"))
+        if lines:
+            places = (n for n in range(at, len(printed)) if printed[n : n + len(lines)] == lines)
+            found = next(places, None)
+            assert found is not None, f"{page} shows what is not printed:\n{stretch}\nprinted:\n" + "\n".join(
+                printed
+            )
+            at = found + len(lines)
+
+
+def installed(folder: Path) -> None:
+    """What installing the folder's package does to entry points."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    name = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(name)
+    groups = project["entry-points"].items()
+    text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in of.items()) for group, of in groups)
+    (info / "entry_points.txt").write_text(text)
+
+
+@pytest.mark.parametrize(("page", "commands"), PAGES.items())
+def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, commands: int) -> None:
+    text = (repository / "docs" / page).read_text()
+    for folder in ("workload_cards", "traces", "scripts") if "workload_cards/" in text else ():
+        shutil.copytree(repository / folder, tmp_path / folder)
+    environment = os.environ | {
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        "PYTHONPATH": str(tmp_path),
+        "CCLBENCH_STORE": str(tmp_path / "runs"),
+        "COLUMNS": "80",
+    }
+    printed: list[str] = []
+    ran = 0
+    for language, name, block in blocks(text):
+        if name is not None:
+            (tmp_path / name).write_text(block)
+            if name == "pyproject.toml":
+                installed(tmp_path)
+        elif language == "text":
+            assert_shown(page, block, printed)
+        elif language in ("sh", "python"):
+            program = ["bash", "-c", block] if language == "sh" else [sys.executable, "-c", block]
+            done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{page}: {block}\n{done.stderr}"
+            printed = plain(done.stdout)
+            ran += 1
+    assert ran == commands

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference pages of the site have all there is, escaped, and the navigation has every page."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from html import unescape
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import click
+import pytest
+import yaml
+
+from cclbench import schema
+from cclbench.analyzers.metric import METRICS
+from cclbench.cli import cli
+from cclbench.hardware.catalog import entries
+from cclbench.readers import READERS
+
+
+@pytest.fixture(scope="module")
+def site(repository: Path) -> ModuleType:
+    """The script that makes the pages."""
+    spec = importlib.util.spec_from_file_location("docs_site", repository / "scripts" / "docs_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def headings(page: str, level: int) -> list[str]:
+    """Headings of a page, outside its blocks of code."""
+    outside = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^{'#' * level} (.*)$", outside, re.MULTILINE)
+
+
+def test_every_metric_is_there_with_what_explain_says(site: ModuleType) -> None:
+    page = site.metrics()
+    assert sorted(headings(page, 3)) == list(METRICS)
+    text = unescape(re.sub(r"</?code>|<wbr>", "", page)).replace("`", "")
+    for metric in map(METRICS.get, METRICS):
+        for words in (
+            metric.definition,
+            metric.formula,
+            metric.not_applicable,
+            metric.combined,
+            *metric.aliases,
+        ):
+            assert words.replace("`", "") in text
+
+
+def test_every_reader_table_and_entry_is_there(site: ModuleType) -> None:
+    assert headings(site.readers(), 2) == list(READERS)
+    tables = site.tables()
+    assert headings(tables, 2) == ["events", "collectives", "groups", "steps", "results", *schema.EVIDENCE]
+    assert tables.count("<tr>") == 1 + sum(
+        map(len, (schema.EVENTS, schema.COLLECTIVES, schema.GROUPS, schema.STEPS, schema.RESULTS))
+    ) + sum(map(len, schema.EVIDENCE.values()))
+    hardware = [site.PAGES[name]() for name in ("accelerators", "fabrics", "systems")]
+    assert [name for page in hardware for name in headings(page, 2)] == list(entries())
+
+
+def test_every_figure_of_the_catalog_has_its_source(site: ModuleType) -> None:
+    page = site.PAGES["accelerators"]()
+    h100 = page[page.index("## nvidia-h100-sxm") :].partition("\n## ")[0]
+    row = "<tr><th><code>hbm_<wbr>bytes</code></th><td>80.0 GB</td><td>ml-engineering</td></tr>"
+    assert row in h100
+    assert '<li><code>ml-engineering</code>: <a href="https://' in h100
+    assert "says of <code>peak_<wbr>flops_<wbr>per_<wbr>s.<wbr>bf16</code>: 900 TFLOP/s" in h100
+
+
+def test_every_command_and_option_is_there(site: ModuleType) -> None:
+    page = site.command_line()
+    found = headings(page, 2)
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        below = command.list_commands(context) if isinstance(command, click.Group) else [""]
+        assert {f"cclbench {name} {one}".strip() for one in below} <= set(found)
+    whatif = page[page.index("## cclbench whatif") :].partition("\n## ")[0]
+    assert "```text\ncclbench whatif [OPTIONS] RUN\n```" in whatif
+    assert "```sh\ncclbench whatif my-job-3f2a91c0 --set scale_up.bandwidth=x2\n" in whatif
+    assert "<code>--sweep KEY=xA.<wbr>.<wbr>xB</code>" in whatif
+
+
+def test_markup_in_texts_is_text(site: ModuleType) -> None:
+    assert site.prose("|C| < K & `a_b*c*` <script>") == (
+        "|C| &lt; K &amp; <code>a_b*c*</code> &lt;script&gt;"
+    )
+
+
+def test_the_navigation_has_every_page_and_leaves_out_what_is_not_there(
+    site: ModuleType, repository: Path
+) -> None:
+    nav = yaml.safe_load((repository / "mkdocs.yml").read_text())["nav"]
+    told = re.findall(r"[\w/-]+\.md", str(nav))
+    assert {page.name for page in (repository / "docs").glob("*.md")} <= set(told)
+    assert [page for page in told if page.startswith("reference/")] == [
+        f"reference/{name}.md" for name in site.PAGES
+    ]
+    config = SimpleNamespace(
+        nav=[{"A": "none.md"}, {"B": [{"C": "none.md"}, {"D": "index.md"}]}], docs_dir=repository / "docs"
+    )
+    assert site.on_config(config).nav == [{"B": [{"D": "index.md"}]}]
+
+
+def test_links_out_of_the_docs_lead_to_copies(site: ModuleType) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(generated_by=None))
+    assert (
+        site.on_page_markdown("[x](../scripts/a.sh) [y](b.md#c)", page=page)
+        == "[x](files/scripts/a.sh) [y](b.md#c)"
+    )
