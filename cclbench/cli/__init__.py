@@ -15,6 +15,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from keyword import iskeyword
 from typing import Any, Final, TextIO
 
 import click
@@ -39,6 +40,8 @@ COMMANDS: Final = {
     "whatif": "Replay a run under other hardware: what would the step take?",
     "contribute": "Make a data point from a card, traces and scripts.",
     "verify": "Compute data points again from their evidence, and compare with what is recorded.",
+    "import": "Bring published results into the store, to compare with.",
+    "claims": "Examine CCL-Bench's claims again, on the runs of the store.",
     "card": "Make, check, upgrade and show workload cards.",
     "hardware": "Show machines; predict collectives, validate and calibrate the model.",
 }
@@ -68,7 +71,7 @@ class LazyGroup(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        name = f"{cmd_name}_" if cmd_name in dir(builtins) else cmd_name
+        name = f"{cmd_name}_" if cmd_name in dir(builtins) or iskeyword(cmd_name) else cmd_name
         command = getattr(importlib.import_module(f"cclbench.cli.{name}"), name)
         assert isinstance(command, click.Command)  # noqa: S101  (a defect of ours)
         return command

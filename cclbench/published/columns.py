@@ -56,6 +56,6 @@ COLUMNS: Final[Mapping[str, Column]] = {
 }
 """By the leaderboard's name.
 
-Bandwidths of collectives are computed with 2**30 bytes under the label GB/s, volumes and memory bandwidth with
-1e9.  `scale_up_bw_utility` is the percentage saved; ours is the new step over the old.  Sources: the file's own
-`metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""
+Bandwidths of collectives are computed with 2**30 bytes under the label GB/s, volumes and memory bandwidth
+with 1e9.  `scale_up_bw_utility` is the percentage saved; ours is the new step over the old.  Sources: the
+file's own `metric_info`, CCL-Bench's metric tools (github.com/cornell-sysphotonics/ccl-bench, tools/)."""

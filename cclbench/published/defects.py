@@ -191,8 +191,8 @@ DEFECTS: Final[Sequence[Defect]] = (
         "least_in_collectives",
         ("straggler",),
         lambda _, value: value != 0,
-        "(most − least) / most time in collectives over ranks, where the straggler is the rank with the least;"
-        " ours is by arrival",
+        "(most − least) / most time in collectives over ranks, where the straggler is the rank with the"
+        " least; ours is by arrival",
     ),
     Defect(
         "busy_ratio",

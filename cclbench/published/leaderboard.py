@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CCL-Bench's `benchmark_data.json`, read strictly: every row whole and of known types, or refused by number."""
+"""CCL-Bench's `benchmark_data.json`, read strictly: every row whole, or refused by its number."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows from them."""
+"""A published row as rows of `schema.RESULTS`: every column once, and the throughput that follows."""
 
 from __future__ import annotations
 

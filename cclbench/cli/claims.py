@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench claims`: what the runs of the store say of CCL-Bench's three claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cclbench.cli.options import format_options, store_option, verbosity_options
+
+
+@click.command()
+@click.argument("names", metavar="[CLAIM]...", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Also draw the claims: a .png, .svg or .pdf file.",
+)
+@store_option
+@format_options
+@verbosity_options
+def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, verbosity: int) -> None:
+    """Examine CCL-Bench's claims again, on the runs of the store.
+
+    Published runs (`cclbench import`) and computed ones alike; each claim with its table, and what to
+    keep in mind. -v lists what each rests on.
+
+    \b
+    Claims:
+      overlap      more overlap can come with a longer step
+      bandwidth    twice the bandwidth inside a node helps TPUs more than GPUs
+      frameworks   the best of one framework can be 3x slower than another's
+
+    \b
+    Examples:
+      cclbench claims
+      cclbench claims overlap -v
+      cclbench claims -o claims.png --format md
+    """
+    from cclbench.cli.claims_page import document, markdown, page, rows
+    from cclbench.cli.output import emit
+    from cclbench.compare.claims import examine
+    from cclbench.report.picture import check_picture
+
+    if output is not None:
+        check_picture(output)
+    examined = examine(store, names)
+    if form == "md":
+        click.echo(markdown(examined), nl=False)
+    else:
+        columns, lines = rows(examined)
+        emit(
+            form,
+            document=document(examined),
+            rows=lines,
+            columns=columns,
+            table=lambda: page(examined, verbosity),
+        )
+    if output is not None:
+        from cclbench.report.claims_picture import plot_claims
+
+        plot_claims(examined.claims, output)
+        click.echo(f"wrote {output}", err=True)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim re-examined, as data; every rendering of it (terminal, Markdown, JSON, picture) comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Line = Mapping[str, Any]
+
+UNITS: Final = {
+    "step_s": "s",
+    "higher_step_s": "s",
+    "lower_step_s": "s",
+    "higher_overlap": "1",
+    "lower_overlap": "1",
+    "step_ratio": "ratio",
+    "behind": "ratio",
+    "tokens_per_s_per_device": "1/s",
+    "gain": "1",
+    "gain_low": "1",
+    "gain_high": "1",
+    "least": "1",
+    "median": "1",
+    "most": "1",
+}
+"""Units of the columns that have one; the others are words and counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the paper claims, what the runs of a store say of it, and what to keep in mind."""
+
+    key: Literal["overlap", "bandwidth", "frameworks"]
+    statement: str
+    outcome: Literal["holds", "not shown", "cannot be examined"]
+    verdict: str
+    counts: Mapping[str, float | None]
+    """The figures in the verdict, by name."""
+    summary: Sequence[Line]
+    """The table people read."""
+    rows: Sequence[Line]
+    """What it rests on, whole."""
+    caveats: tuple[str, ...]
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 pair`, `57 pairs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
