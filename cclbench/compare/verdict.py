@@ -23,6 +23,8 @@ Outcome = Literal["faster", "slower", "no difference", "not comparable"]
 _TOLD: Final = 0.05
 """Share of the largest part's change from which on a part is told in the sentence."""
 _MOST_TOLD: Final = 4
+_SMALL: Final = 1.05
+"""Factor below which a difference is told in percent."""
 _FINE: Final = 0.02
 """Width of an interval below which it needs more digits."""
 _UNITS: Final[dict[Measure, str]] = {
@@ -121,11 +123,18 @@ def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outc
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
         return f"{said}; {_spread(ratio, inverse=False)})."
     inverse = ratio.value < 1
-    factor = humanise(1 / ratio.value if inverse else ratio.value, "ratio")
-    said = f"{other.letter} is {factor} {outcome} than {base.letter}"
     if measure == "time.step" and _work_unknown(base, other):  # less time need not be more speed
-        said = f"{other.letter}'s step is {factor} {'shorter' if inverse else 'longer'} than {base.letter}'s"
+        length = "shorter" if inverse else "longer"
+        said = f"{other.letter}'s step is {_times(ratio)} {length} than {base.letter}'s"
+    else:
+        said = f"{other.letter} is {_times(ratio)} {outcome} than {base.letter}"
     return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
+
+
+def _times(ratio: _Ratio) -> str:
+    """`1.34×`, of a small difference `2.1 %`: by how much, whichever way."""
+    factor = max(ratio.value, 1 / ratio.value)
+    return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
 
 
 def _work_unknown(base: Subject, other: Subject) -> bool:

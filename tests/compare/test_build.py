@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import cclbench
@@ -17,6 +18,8 @@ from cclbench import pipeline
 from cclbench.compare.build import compare
 from cclbench.compare.comparison import Comparison
 from cclbench.errors import UsageError
+from cclbench.published.importing import import_ccl_bench
+from cclbench.store import Store
 
 POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
 Compared = Callable[..., Comparison]
@@ -172,3 +175,22 @@ def test_the_package_is_the_function_whatever_is_imported_first(first: str) -> N
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "no run 'a'" in ran.stdout or "2 to 26 runs" in ran.stdout
+
+
+def test_a_run_against_a_published_one(test_data: Path, repository: Path, store: Path) -> None:
+    imported = import_ccl_bench(test_data / "ccl_bench" / "benchmark_data.json", store)
+    timed = next(
+        run.run
+        for run in imported.runs
+        if any(
+            row["metric"] == "time.step" and row["status"] == "ok"
+            for row in (Store(store).get(run.run).results or pa.table({})).to_pylist()
+        )
+    )
+    found = compare(repository / "workload_cards" / f"{POINTS[0]}.yaml", timed, store=store)
+    (one,) = found.versus
+    assert one.changes == ()
+    assert (one.low, one.high) == (None, None)
+    assert "the figures of B are published ones, not measured here" in found.warnings
+    step = next(line for line in found.lines if line.metric == "time.step")
+    assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]

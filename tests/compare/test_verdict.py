@@ -153,3 +153,10 @@ def test_a_published_figure_says_so() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.08, "+80.0 ms"), (-1.2, "-1.20 s"), (0.0, "0 s")])
 def test_a_change_has_its_sign(seconds: float, text: str) -> None:
     assert signed(seconds) == text
+
+
+def test_a_small_difference_is_told_in_percent() -> None:
+    found = versus(
+        subject("A", [row("time.step", 1.0)], card()), subject("B", [row("time.step", 1.021)], card())
+    )
+    assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")
