@@ -72,7 +72,8 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         (["--ranks", "3"], 2, "has no rank 3; it has [0]"),
         (["--steps", "7:"], 2, "there is nothing to show; its steps are 0, 1"),
         (["--steps", "x"], 2, "'x' is not A:B"),
-        (["-o", "none/x.json"], 3, "No such file or directory"),
+        (["-o", "none/x.json"], 3, "none/x.json: No such file or directory"),
+        (["-o", "/dev/full"], 3, "/dev/full: No space left on device"),
     ],
 )
 def test_what_cannot_be_shown(call: Call, trace: Path, arguments: list[str], code: int, message: str) -> None:

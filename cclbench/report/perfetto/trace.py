@@ -94,10 +94,15 @@ def _what_there_is(files: dict[int, RankFiles], steps: Steps | None) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedIOBase]:
-    with path.open("wb") as file:
-        if path.suffix == ".gz":
-            # Without a name and a time within, the same run gives the same bytes.
-            with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-                yield packed
-        else:
-            yield file
+    try:
+        with path.open("wb") as file:
+            if path.suffix == ".gz":
+                # Without a name and a time within, the same run gives the same bytes.
+                with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+                    yield packed
+            else:
+                yield file
+    except OSError as error:
+        # A full disk does not name the file that it holds.
+        error.filename = error.filename or str(path)
+        raise
