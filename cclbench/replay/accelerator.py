@@ -47,9 +47,15 @@ def accelerator(rank: RankRows) -> Part:
         edges.add(end_of[source] + len(host), place[target], lag)
     for source, target, lag in handed:
         edges.add(place[source], place[target], lag)
+    _add_pairs(device, work, edges, (start_of, end_of), len(host))
+    traced["asynchronous transfers, from issue to wait"] += len(device.pairs.wait)
+    inferred["transfers that had ended when they were awaited: what shows is the most they took"] += int(
+        (work.slack > 0).sum()
+    )
     for source, target, lag in between:
         edges.add(end_of[source] + len(host), start_of[target] + len(host), lag)
-    return Part(n.joined([host, work]), edges, inferred, traced)
+    nodes, rows = n.joined([host, work]), device.rows
+    return Part(nodes, rows.names, rows.categories, edges, inferred, traced)
 
 
 def _host_waits(rank: RankRows, device: Device, told: Stated | None, points: Points, counts: Counts) -> Found:
@@ -231,6 +237,17 @@ def _device_waits(device: Device, told: Stated | None, inferred: Counter[str], t
     return [(waits.source, waits.target, waits.lag)]
 
 
+def _add_pairs(device: Device, work: Nodes, edges: Edges, at: tuple[Int64, Int64], shift: int) -> None:
+    """A transfer begins with its issue; what awaits it is over when it is."""
+    start_of, end_of = at
+    pairs, rows = device.pairs, device.rows
+    begin = rows.start[pairs.transfer] - rows.end[pairs.issue]
+    edges.add(end_of[pairs.issue] + shift, start_of[pairs.transfer] + shift, begin)
+    edges.add(end_of[pairs.transfer] + shift, end_of[pairs.wait] + shift, 0)
+    early = end_of[pairs.transfer[pairs.waited <= TOLERANCE_NS]]
+    work.slack[early] = work.dur[early]
+
+
 def _chained(device: Device, inferred: Counter[str]) -> Found:
     """Rows without launches of their own follow what ended last before them, whichever lane it ran in."""
     rows = device.rows
@@ -239,6 +256,8 @@ def _chained(device: Device, inferred: Counter[str]) -> Found:
     source = by_end[np.maximum(place, 0)]
     queued = (device.launch < 0) | (previous_end(rows) > device.issue)
     other = (place >= 0) & (rows.lane[source] != rows.lane) & queued
+    known = np.isin(np.arange(len(rows)), device.pairs.transfer)
+    other &= ~known & ~known[source]
     target = np.flatnonzero(other)
     inferred["rows that follow another lane's last"] += len(target)
     # the lane's own order holds, without the gap, which was waiting for the other lane

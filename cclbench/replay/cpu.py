@@ -49,7 +49,7 @@ def cpu(rank: RankRows) -> Part:
     edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
         edges.add(place[pause], place[go_on], after)
-    return Part(whole, edges, inferred)
+    return Part(whole, rank.work.names, rank.work.categories, edges, inferred)
 
 
 def _callers(rank: RankRows, calls: Int64) -> Int64:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.intervals import Int64, Mask
+from cclbench.replay.pairs import Pairs, paired
 from cclbench.replay.tables import RankRows, Rows
 from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
 
@@ -34,17 +35,20 @@ class Device:
     latency: Int64
     fitted: Mask
     """Whether latency and gap are fitted, not this row's own."""
+    pairs: Pairs
     doubt: int
     """How much later than latency and gap allow a row may start without having waited for another, ns."""
 
 
 def device_of(rank: RankRows) -> Device:
     """The rank's device, what is fitted included."""
-    rows = rank.work.at(np.lexsort((rank.work.end, rank.work.start, rank.work.lane)))
+    pairs = paired(rank).sorted()
+    rows = pairs.rows
     launch = _launch_of(rows, rank.launches)
     first = np.diff(rows.lane, prepend=-1) != 0
     before = np.where(first, rows.start, np.roll(rows.end, 1))
     measured = np.where(first, 0, rows.start - before)
+    measured[pairs.wait] -= np.where(first[pairs.wait], 0, pairs.waited)
     launches = np.append(rank.launches.start, 0)[launch]
     issue = np.where(launch >= 0, launches, rows.start)
     each = len(np.unique(launch[launch >= 0])) >= _WHOLE_PROGRAMS * max(len(rows), 1)
@@ -62,7 +66,7 @@ def device_of(rank: RankRows) -> Device:
         gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), measured)
         own = queued & (measured <= OWN_GAP_NS)
         doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
-    return Device(rows, launch, issue, first, gap, latency, fitted, doubt)
+    return Device(rows, launch, issue, first, gap, latency, fitted, pairs, doubt)
 
 
 def _launch_of(rows: Rows, launches: Rows) -> Int64:

@@ -63,9 +63,9 @@ def build(ranks: Sequence[RankRows]) -> Graph:
     for rank in ranks:
         part = cpu(rank) if rank.on_host else accelerator(rank)
         own = part.nodes
-        coded = np.array([names.setdefault(w, len(names)) for w in rank.work.names] or [0], np.int64)
+        coded = np.array([names.setdefault(w, len(names)) for w in part.names] or [0], np.int64)
         kinds = np.array(
-            [categories.setdefault(w, len(categories)) for w in rank.work.categories] or [0], np.int64
+            [categories.setdefault(w, len(categories)) for w in part.categories] or [0], np.int64
         )
         own.name[:] = np.where(own.name >= 0, coded[own.name], -1)
         own.category[:] = np.where(own.category >= 0, kinds[own.category], -1)

@@ -25,7 +25,8 @@ class Nodes:
 
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  `late` ns after that it begins
-    to run and takes `dur`.  Of a CPU-only rank's gaps `busy` ns are operators.  `start` and `end` are as
+    to run and takes `dur`, of which it may have taken `slack` less: a transfer that had ended when it was
+    awaited.  Of a CPU-only rank's gaps `busy` ns are operators.  `start` and `end` are as
     measured, `call` a code into the graph's collectives, `name` and `category` codes of words; −1 for
     none.
     """
@@ -38,6 +39,7 @@ class Nodes:
     gap: Int64
     late: Int64
     dur: Int64
+    slack: Int64
     busy: Int64
     feeder: Int64
     feed_lag: Int64
@@ -58,7 +60,7 @@ class Nodes:
 def blank(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
     types = {"rank": np.int32, "kind": np.int8}
-    zero = ("gap", "late", "dur", "busy", "feed_lag", "start", "end")
+    zero = ("gap", "late", "dur", "slack", "busy", "feed_lag", "start", "end")
     arrays = {}
     for f in fields(Nodes):
         value = columns.pop(f.name, 0 if f.name in zero else -1)
@@ -98,9 +100,14 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why."""
+    """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why.
+
+    `names` and `categories` are what the nodes' codes mean.
+    """
 
     nodes: Nodes
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
     edges: Edges
     inferred: Counter[str]
     traced: Counter[str] = field(default_factory=Counter)

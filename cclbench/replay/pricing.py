@@ -81,7 +81,17 @@ def ratios(graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple
             chosen &= graph.nodes.rank == rank
         for array in (found.expected, found.low, found.high):
             array[chosen] *= factor
-    return found
+    return _loose(graph, found)
+
+
+def _loose(graph: Graph, found: Ratios) -> Ratios:
+    """Transfers that had ended when they were awaited may have taken anything up to what shows."""
+    loose = graph.nodes.slack > 0
+    if not loose.any():
+        return found
+    expected, low = np.where(loose, np.nan, found.expected), np.where(loose, 0.0, found.low)
+    why = "transfers that had ended when they were awaited are bracketed"
+    return replace(found, expected=expected, low=low, basis=(*found.basis, why))
 
 
 def _transfers(

@@ -126,6 +126,8 @@ class RankRows:
     calls: Calls
     policy: str
     windows: tuple[tuple[int | None, int, int], ...]
+    marks: Rows
+    """The device's rows of waiting that no call made: of XLA's cores."""
     stated: Syncs | None = None
     """Waits that the trace states; None where it states none."""
 
@@ -164,6 +166,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         host, annotation = host.at(host.row < 0), annotation[host.row < 0]
     computing = np.array([*(not _WRAPPER.match(n) for n in host.names), False], np.bool_)[host.name]
     policy, windows = _windows(files, clock)
+    marks = _read(files, ("sync",), clock, of_call, side="device")
     return RankRows(
         rank=rank,
         on_host=on_host,
@@ -176,6 +179,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         calls=_calls(table, clock),
         policy=policy,
         windows=windows,
+        marks=marks.at(np.flatnonzero(marks.correlation < 0)),
         stated=_stated(files, clock),
     )
 
@@ -213,7 +217,7 @@ def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[
     """Operators and host annotations, in order of start, and which of them are annotations."""
     ops = _read(files, ("op",), clock, of_call)
     notes = _read(files, ("annotation",), clock, of_call, side="host")
-    both = _joined([ops, notes])
+    both = joined([ops, notes])
     order = np.lexsort((-both.end, both.start))
     return both.at(order), (np.arange(len(both)) >= len(ops))[order]
 
@@ -260,7 +264,7 @@ def _read(
         for kind in kinds
         for batch in files.events((kind,), (*_COLUMNS, "side"))
     ]
-    whole = _joined(parts)
+    whole = joined(parts)
     return whole.at(np.lexsort((whole.end, whole.start)))
 
 
@@ -298,7 +302,7 @@ def _of_side(batch: pa.RecordBatch, side: str) -> Mask:
     return np.asarray(batch["side"].indices.to_numpy() == (words.index(side) if side in words else -1))
 
 
-def _joined(parts: Sequence[Rows]) -> Rows:
+def joined(parts: Sequence[Rows]) -> Rows:
     """Rows of several batches, with one vocabulary of names, categories and lanes."""
     names: dict[Any, int] = {}
     categories: dict[Any, int] = {}

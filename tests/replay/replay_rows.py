@@ -62,6 +62,7 @@ def rank(
     on_host: bool = False,
     windows: Sequence[tuple[int | None, float, float]] = (),
     policy: str = "device",
+    marks: Sequence[Item] = (),
     stated: Syncs | None = None,
 ) -> RankRows:
     """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
@@ -93,6 +94,7 @@ def rank(
         ),
         policy=policy,
         windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
+        marks=rows(marks, DEVICE),
         stated=stated,
     )
 
