@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cclbench import document
 from cclbench.contribute.redaction import formats, kinds
-from cclbench.contribute.redaction.files import blocks, check, copied, named_inside
+from cclbench.contribute.redaction.files import blocks, check, copied, name_inside
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Redaction, Tally
@@ -57,8 +57,7 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     check(source)
     tally = Tally()
     formats.rewrite(source, target, Scrubber(known), tally, annotations=annotations)
-    if named_inside(source):
-        tally.add("gzip header", {kinds.FILE_NAME: 1})
+    tally.add("gzip header", _in_header(source, known))
     found = tally.redactions(redacted_name(source.name, known))
     if not found:
         copied(source, target)
@@ -70,8 +69,7 @@ def leftovers(path: Path, known: Identities) -> list[Redaction]:
     check(path)
     tally = Tally()
     formats.rewrite(path, None, Scrubber(known), tally, annotations=False)
-    if named_inside(path):
-        tally.add("gzip header", {kinds.FILE_NAME: 1})
+    tally.add("gzip header", _in_header(path, known))
     found = tally.redactions(redacted_name(path.name, known))
     if not found and formats.is_binary(path):
         # What lies between texts, such as pages that a database no longer uses.
@@ -91,6 +89,12 @@ def _named(name: str, known: Identities) -> str:
     if handler is None or _OF_A_RANK.search(handler["host"]):
         return name
     return known.pseudonym(kinds.HOST, handler["host"], learn=True) + name[handler.end("host") :]
+
+
+def _in_header(path: Path, known: Identities) -> dict[str, int]:
+    """Whether a gzip header tells more than the file's name may."""
+    name = name_inside(path)
+    return {} if name is None or redacted_name(name, known) == name != "*" else {kinds.FILE_NAME: 1}
 
 
 def _in_bytes(path: Path, known: Identities) -> dict[str, int]:

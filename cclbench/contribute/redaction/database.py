@@ -8,6 +8,7 @@ was there before.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,11 +27,9 @@ _PAIRS: Final = ("name", "value")
 """Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
 _BATCH: Final = 1 << 14
 _LONGEST: Final = 64 << 20
-_CLIENT_OPERATOR: Final = (
+_OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
 )
-
-Change = tuple[bytes, bytes]
 
 
 class DatabaseRewriter:
@@ -70,7 +69,9 @@ class DatabaseRewriter:
                 yield database
         except (sqlite3.Error, UnicodeDecodeError) as error:
             reason = str(error).splitlines()[0][:200]
-            raise InputError(f"cannot be redacted: {reason}", where=shown(self._path), hint=EXPORT_AGAIN) from None
+            raise InputError(
+                f"cannot be redacted: {reason}", where=shown(self._path), hint=EXPORT_AGAIN
+            ) from None
 
     def _refuse(self, database: sqlite3.Connection) -> None:
         """`InputError` where the schema holds more than an export's: it would run with every change."""
@@ -84,8 +85,7 @@ class DatabaseRewriter:
     def _tables(self, database: sqlite3.Connection) -> dict[str, list[str]]:
         """Columns of each table."""
         listed = (
-            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
-            " WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
         )
         tables: dict[str, list[str]] = {}
         for table, column in database.execute(listed):
@@ -93,7 +93,9 @@ class DatabaseRewriter:
         return tables
 
     def _table(self, database: sqlite3.Connection, table: str, columns: list[str], *, writable: bool) -> None:
-        held = ", ".join(f"max(typeof({_quoted(c)}) = 'text'), max(typeof({_quoted(c)}) = 'blob')" for c in columns)
+        held = ", ".join(
+            f"max(typeof({_quoted(c)}) = 'text'), max(typeof({_quoted(c)}) = 'blob')" for c in columns
+        )
         (found,) = database.execute(f"SELECT {held} FROM {_quoted(table)}")  # noqa: S608 - quoted names
         pairs = all(name in columns for name in _PAIRS)
         for i, column in enumerate(columns):
@@ -111,7 +113,7 @@ class DatabaseRewriter:
         self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
     ) -> Iterator[tuple[bytes, bytes, bytes | None]]:
         """(old, new, name) of each different value of a column that changes."""
-        named = _quoted(by) if by else "NULL"
+        named = f"CAST({_quoted(by)} AS BLOB)" if by else "NULL"
         each = (
             f"SELECT {_quoted(column)}, {named}, count(*) FROM {_quoted(table)}"  # noqa: S608 - quoted names
             f" WHERE typeof({_quoted(column)}) = '{kind}' GROUP BY 1, 2"
@@ -123,21 +125,17 @@ class DatabaseRewriter:
                 new, counts = self._scrubber.masked(old)
             else:
                 text = old.decode(errors="surrogateescape")
-                changed, counts = self._text(text, field or column, called=bool(field), annotation=old in ranges)
+                changed, counts = self._text(text, field or column, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
                 self._tally.add(f"{table}.{column}", {of: count * times for of, count in counts.items()})
                 yield old, new, name
 
-    def _text(self, text: str, field: str, *, called: bool, annotation: bool) -> tuple[str, dict[str, int]]:
+    def _text(self, text: str, field: str, *, annotation: bool) -> tuple[str, Counter[str]]:
         kind = kinds.kind_of_field(field)
-        if kind is not None and (called or field.lower() not in ("name", "value", "text")):
-            new, counts = self._scrubber.field(kind, text)
-        elif annotation:
-            new, counts = self._scrubber.annotation(text)
-        else:
-            new, counts = self._scrubber.text(text, field)
-        return new, dict(counts)
+        if kind is not None:
+            return self._scrubber.field(kind, text)
+        return self._scrubber.annotation(text) if annotation else self._scrubber.text(text, field)
 
     def _ranges(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
         """Texts of NVTX ranges that people wrote, where they are to be numbered."""
@@ -147,19 +145,19 @@ class DatabaseRewriter:
         events = tables.get(NVTX, [])
         if not {"eventType", "text", "textId"} <= set(events):
             return frozenset()
-        wanted = f"eventType IN {RANGES}"
+        where = f"FROM {NVTX} WHERE eventType IN {RANGES}"
         if column == "text":
-            sql = f"SELECT DISTINCT text FROM {NVTX} WHERE {wanted} AND text IS NOT NULL AND NOT ({_CLIENT_OPERATOR})"  # noqa: S608
+            sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
         else:
-            used = " UNION ".join(
-                f"SELECT {_quoted(name)} FROM {_quoted(other)}"  # noqa: S608 - quoted names
+            # A registered name that something else is called too is that thing's.
+            others = [
+                f" EXCEPT SELECT {_quoted(name)} FROM {_quoted(other)}"  # noqa: S608 - quoted names
                 for other, names in tables.items()
-                if other != NVTX
+                if other not in (NVTX, "StringIds")
                 for name in names
-                if name.lower().endswith(("nameid", "name", "contentid")) and other != "StringIds"
-            )
-            registered = f"SELECT textId FROM {NVTX} WHERE {wanted}" + (f" EXCEPT SELECT * FROM ({used})" if used else "")  # noqa: S608
-            sql = f"SELECT value FROM StringIds WHERE id IN ({registered})"  # noqa: S608
+                if name.lower().endswith(("nameid", "name", "contentid"))
+            ]
+            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(others)})"  # noqa: S608
         return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
 
 
@@ -175,16 +173,18 @@ def _apply(
     if not changes:
         return
     database.execute("CREATE TEMP TABLE changes (old BLOB, name, new BLOB)")
-    database.executemany("INSERT INTO changes VALUES (?, ?, ?)", ((old, name, new) for old, new, name in changes))
+    database.executemany(
+        "INSERT INTO changes VALUES (?, ?, ?)", ((old, name, new) for old, new, name in changes)
+    )
     database.execute("CREATE INDEX temp.by_old ON changes (old)")
-    same = f" AND changes.name IS {_quoted(by)}" if by else ""
-    value = f"CAST({_quoted(column)} AS BLOB)"
-    new = "CAST(new AS TEXT)" if kind == "text" else "new"
+    # Columns are named with their table: one of the temporary table's may be called the same.
+    value = f"{_quoted(table)}.{_quoted(column)}"
+    same = f" AND changes.name IS CAST({_quoted(table)}.{_quoted(by)} AS BLOB)" if by else ""
+    new = "CAST(changes.new AS TEXT)" if kind == "text" else "changes.new"
+    found = f"FROM temp.changes WHERE changes.old = CAST({value} AS BLOB){same}"
     database.execute(
-        f"UPDATE {_quoted(table)} SET {_quoted(column)} ="  # noqa: S608 - quoted names
-        f" (SELECT {new} FROM changes WHERE old = {value}{same})"
-        f" WHERE typeof({_quoted(column)}) = '{kind}'"
-        f" AND EXISTS (SELECT 1 FROM changes WHERE old = {value}{same})"
+        f"UPDATE main.{_quoted(table)} SET {_quoted(column)} = (SELECT {new} {found})"  # noqa: S608 - quoted names
+        f" WHERE typeof({value}) = '{kind}' AND EXISTS (SELECT 1 {found})"
     )
     database.execute("DROP TABLE temp.changes")
 

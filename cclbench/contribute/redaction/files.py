@@ -21,8 +21,8 @@ from cclbench.readers.json_events import LARGEST_RATIO, compressed, open_bytes
 
 BLOCK: Final = 4 << 20
 _LEAST_LIMIT: Final = 64 << 20
-_FLAGS, _NAMED = 3, 0x1C
-"""Of a gzip header: the byte of flags, and those for extra fields, a name and a comment (RFC 1952)."""
+_HEADER, _FIXED, _FLAGS, _NAMED, _NAME = 4096, 10, 3, 0x1C, 0x08
+"""Of a gzip header (RFC 1952): where flags and name are, the flags of extra fields, name and comment."""
 WHOLE: Final = "only a whole file can be redacted: copy or capture it again"
 
 
@@ -66,15 +66,21 @@ def head(path: Path, size: int = 1 << 16) -> bytes:
     return found[:size]
 
 
-def named_inside(path: Path) -> bool:
-    """Whether a gzip header holds the file's name, a comment or more."""
+def name_inside(path: Path) -> str | None:
+    """The file's name as a gzip header holds it, `*` where it holds more than a name; None without."""
+    if not compressed(path):
+        return None
     with path.open("rb") as file:
-        return compressed(path) and bool(file.read(_FLAGS + 1)[_FLAGS] & _NAMED)
+        header = file.read(_HEADER)
+    flags = header[_FLAGS] if len(header) > _FLAGS else 0
+    if flags & _NAMED == _NAME:
+        return header[_FIXED:].partition(b"\0")[0].decode("latin-1")
+    return "*" if flags & _NAMED else None
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """A new file beside the target that takes its place when all of it is written."""
+def replacing(source: Path, target: Path) -> Iterator[Path]:
+    """A new file beside the target that takes its place when all of it is written; a script stays one."""
     try:
         with NamedTemporaryFile(dir=target.parent, prefix=".redacting-", delete=False) as file:
             scratch = Path(file.name)
@@ -82,7 +88,7 @@ def replacing(target: Path) -> Iterator[Path]:
         raise unwritable(target, error) from None
     try:
         yield scratch
-        scratch.chmod(0o644)
+        scratch.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
         scratch.replace(target)
     except OSError as error:
         raise unwritable(target, error) from None
@@ -91,9 +97,9 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def written(target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
+def written(source: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
     """The target open to be written; the same bytes always make the same file."""
-    with replacing(target) as scratch, scratch.open("wb") as raw:
+    with replacing(source, target) as scratch, scratch.open("wb") as raw:
         if as_gzip:
             with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
                 yield packed  # type: ignore[misc]  # it is written to, and nothing else
@@ -105,7 +111,7 @@ def written(target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
 
 def copied(source: Path, target: Path) -> None:
     """The file as it is."""
-    with written(target, as_gzip=False) as file:
+    with written(source, target, as_gzip=False) as file:
         try:
             with source.open("rb") as original:
                 while block := original.read(BLOCK):

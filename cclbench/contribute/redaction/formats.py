@@ -36,7 +36,7 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, tally: Tally, *
         if target is None:
             database.rewrite(None)
         else:
-            with replacing(target) as scratch:
+            with replacing(path, target) as scratch:
                 database.rewrite(scratch)
     elif begins_space(begin):
         from cclbench.contribute.redaction.protobuf import ProtobufRewriter
@@ -44,7 +44,10 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, tally: Tally, *
         profile = ProtobufRewriter(_uncompressed(path), scrubber, tally, annotations=annotations)
         _to(path, target, profile.rewrite)
     elif begin.startswith(_PICKLE):
-        what, hint = "is a pickle, which cannot be redacted", "dump it as JSON: _dump_nccl_trace_json of PyTorch"
+        what, hint = (
+            "is a pickle, which cannot be redacted",
+            "dump it as JSON: _dump_nccl_trace_json of PyTorch",
+        )
         raise InputError(what, where=shown(path), hint=hint)
     elif _BINARY.search(begin):
         hint = "leave it out, or export it as text, JSON or SQLite"
@@ -88,11 +91,11 @@ def _named(path: Path, begin: bytes, scrubber: Scrubber) -> dict[str, str]:
     """Annotations of an XLA profile's Chrome JSON and what they become."""
     if not READERS.get("xla_json").sniff(begin):
         return {}
-    from cclbench.contribute.redaction.protobuf import annotations
+    from cclbench.contribute.redaction.protobuf import ranges_of_people
     from cclbench.readers.xplane.chrome import HOST, chrome
 
     plane = chrome(path).planes.get(HOST)
-    texts = annotations(plane) if plane is not None else ()
+    texts = ranges_of_people(plane) if plane is not None else ()
     return {text: new for text in sorted(texts) if (new := scrubber.annotation(text)[0]) != text}
 
 
@@ -100,7 +103,7 @@ def _to(path: Path, target: Path | None, rewritten: Callable[[Write], None]) -> 
     if target is None:
         rewritten(lambda _: None)
         return
-    with written(target, as_gzip=compressed(path)) as file:
+    with written(path, target, as_gzip=compressed(path)) as file:
         rewritten(file.write)
 
 

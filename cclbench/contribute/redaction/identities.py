@@ -17,7 +17,9 @@ _WORD: Final = r"[^\s\x00\"'$`;|&<>(){}\\%][^\s\x00\"'$`;|&<>\\]*"
 _NAME: Final = r"[^\s\x00/\"'`:;,()<>|\\$*{}\[\]=@]+"
 _NO_NAME: Final = r"(?i:none|null|true|false|\W*)"
 _TYPE: Final = r"(?i:str|int|float|bool|bytes|list|dict|tuple|any|object|path|string|self|args)[,)]*"
-_SHARED: Final = r"(?i:public|shared|default|all users|\.+|[^.]*\.(?:py|pyx|so|json|txt|md|cc|cpp|cu|h|hpp|c))"
+_SHARED: Final = (
+    r"(?i:public|shared|default|all users|\.+|[^.]*\.(?:py|pyx|so|json|txt|md|cc|cpp|cu|h|hpp|c))"
+)
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _HEX: Final = r"[0-9a-fA-F]"
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -76,8 +78,8 @@ NAMES: Final = (
     Pattern(
         "job in an option",
         kinds.JOB,
-        r"(?:--(?:job-name|account|wckey|reservation)(?:=|[ \t]+)|#SBATCH[ \t]+-[JA][ \t]*|#PBS[ \t]+-[NA][ \t]+)"
-        rf"{_QUOTE}(?P<hide>{_WORD})",
+        r"(?:--(?:job-name|account|wckey|reservation)(?:=|[ \t]+)|#SBATCH[ \t]+-[JA][ \t]*"
+        rf"|#PBS[ \t]+-[NA][ \t]+){_QUOTE}(?P<hide>{_WORD})",
         marks=("--job-name", "--account", "--wckey", "--reservation", "#SBATCH", "#PBS"),
         role=kinds.JOB,
         learn=True,
@@ -119,7 +121,7 @@ NAMES: Final = (
         marks=("@",),
         before=r"(?<![\w.+%@-])",
         after=r"(?![\w@])",
-        unless=r"git@.*|.*@[\w.]*\.(?:so|part|constprop|isra|cold|py|json)",
+        unless=r"git@.*|redacted-.*|.*@[\w.]*\.(?:so|part|constprop|isra|cold|py|json)",
     ),
     Pattern(
         "home folder",
@@ -198,7 +200,7 @@ NAMES: Final = (
         before=r"(?<![\w.+-])(?<!(?<!/)/)",
         after=r"(?!\w|\.\w|-\d)",
         role=kinds.ADDRESS,
-        not_behind=r"(?i:version|release|schema|build|toolkit|cuda|cudnn|rocm|nccl|\bver|\bv)[\s\"':=(.]{0,4}",
+        not_behind=r"[=<>~!]=|(?i:version|release|schema|build|toolkit|cuda|cudnn|rocm|nccl|\bver|\bv)[\s\"':=(.]{0,4}",
     ),
     Pattern(
         "IPv6 address",

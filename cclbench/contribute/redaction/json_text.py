@@ -71,26 +71,26 @@ class JsonRewriter:
 
     def feed(self, block: bytes) -> bytes:
         """What is certain so far; a text or an object's beginning that is cut waits for the next block."""
-        pieces = _TEXT.split(self._left + block)
+        data = self._left + block
+        pieces = _TEXT.split(data)
         at, cut = _cut(pieces)
         if at < 0:
-            self._left += block
-            if len(self._left) > _LONGEST:
+            self._left = data
+            if len(data) > _LONGEST:
                 raise NotJsonError
             return b""
         rest = pieces[at]
         self._left = b"".join([rest[cut:], *pieces[at + 1 :]])
-        return self._rewritten([*pieces[:at], rest[:cut]])
+        return self._rewritten(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
 
     def end(self) -> bytes:
         """The rest; `NotJsonError` where the last text has no end."""
-        pieces, self._left = _TEXT.split(self._left), b""
-        return self._rewritten(pieces)
+        data, self._left = self._left, b""
+        return self._rewritten(data, _TEXT.split(data))
 
-    def _rewritten(self, pieces: list[bytes]) -> bytes:
+    def _rewritten(self, original: bytes, pieces: list[bytes]) -> bytes:
         if not _BETWEEN.match(b" ".join(pieces[0::2])):
             raise NotJsonError
-        original = b"".join(pieces)
         special = {}
         for raw in set(pieces[1::2]):
             text = self._text(raw)
@@ -217,7 +217,7 @@ def rewrite(blocks: Iterable[bytes], rewriter: JsonRewriter, write: Callable[[by
 
 
 def _cut(pieces: list[bytes]) -> tuple[int, int]:
-    """Where a block may end: before the last object of a list that begins in it, else behind its last comma."""
+    """Where a block may end: before the last object of a list, else behind the last comma."""
     last = pieces[-1].partition(b'"')[0]
     for i in range(len(pieces) - 1, -1, -2):
         found = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that are replaced wherever they stand, and what by: the same name by the same pseudonym in all files."""
+"""Names that are replaced wherever they stand: the same name by the same pseudonym in all files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from typing import Final
 from cclbench.contribute.redaction import kinds
 
 _CLEAN: Final = re.compile(kinds.CLEAN)
-_LOOPBACK: Final = re.compile(r"(?i:localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?|)")
+_LOOPBACK: Final = re.compile(
+    r"(?i:localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?|)"
+)
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
 _ENTRY: Final = re.compile(r"(?P<name>[^\s,:\[]+(?:\[[^\]]*\][^\s,:]*)?)(?P<port>(?::\d+)?)")
-_LISTED: Final = re.compile(r"([A-Za-z][\w.-]{0,60})\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]([\w.-]{0,60})", re.ASCII)
+_LISTED: Final = re.compile(
+    r"([A-Za-z][\w.-]{0,60})\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]([\w.-]{0,60})", re.ASCII
+)
 _MOST_HOSTS: Final = 4096
 _PLAIN: Final = re.compile(r"\w[\w.+ -]{0,62}\w")
 _BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
@@ -117,7 +121,9 @@ def key(kind: str, name: str) -> Key:
 def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
     if kind != kinds.HOST:
-        return text if _CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
+        return (
+            text if _CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
+        )
 
     def one(match: re.Match[str]) -> str:
         return ",".join(map(named, _expanded(match["name"]))) + match["port"]
@@ -128,7 +134,8 @@ def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) ->
         role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
         return known.pseudonym(role, name, learn=learn and role == kind)
 
-    return named(text) if _ADDRESS.fullmatch(text) else _ENTRY.sub(one, text)
+    alone = _ADDRESS.fullmatch(text) or _LOOPBACK.fullmatch(text)
+    return named(text) if alone else _ENTRY.sub(one, text)
 
 
 def _expanded(hosts: str) -> list[str]:

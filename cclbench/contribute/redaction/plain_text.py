@@ -49,9 +49,7 @@ def rewrite(
         _part(left, line, scrubber, tally, write)
 
 
-def _part(
-    raw: bytes, line: int, scrubber: Scrubber, tally: Tally, write: Callable[[bytes], object]
-) -> int:
+def _part(raw: bytes, line: int, scrubber: Scrubber, tally: Tally, write: Callable[[bytes], object]) -> int:
     """Scrub whole lines, the first of which has that number; the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)

@@ -68,7 +68,7 @@ class ProtobufRewriter:
         message = proto.plane(self._path, where, lines=self._annotations and where.name == _HOST_PLANE)
         names = proto.stat_names(message)
         if self._annotations and where.name == _HOST_PLANE:
-            for text in annotations(message):
+            for text in ranges_of_people(message):
                 new, counts = self._scrubber.annotation(text)
                 if counts:
                     self._exact[text] = new, kinds.ANNOTATION
@@ -142,7 +142,7 @@ class ProtobufRewriter:
         return exactly or self._scrubber.suspicious(data)
 
 
-def annotations(message: Any) -> set[str]:
+def ranges_of_people(message: Any) -> set[str]:
     """What people called ranges of the host: events on threads of the program that are no framework's own."""
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
@@ -154,7 +154,8 @@ def annotations(message: Any) -> set[str]:
         if not any(stat.metadata_id in marks for stat in event.stats)
     }
     texts = {titles.get(key, "") for key in found}
-    return {text for text in texts if text and not text.startswith(_RUNTIME) and not is_marker(text)}
+    ops = set(names.values())  # texts that stats refer to, among them the names of ops
+    return {text for text in texts - ops if text and not text.startswith(_RUNTIME) and not is_marker(text)}
 
 
 @contextmanager

@@ -23,19 +23,19 @@ _CLEAN: Final = re.compile(kinds.CLEAN)
 _NOTHING: Final = re.compile(NOTHING)
 _ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
-_OF_A_SHELL: Final = frozenset(
-    "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH".split()
-)
+_SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
+_OF_A_SHELL: Final = frozenset(_SHELL.split())
 _FEW, _MANY = 5, 12
 """Assignments in a row that are an environment: among them one of a shell's own, or none."""
 _SHORT: Final = 12
+_RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
 _VERSION: Final = re.compile(r"(?i)version")
 _MARKERS: Final = re.compile(
     "|".join(f"(?:{family})" for family in FAMILIES)
     + r"|(?:enumerate\(|Optimizer\.|DistributedDataParallel\.|FullyShardedDataParallel\.|FSDP::|nccl:|gloo:"
-    r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\(|ParseArguments"
-    r"|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
+    r"|## Call CompiledFxGraph|Torch-Compiled Region|CompiledFunction|ThreadpoolListener|PjitFunction\("
+    r"|ParseArguments|TfrtCpu|PjRt|\$|end: |[A-Za-z_]\w*::).*"
 )
 """Annotations that are a framework's own: steps, phases, its data loader and optimizer, its runtime."""
 
@@ -104,21 +104,17 @@ class Scrubber:
         return known is not None and known.search(data) is not None
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
-        """Bytes in no known format: what looks like something is overwritten, in its own length."""
+        """Bytes in no known format: the texts in them are scrubbed and filled up to their own length."""
         counts: Counter[str] = Counter()
-        forms = [(p.loose, p) for p in PATTERNS if any(mark in data for mark in p.byte_marks)]
-        for form, pattern in forms:
-            for match in form.finditer(data):
-                begin, end = pattern.hidden(match)
-                hidden = data[begin:end].decode("latin-1")
-                if not (set(hidden) <= {"x"} or pattern.exempt.fullmatch(hidden)):
-                    data = data[:begin] + b"x" * (end - begin) + data[end:]
-                    counts[pattern.kind] += 1
-        for match in self.known.in_bytes.finditer(data) if self.known.in_bytes else ():
-            begin, end = match.span()
-            counts[self._known(match[0].decode(errors="replace"))[0]] += 1
-            data = data[:begin] + b"x" * (end - begin) + data[end:]
-        return data, counts
+
+        def one(match: re.Match[bytes]) -> bytes:
+            new, told = self.text(match[0].decode(errors="surrogateescape"), by_line=True)
+            counts.update(told)
+            raw = new.encode(errors="surrogateescape")
+            size = len(match[0])
+            return match[0] if not told else raw.ljust(size) if len(raw) <= size else b" " * size
+
+        return _RUN.sub(one, data), counts
 
     def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:
         def one(match: re.Match[str]) -> str:
@@ -126,7 +122,9 @@ class Scrubber:
             hidden = match.string[begin:end]
             if pattern.exempt.fullmatch(hidden):
                 return match[0]
-            if pattern.behind and pattern.behind.search(match.string, max(0, match.start() - _BEHIND), match.start()):
+            if pattern.behind and pattern.behind.search(
+                match.string, max(0, match.start() - _BEHIND), match.start()
+            ):
                 return match[0]
             if pattern.role is None:
                 new = kinds.HIDDEN[pattern.kind]
@@ -180,15 +178,16 @@ class Scrubber:
         return " ".join([*stay, kinds.HIDDEN[kinds.ENVIRONMENT]]) + ("\n" if text.endswith("\n") else "")
 
     def _variable(self, name: str, text: str) -> tuple[str, Counter[str]]:
-        """One variable: `text` is its value where it has a `name`, else `NAME=value`, or a whole environment."""
+        """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
         new, counts = self.text(f"{name}={text}" if name else text)
         assigned = _VARIABLE.match(new)
         if counts[kinds.ENVIRONMENT] or _CLEAN.fullmatch(text) or not text.strip():
             pass
         elif assigned is None:
             new, counts = kinds.HIDDEN[kinds.ENVIRONMENT], Counter({kinds.ENVIRONMENT: 1})
-        elif not kinds.kept(assigned[1]) and not _CLEAN.fullmatch(new[assigned.end() :].strip("\"'")):
-            if new[assigned.end() :].strip("\"'"):
+        elif not kinds.kept(assigned[1]):
+            value = new[assigned.end() :].strip("\"'")
+            if value and not _CLEAN.fullmatch(value):
                 new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
                 counts = Counter({kinds.ENVIRONMENT: 1})
         return (new.removeprefix(f"{name}=") if name else new), counts

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each form of secret and identity: what it must catch, and what looks alike and must stay."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.names import Identities, Learner
+from cclbench.contribute.redaction.scrub import PATTERNS, Scrubber, is_marker
+
+CATCHES = {
+    "private key": (
+        "k: -----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+        "k: redacted-private-key",
+    ),
+    "token by its prefix": (f"use ghp_{'Ab1' * 12} here", "use redacted-token here"),
+    "web token": (f"t eyJhbGciOiJIUzI1NiJ9.{'eyJzdWIi' * 2}.{'x' * 20}", "t redacted-token"),
+    "authorization": ("Authorization: Bearer abcdef0123456789", "Authorization: Bearer redacted-token"),
+    "web hook": (
+        "https://hooks.slack.com/services/T0/B0/xyz",
+        "https://hooks.slack.com/services/redacted-token",
+    ),
+    "key of Weights & Biases": (f"wandb login {'0a1b2c3d' * 5}", "wandb login redacted-token"),
+    "cloud key by its prefix": ("id AKIAIOSFODNN7EXAMPLE.", "id redacted-cloud-key."),
+    "cloud key by its name": (
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYKEY",
+        "aws_secret_access_key = redacted-cloud-key",
+    ),
+    "password in a URL": ("postgres://ada:pw12@db/x", "postgres://redacted-password@db/x"),
+    "token in a URL": ("https://abc123@git.example.org/x", "https://redacted-password@git.example.org/x"),
+    "secret in a variable": ('export MY_API_KEY="two words"', 'export MY_API_KEY="redacted-secret"'),
+    "password in a configuration": ("password: correct-horse", "password: redacted-secret"),
+    "secret in a configuration": ("api_key=abcd1234efgh", "api_key=redacted-secret"),
+    "secret in an option": ("train --hf-token abcdefgh", "train --hf-token redacted-secret"),
+    "bucket": ("aws s3 cp s3://lab-bucket/x .", "aws s3 cp s3://redacted-bucket ."),
+    "bucket behind https": ("https://lab.s3.us-east-1.amazonaws.com/x", "https://redacted-bucket"),
+    "variable of a user name": ("USER=bobby", "USER=user-1"),
+    "variable of a host name": ("MASTER_ADDR=gpu-17:29500", "MASTER_ADDR=host-1:29500"),
+    "variable of a job": ("SLURM_JOB_NAME=secret-plan", "SLURM_JOB_NAME=job-1"),
+    "field of a host name": ("Hostname: gpu-17", "Hostname: host-1"),
+    "field of a user name": ("{'username': 'bobby'}", "{'username': 'user-1'}"),
+    "field of a job": ("job_id=4711-a", "job_id=job-1"),
+    "job in an option": ("#SBATCH -J secret-plan", "#SBATCH -J job-1"),
+    "job in prose": ("Submitted batch job 1234567", "Submitted batch job job-1"),
+    "host in an option": ("srun --nodelist=gpu-17,gpu-18 x", "srun --nodelist=host-1,host-2 x"),
+    "user in an option": ("sshd: bobby [priv]", "sshd: user-1 [priv]"),
+    "e-mail address": ("mail ada@example.org now", "mail redacted-email now"),
+    "home folder": ("/home/ada/train.py(12): step", "/home/user-1/train.py(12): step"),
+    "folder of a user": ("experimental/users/ada/x.py", "experimental/users/user-1/x.py"),
+    "home folder of Windows": (r"C:\Users\ada\x", r"C:\Users\user-1\x"),
+    "home folder of root": ("cat /root/.ssh/config", "cat redacted-home/.ssh/config"),
+    "host before a line of NCCL": ("gpu17:12:34 [0] NCCL INFO x", "host-1:12:34 [0] NCCL INFO x"),
+    "host of a cloud or cluster": ("on ip-10-0-1-22.ec2.internal", "on host-1"),
+    "host by its domain": ("on gpu-17.cluster.local:80", "on host-1:80"),
+    "IPv4 address": ("tcp://10.1.2.3:29500", "tcp://address-1:29500"),
+    "IPv6 address": ("at fe80::1ff:fe23:4567:890a%eth0", "at address-1%eth0"),
+    "hardware address": ("link/ether 00:11:22:aa:bb:cc brd", "link/ether address-1 brd"),
+}
+"""By a form's name: a text, and what it becomes."""
+
+STAYS = {
+    "private key": ("-----BEGIN CERTIFICATE-----", "-----BEGIN PUBLIC KEY-----"),
+    "token by its prefix": ("hf_transfer", "task-force-of-twenty-two-kernels", "ghp_", "sk-learn"),
+    "web token": ("eyJ", "eyJhbGciOiJIUzI1NiJ9"),
+    "authorization": ("the bearer of news", "Bearer $TOKEN"),
+    "web hook": ("https://slack.com/services/x",),
+    "key of Weights & Biases": ("wandb offline", f"commit {'0a1b2c3d' * 5}"),
+    "cloud key by its prefix": ("AKIA", "XAKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLEX"),
+    "cloud key by its name": ("AWS_SECRET_ACCESS_KEY=$SECRET", "aws_access_key_id"),
+    "password in a URL": ("http://example.org:80/x@y", "https://$USER:$PASS@host"),
+    "token in a URL": ("ssh://git@example.org/x", "https://git@example.org/x"),
+    "secret in a variable": ("HF_TOKEN=$HF_TOKEN", "MAX_TOKEN=4096", "API_KEY = load_key()", 'HF_API_KEY=""'),
+    "password in a configuration": ("password: null", "password=getpass()", "password: str"),
+    "secret in a configuration": ("eos_token: </s>", "num_tokens: 12345678", "token=read(path1)"),
+    "secret in an option": ("--max-token 4096", "--hf-token $HF_TOKEN", "sort --key 2"),
+    "bucket": ("s3://$BUCKET/x", "unix:///run/x"),
+    "bucket behind https": ("https://aws.amazon.com/s3", "https://docs.example.org/"),
+    "variable of a user name": ("USER=$USER", "SUPERUSER=x", "USER=`id -un`"),
+    "variable of a host name": ("MASTER_ADDR=127.0.0.1", "MASTER_ADDR=localhost:29500", "HOST=$(hostname)"),
+    "variable of a job": ("JOB_NAME=$1", "TORCHELASTIC_RUN_ID=none"),
+    "field of a host name": ("hostname: str = None", "hostname = socket.gethostname()", "hostname=hostname"),
+    "field of a user name": ("username: Optional[str]", "username = None"),
+    "field of a job": ("job_name=args.job_name", "job_id: int"),
+    "job in an option": ("--job-name=$NAME", "--accounting"),
+    "job in prose": ("a job of 4 ranks", "job 12", "subjob1234567"),
+    "host in an option": ("--host 0.0.0.0", "--nodelist=$NODES", "--hostfile x"),
+    "user in an option": ("pip install --user torch", "--user=$USER"),
+    "e-mail address": ("memcpy@GLIBC_2.14", "fi_getinfo@@FABRIC_1", "git@github.com:x/y", "@torch.compile"),
+    "home folder": ("/homework/x", "packages/home/base.py", "$HOME/x", "/usr/lib/x", "/home/$USER/x"),
+    "folder of a user": ("users/models.py", "scratch/tmp/x", "superusers/x/"),
+    "home folder of Windows": (r"C:\Users\Public\x", r"C:\Windows"),
+    "home folder of root": ("/rootfs/x", "/opt/root/x", "chroot/root"),
+    "host before a line of NCCL": ("12:34 [0] x", "aten::add:1"),
+    "host of a cloud or cluster": ("strip-10-0-1-2", "ip-address", "nid12", "i-0123"),
+    "host by its domain": ("google.protobuf.internal", "threading.local", "torch.v2.internal()"),
+    "IPv4 address": (
+        "NCCL version 2.21.5.1",
+        "/opt/papi/7.0.0.1/bin",
+        "cublas==12.4.5.8",
+        "127.0.0.1",
+        "0.0.0.0:80",
+        "2026.2.1.210",
+        "12.8.57.1-1",
+    ),
+    "IPv6 address": ("c10d::add", "at::native::fd::ab", "std::face::b00c", "12:30:45", "::1"),
+    "hardware address": ("0000:03:00.0", "12:34:56", "aa:bb:cc:dd:ee:ff:00", "2026-05-26"),
+}
+"""By a form's name: texts that stay as they are."""
+
+
+def scrubbed(text: str) -> str:
+    """A text as one sees it who knows no names yet."""
+    return Scrubber(Learner()).text(text)[0]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_each_form_is_caught_and_what_looks_alike_stays(pattern) -> None:
+    text, expected = CATCHES[pattern.name]
+    assert pattern.text.search(text), "the example is of another form"
+    assert scrubbed(text) == expected
+    assert scrubbed(expected) == expected
+    for other in STAYS[pattern.name]:
+        assert scrubbed(other) == other
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_a_form_is_looked_for_only_where_its_marks_are(pattern) -> None:
+    text, _ = CATCHES[pattern.name]
+    assert any(mark in text for mark in pattern.marks)
+    assert Scrubber(Identities()).suspicious(b"\x08\x41" + text.encode() + b"Z\x12")
+
+
+NAMES_OF_KERNELS = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<c10::BFloat16>(at::TensorIteratorBase&)",
+    "_ZN2at6native27unrolled_elementwise_kernelINS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT_T0_",
+    "Cijk_Ailk_Bljk_BBS_BH_MT256x128x64_MI16x16x16x1_SN_1LDSB0_APM1_AF0EM8_ASEM8",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
+    "triton_poi_fused_add_mul_native_layer_norm_0",
+    "all reduce RendezvousKey{run_id=RunId: 5749, global_devices=[2, 6], op_id=1}",
+    "cclbench::collective kind=all_reduce seq=3 rows=1 threads=12,13 pg=0 ranks=0,1,2,3 desc=mesh_dp",
+    "%all-reduce.1 = f32[4]{0} all-reduce(f32[4]{0} %a), replica_groups=[4,2]<=[2,4]T(1,0)",
+    "nccl:all_reduce",
+    "execute_context_1(128)_generation_3(3)",
+    "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    "torch/nn/modules/module.py(1532): _call_impl",
+    "<built-in method mm of type object at 0x7f0000000000>",
+    "gqa_decode_10.0.0.1_not_quite.kd",
+)
+
+
+@pytest.mark.parametrize("name", NAMES_OF_KERNELS)
+def test_names_that_metrics_go_by_stay(name: str) -> None:
+    learner = Learner()
+    for user in ("adam", "max", "norm", "rank", "ring", "gemm", "step12", "bobby"):
+        learner.pseudonym(kinds.USER, user, learn=True)
+    known = learner.identities(frozenset())
+    assert {name for _, name in known.everywhere} == {"bobby"}
+    assert Scrubber(known).text(name) == (name, {})
+
+
+def test_an_environment_keeps_what_tells_of_the_run() -> None:
+    text = "RANK=3 NCCL_ALGO=Ring SECRET_PLAN=x PATH=/bin:/usr/bin PS1='a b' LANG=C MY=1"
+    new, counts = Scrubber(Learner()).text(text)
+    assert new == "RANK=3 NCCL_ALGO=Ring redacted-environment"
+    assert counts[kinds.ENVIRONMENT] == 5
+    assert Scrubber(Learner()).text(new) == (new, {})
+
+
+def test_an_environment_is_apart_by_nul_and_semicolon_too() -> None:
+    for between in ("\0", ";", "\n"):
+        text = between.join(["USER=bobby", "HOSTNAME=gpu-17", "A=1", "B=2", "WORLD_SIZE=8"])
+        learner = Learner()
+        assert Scrubber(learner).text(text)[0] == "WORLD_SIZE=8 redacted-environment"
+        assert {name for _, name in learner.identities(frozenset()).everywhere} == {"bobby", "gpu-17"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (kinds.USER, "ada", "user-1"),
+        (kinds.HOST, "gpu-17.example.org", "host-1"),
+        (kinds.HOST, "nid[0009-0010,0012]", "host-1,host-2,host-3"),
+        (kinds.HOST, "10.1.2.3", "address-1"),
+        (kinds.HOST, "localhost", "localhost"),
+        (kinds.HOST, "Local (CLI)", "Local (CLI)"),
+        (kinds.COMMAND, "python train.py --user=ada", "redacted-command-line"),
+        (kinds.SECRET, "hunter2", "redacted-secret"),
+        (kinds.SECRET, "true", "true"),
+        (kinds.ENVIRONMENT, 'HOME="/root"', 'HOME="redacted-home"'),
+        (kinds.ENVIRONMENT, "PLAN=secret", "PLAN=redacted-environment"),
+        (kinds.ENVIRONMENT, 'RANK="3"', 'RANK="3"'),
+        (kinds.ENVIRONMENT, 'EMPTY=""', 'EMPTY=""'),
+        (kinds.ENVIRONMENT, "prod-cluster", "redacted-environment"),
+    ],
+)
+def test_a_field_says_what_its_value_is(kind: str, text: str, expected: str) -> None:
+    scrubber = Scrubber(Learner())
+    assert scrubber.field(kind, text)[0] == expected
+    assert scrubber.field(kind, expected) == (expected, {})
+
+
+def test_markers_are_frameworks_own() -> None:
+    for name in ("ProfilerStep#3", "train_step 5", "nccl:all_reduce", "dataloader_next", "FSDP::all_gather"):
+        assert is_marker(name), name
+    for name in ("my trick", "batch of ada", "exp 12"):
+        assert not is_marker(name), name
+
+
+def test_names_do_not_print() -> None:
+    learner = Learner()
+    learner.pseudonym(kinds.USER, "bobby", learn=True)
+    for known in (learner, learner.identities(frozenset())):
+        assert not re.search("bobby", f"{known} {known!r}")

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forty planted secrets: none survives, in any format; every metric stays, to the bit; copies read as before."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import cclbench
+from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact
+
+sys.path.append(str(Path(__file__).parent))
+import redact_planted as planted
+
+FORMATS: dict[str, tuple[Callable[[Path, Path], None], str, str]] = {
+    "kineto": (planted.kineto, "kineto/cuda_sync_a100/event_sync_trace.json.gz", "rank0.json.gz"),
+    "nsys": (planted.nsys, "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "capture.sqlite"),
+    "xplane": (planted.xplane, "xprof/mi300x_8gpu_jax_conv.xplane.pb", "host.xplane.pb"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A data point that tells everything, by format."""
+    folder = tmp_path_factory.mktemp("planted")
+    made = {}
+    for name, (plant, source, target) in FORMATS.items():
+        made[name] = folder / name / target
+        made[name].parent.mkdir()
+        plant(test_data / source, made[name])
+    for name, target, text in (
+        ("card", "card.yaml", planted.CARD),
+        ("script", "run.sh", planted.SCRIPT),
+        ("log", "job.log", planted.TEXT),
+    ):
+        made[name] = folder / target
+        made[name].write_text(text)
+    made["script"].chmod(0o755)
+    return made
+
+
+@pytest.fixture(scope="module")
+def known(files: dict[str, Path]) -> Identities:
+    """What is learnt from all of them together."""
+    return collect(files.values())
+
+
+def bits(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Rows with their numbers as bytes: equal means equal to the bit."""
+    return [{k: struct.pack("<d", v) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+
+
+def test_there_are_forty_of_them_and_each_is_there(files: dict[str, Path]) -> None:
+    everything = [secret for of in planted.SECRETS.values() for secret in of]
+    assert len(planted.SECRETS) >= 12
+    assert len(set(everything)) >= 40
+    for name, path in files.items():
+        missing = set(everything) - set(planted.left_in(path))
+        # A log and a card have no command line; the others hold every one.
+        assert missing <= set(planted.SECRETS[kinds.COMMAND] if name in ("log", "card", "script") else ()), (
+            name
+        )
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "card", "script", "log"])
+def test_none_survives(name: str, files: dict[str, Path], known: Identities, tmp_path: Path) -> None:
+    copy = tmp_path / files[name].name
+    assert leftovers(files[name], known)
+    found = redact(files[name], copy, known=known)
+    left = planted.left_in(copy)
+    published = {"Quimby-Lead", "quimby@corp.example.com"} if name == "card" else set()
+    assert set(left) == published
+    assert leftovers(copy, known) == []
+    expected = set(planted.SECRETS) - ({kinds.COMMAND} if name in ("log", "card", "script") else set())
+    assert {one.kind for one in found} >= expected
+    assert not any(secret in str(one) for one in found for of in planted.SECRETS.values() for secret in of)
+
+
+@pytest.mark.parametrize("annotations", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_metric_stays_to_the_bit(
+    name: str, annotations: bool, files: dict[str, Path], known: Identities, tmp_path: Path
+) -> None:
+    copy = tmp_path / files[name].name
+    redact(files[name], copy, known=known, annotations=annotations)
+    before = cclbench.run(files[name], store=tmp_path / "before")
+    after = cclbench.run(copy, store=tmp_path / "after")
+    assert len(before.rows) > 50
+    assert bits(after.rows) == bits(before.rows)
+
+
+def test_a_name_has_one_pseudonym_in_all_formats(
+    files: dict[str, Path], known: Identities, tmp_path: Path
+) -> None:
+    host, user = known.pseudonym(kinds.HOST, "gpunode-117"), known.pseudonym(kinds.USER, "Quimby-Lead")
+    for name, path in files.items():
+        redact(path, tmp_path / name, known=known)
+    log = (tmp_path / "log").read_text()
+    assert f"launched by {user} on {host}\n" in log
+    assert f"Hostname: {host}\n" in log
+    with closing(sqlite3.connect(tmp_path / "nsys")) as base:
+        ((told,),) = base.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'")
+    assert told == host
+    assert f"\n# run by {user}\n" in (tmp_path / "card").read_text()
+
+
+def test_a_card_keeps_its_form_and_its_contributor(
+    files: dict[str, Path], known: Identities, tmp_path: Path
+) -> None:
+    redact(files["card"], tmp_path / "card.yaml", known=known)
+    old, new = (path.read_text().splitlines() for path in (files["card"], tmp_path / "card.yaml"))
+    begin = new.index("workload:")
+    assert new[begin:] == old[old.index("workload:") :]
+    assert new[begin - 2 : begin] != old[begin - 2 : begin] or new[:2] == old[:2]
+    assert new[:2] == ["version: 2", "id: planted"]
+
+
+def test_a_script_stays_a_script(files: dict[str, Path], known: Identities, tmp_path: Path) -> None:
+    redact(files["script"], tmp_path / "run.sh", known=known)
+    assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o755
+    last = (tmp_path / "run.sh").read_text().splitlines()[-1]
+    assert last == 'srun python train.py --lr 1e-4 --token "$HF_TOKEN" --out "$HOME/x"'
+
+
+def test_what_was_changed_is_told_by_its_place(
+    files: dict[str, Path], known: Identities, tmp_path: Path
+) -> None:
+    found = {(one.place, one.kind): one.count for one in redact(files["kineto"], tmp_path / "x", known=known)}
+    assert found["hostname", kinds.HOST] == 1
+    assert found["job_id", kinds.JOB] == 1
+    assert found["argv", kinds.COMMAND] == 3
+    assert found["name", kinds.HOME] >= len(planted.LINES)
+    found = {(one.place, one.kind): one.count for one in redact(files["nsys"], tmp_path / "y", known=known)}
+    assert found["META_DATA_EXPORT.value", kinds.USER] == 1
+    assert found["PROCESSES.name", kinds.USER] == 1
+    assert ("NOTES.raw", kinds.TOKEN) in found
+
+
+def test_a_kineto_copy_differs_in_texts_alone(
+    files: dict[str, Path], known: Identities, tmp_path: Path
+) -> None:
+    redact(files["kineto"], tmp_path / "x.json.gz", known=known)
+    old, new = (json.loads(_plain(path)) for path in (files["kineto"], tmp_path / "x.json.gz"))
+    assert new["job_id"] is None
+    assert new["environment"]["RANK"] == "0"
+    assert new["environment"].keys() == old["environment"].keys()
+    kept = [e for e in old["traceEvents"] if e.get("cat") not in ("python_function",)]
+    assert [e for e in new["traceEvents"] if e.get("cat") not in ("python_function",)] == kept
+
+
+def _plain(path: Path) -> bytes:
+    import gzip
+
+    return gzip.decompress(path.read_bytes())
