@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from cclbench.report.charts.chart import Titles
 from cclbench.report.charts.palette import COLOURS, light
+from cclbench.report.words import bounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +81,7 @@ def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -
         "viewBox": root.attrib["viewBox"],
         "class": "chart half" if float(width) < 700 else "chart wide",
         "role": "img",
-        "aria-label": label,
+        "aria-label": bounded(label),
     }
     return Markup(ET.tostring(root, encoding="unicode", short_empty_elements=True))  # noqa: S704 - escaped by ElementTree
 
@@ -127,5 +128,5 @@ def _title(group: ET.Element, text: str | object) -> None:
 
 def _first(element: ET.Element, text: str) -> None:
     title = ET.Element("title")
-    title.text = text
+    title.text = "\n".join(map(bounded, text.split("\n")))
     element.insert(0, title)
