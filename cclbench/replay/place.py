@@ -12,7 +12,8 @@ from cclbench.store import StoredRun
 def place_of(run: StoredRun, *, system: str | None = None, per_node: int | None = None) -> Place:
     """The machine `system`, else the card's; ranks a node, accelerator and dtype by card, else by the traces.
 
-    One node has all ranks where the traces count a device for each of the world.
+    One node has all ranks where the traces count a device for each of the world; else a capture is of one
+    node, where one holds several ranks.
     """
     path = run.path / "card.yaml"
     card = load_card(path) if path.is_file() else None
@@ -34,7 +35,22 @@ def place_of(run: StoredRun, *, system: str | None = None, per_node: int | None 
     return Place(
         system=known,
         per_node=per_node,
+        hosts=_hosts(run),
         accelerator=accelerator,
         dtype=card.workload.precision if card else None,
         library_version=first.library_version if first else None,
     )
+
+
+def _hosts(run: StoredRun) -> dict[int, int]:
+    """Number of each rank's node, by the file that holds it; none where no file holds two.
+
+    Nor of TPUs of several files: their links do not end with the node.
+    """
+    entries = run.manifest["ranks"]
+    files = {entry["rank"]: entry["files"][0]["name"] for entry in entries}
+    names = sorted(set(files.values()))
+    beyond = len(names) > 1 and any(entry["facts"].get("vendor") == "google" for entry in entries)
+    if beyond or len(names) == len(files):
+        return {}
+    return {rank: names.index(name) for rank, name in files.items()}

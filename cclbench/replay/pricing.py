@@ -8,8 +8,8 @@ a transfer that is latency as far as the shortest one shows, and one that is non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -34,10 +34,12 @@ _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run ran: as much as is known.  `per_node` ranks share a node."""
+    """Where a run ran: as much as is known.  `per_node` ranks share a node, else those of one of `hosts`."""
 
     system: System | None = None
     per_node: int | None = None
+    hosts: Mapping[int, int] = field(default_factory=dict)
+    """Number of each rank's node, of the ranks of which it is known."""
     accelerator: str | None = None
     dtype: str | None = None
     library_version: str | None = None
@@ -46,12 +48,16 @@ class Place:
         """The tier that a group spans."""
         if self.system is not None:
             return self.system.tier_of(ranks) or "scale_up"
-        if self.per_node is None:
+        if self.per_node is not None:
+            nodes = {rank // self.per_node for rank in ranks}
+        elif all(rank in self.hosts for rank in ranks):
+            nodes = {self.hosts[rank] for rank in ranks}
+        else:
             raise InputError(
                 "neither a card nor the traces tell which ranks share a node",
                 hint="give --per-node N, or --system ID",
             )
-        return "scale_up" if len({rank // self.per_node for rank in ranks}) == 1 else "scale_out"
+        return "scale_up" if len(nodes) == 1 else "scale_out"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
