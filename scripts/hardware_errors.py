@@ -3,8 +3,9 @@
 
     python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
 
-First from the catalog alone; then calibrated, leaving out one node count, and one size, at a time; last what
-ring, tree and StragglAR cost on eight GPUs.  docs/hardware-model.md shows what it prints.
+First from the catalog alone, the sweeps of the folder and those of tests/hardware/published in two halves;
+then calibrated, leaving out one node count, and one size, at a time; last what ring, tree and StragglAR cost
+on eight GPUs.  docs/hardware-model.md shows what it prints.
 """
 
 from __future__ import annotations
@@ -29,25 +30,43 @@ SYSTEMS = {
     "h100_1n4": "dgx-h100",
     "vultr_b200": "dgx-b200",
 }
+PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
+HALVES = ("development", "held out")
 MISCONFIGURED = "tcp_fallback"
 """A run without its network plug-in: it must stand out, and counts in no total."""
 
 
-def published(folder: Path) -> list[tuple[str, str, Sweep]]:
-    """(file, system, sweep) of every published sweep whose machine the catalog has."""
+def given(folder: Path) -> list[tuple[str, str, Sweep]]:
+    """(file, system, sweep) of every sweep of a folder whose machine the catalog has."""
     found = []
     for path in sorted(folder.glob("*.csv")):
         name = next((known for prefix, known in SYSTEMS.items() if path.name.startswith(prefix)), None)
         if name is None:
             print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
             continue
-        evidence = NcclTests().read(path)
-        version = evidence.facts.get("library_version")
-        own, left_out = sweeps(evidence.timings, None if version is None else str(version))
-        for reason, rows in left_out.items():
-            print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
-        found.extend((path.stem, name, sweep) for sweep in own)
+        found.extend((path.stem, name, sweep) for sweep in swept(path))
     return found
+
+
+def published(half: str) -> list[tuple[str, str, Sweep]]:
+    """(file, system, sweep) of every sweep of one half of tests/hardware/published."""
+    found = []
+    for path in sorted(PUBLISHED.glob("*.csv")):
+        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
+        header = {key: value for key, _, value in lines}
+        if header["half"] == half:
+            found.extend((path.stem, header["system"], sweep) for sweep in swept(path))
+    return found
+
+
+def swept(path: Path) -> list[Sweep]:
+    """The sweeps of a file; rows in none are told on stderr."""
+    evidence = NcclTests().read(path)
+    version = evidence.facts.get("library_version")
+    own, left_out = sweeps(evidence.timings, None if version is None else str(version))
+    for reason, rows in left_out.items():
+        print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
+    return own
 
 
 def row(name: str, found: Sequence[Deviation]) -> str:
@@ -67,6 +86,26 @@ def table(title: str, rows: Iterable[str]) -> None:
     print("| sweep | " + " | ".join([*BANDS, "all sizes"]) + " |")
     print("| --- |" + " --- |" * (len(BANDS) + 1))
     print("\n".join(rows))
+
+
+def alone(title: str, known: Sequence[tuple[str, str, Sweep]], every: str) -> int:
+    """Prints the table of sweeps from the catalog alone, and returns how many cannot be priced."""
+    refused = 0
+    rows, total = [], []
+    for file, name, sweep in known:
+        found = deviations(sweep, system(name))
+        if isinstance(found, Refusal):
+            print(f"{file}: {found.reason}", file=sys.stderr)
+            rows.append(f"| {file} |" + " no price |" * (len(BANDS) + 1))
+            refused += 1
+            continue
+        own = summary(found)
+        marked = f"{file} (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else file
+        rows.append(row(marked, found))
+        if MISCONFIGURED not in file:
+            total += found
+    table(title, [*rows, row(every, total)])
+    return refused
 
 
 def eight(machine: str) -> list[str]:
@@ -91,21 +130,10 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    known = published(Path(sys.argv[1]))
-    refused = 0
-    rows, total = [], []
-    for file, name, sweep in known:
-        found = deviations(sweep, system(name))
-        if isinstance(found, Refusal):
-            print(f"{file}: {found.reason}", file=sys.stderr)
-            refused += 1
-            continue
-        own = summary(found)
-        marked = f"{file} (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else file
-        rows.append(row(marked, found))
-        if MISCONFIGURED not in file:
-            total += found
-    table("From the catalog alone", [*rows, row("**all but the misconfigured**", total)])
+    known = given(Path(sys.argv[1]))
+    refused = alone("From the catalog alone", known, "**all but the misconfigured**")
+    for half in HALVES:
+        alone(f"The published sweeps, {half}, from the catalog alone", published(half), "**all**")
 
     alps = [sweep for file, name, sweep in known if name == "alps-gh200" and MISCONFIGURED not in file]
     by_nodes = left_out_by_nodes(alps, system("alps-gh200"))

@@ -15,11 +15,12 @@ from cclbench.analyzers.metric import NotApplicable, Value, counts, stand_in
 from cclbench.analyzers.transfers import Float64, Timed, timed
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
+from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.system import System
 from cclbench.intervals import Mask
 
-_PRICED: Final = ("nccl", "rccl", "xla")
+PRICED: Final = ("nccl", "rccl", "xla")
 """Libraries whose algorithms the model has."""
 _MOST_BYTES: Final = 2**60
 _BANDS: Final = (None, "low", "high")
@@ -37,7 +38,8 @@ def transfer(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the model prices collectives over accelerators' links")
     chosen = timed(rank)
     system, assumed = system_of(rank)
-    band, lacking, assumptions = _prices(rank, chosen, system)
+    calibration = _calibration(rank)
+    band, lacking, assumptions = _prices(rank, chosen, system, calibration)
     priced = ~np.isnan(band[0])
     if not priced.any():
         raise NotApplicable(f"none of the window's collectives can be priced: {counts(lacking)}")
@@ -49,8 +51,8 @@ def transfer(rank: RankView) -> Iterator[Value]:
             " it is not the machine, or they are not as the trace states them"
         )
     held = [
-        f"priced on {system.id} by its specification as if nothing else ran,"
-        " of each collective at most its own duration",
+        f"priced on {system.id} by {'its calibration' if calibration else 'its specification'}"
+        " as if nothing else ran, of each collective at most its own duration",
         assumed,
         *sorted(assumptions),
         "some took less than the model's least: their duration stands" if faster.any() else None,
@@ -71,11 +73,20 @@ def transfer(rank: RankView) -> Iterator[Value]:
             )
 
 
-def _prices(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:
+def _calibration(rank: RankView) -> Calibration | None:
+    """What was measured of the machine, where the card names it (hardware.calibration)."""
+    if rank.card is None or rank.card.hardware.calibration is None:
+        return None
+    return read_calibration(rank.card.root / OF_RUN)
+
+
+def _prices(
+    rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
+) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
     members, row = members_of(rank, chosen.table)
     library, names = codes(chosen.table, "library")
-    known = np.isin(library, [i for i, name in enumerate(names) if name in _PRICED])
+    known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES
     band = np.full((3, len(row)), np.nan)
     lacking = {
@@ -83,6 +94,7 @@ def _prices(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dic
         "of more than 1 EiB": int((known & ~small).sum()),
     }
     assumptions: set[str] = set()
+    priced = calibration.price if calibration else price
     kinds, kind = np.unique(chosen.kinds, return_inverse=True)
     usable = known & small
     pairs, pair = np.unique(np.stack([row, kind])[:, usable], axis=1, return_inverse=True)
@@ -91,7 +103,7 @@ def _prices(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dic
         here = at[pair.reshape(-1) == number]
         sizes, size = np.unique(chosen.payload[here], return_inverse=True)
         found = (
-            price(
+            priced(
                 str(kinds[which]), sizes, members[group], system, library_version=rank.facts.library_version
             )
             if members[group]

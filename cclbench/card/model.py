@@ -68,12 +68,13 @@ class ScaleOut(ScaleUp, frozen=True):
 
 
 class Hardware(Struct, frozen=True):
-    """The accelerators used; `accelerator` and `system` are catalog ids."""
+    """The accelerators used; `accelerator`, `system`: catalog ids, `calibration`: a file beside the card."""
 
     accelerator: str | None = None
     count: int | None = None
     per_node: int | None = None
     system: str | None = None
+    calibration: str | None = None
     scale_up: ScaleUp = field(default_factory=ScaleUp)
     scale_out: ScaleOut = field(default_factory=ScaleOut)
     driver: str | None = None

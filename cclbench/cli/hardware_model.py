@@ -26,12 +26,10 @@ from cclbench.cli.hardware_sweeps import (
     swept_in,
     validated,
 )
-from cclbench.cli.options import debug_option, format_options
+from cclbench.cli.options import debug_option, format_options, store_option
 
 _CALIBRATED: Final = ("left_out", "sizes", "median_error", "p90_error")
-_sweeps_argument: Final = click.argument(
-    "paths", metavar="SWEEP...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+_sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1, required=True)
 
 
 @click.command()
@@ -42,7 +40,6 @@ _sweeps_argument: Final = click.argument(
     "others",
     metavar="SWEEP",
     multiple=True,
-    type=click.Path(path_type=Path),
     help="Calibrate the model by this other sweep first; repeatable.",
 )
 @calibration_option
@@ -59,21 +56,23 @@ _sweeps_argument: Final = click.argument(
     help="Exit with 1 where a sweep's median error is larger.",
 )
 @hardware_option
+@store_option
 @format_options
 @debug_option
 def validate(
-    paths: tuple[Path, ...],
+    sources: tuple[str, ...],
     machine: str,
     transport: str | None,
     plot: Path | None,
     fail_above: float | None,
+    store: Path,
     form: str,
     **options: Any,
 ) -> None:
     """Compare the model with measured sweeps: how far is it off, by size?
 
-    SWEEP is what nccl-tests or rccl-tests wrote (printed, JSON, CSV), or a
-    folder. The error is predicted / measured - 1; its median and 90th
+    SWEEP is what nccl-tests or rccl-tests wrote (printed, JSON, CSV), a folder,
+    or a run (see calibrate). The error is predicted / measured - 1; its median and 90th
     percentile are of absolute values. Without calibration only the catalog's
     specification speaks.
 
@@ -99,8 +98,8 @@ def validate(
     with catalog.using(options.pop("files")):
         system = catalog.system(machine)
     check_transport(system, transport)
-    swept = swept_in(paths)
-    calibration = calibration_for(system, swept, **options)
+    swept = swept_in(sources, system, store)
+    calibration = calibration_for(system, swept, store=store, **options)
     checked = [
         Checked(each, deviations(each.sweep, system, calibration, transport=transport)) for each in swept
     ]
@@ -138,19 +137,22 @@ def validate(
     help="The YAML file to write.",
 )
 @hardware_option
+@store_option
 @format_options
 @debug_option
 def calibrate(
-    paths: tuple[Path, ...], machine: str, output: Path, files: tuple[Path, ...], form: str
+    sources: tuple[str, ...], machine: str, output: Path, files: tuple[Path, ...], store: Path, form: str
 ) -> None:
     """Calibrate the model of a machine by measured sweeps.
 
     Writes a small YAML file to keep beside the card, for --calibration. Printed
     is the error at sizes, and at node counts, that were left out of it, one at a
-    time: what to expect where nothing was measured.
+    time: what to expect where nothing was measured. Of a run, or its traces,
+    count the transfers of its matched collectives, by kind, group and size.
 
     \b
     Examples:
+      cclbench hardware calibrate my-job-3f2a91c0 --system dgx-h100 -o mine.yaml
       cclbench hardware calibrate 2-nodes.csv 8-nodes.csv --system alps-gh200 \\
           -o alps.yaml
     """
@@ -165,7 +167,7 @@ def calibrate(
 
     with catalog.using(files):
         system = catalog.system(machine)
-    swept = swept_in(paths)
+    swept = swept_in(sources, system, store)
     for each in swept:
         own = calibration.deviations(each.sweep, system)
         if isinstance(own, Refusal):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cclbench.hardware.collectives import Refusal
     from cclbench.hardware.collectives.sweeps import Deviation, Sweep
     from cclbench.hardware.system import System
+    from cclbench.source import SourceFile
 
 VALIDATED: Final = (
     *("sweep", "collective", "ranks", "nodes", "library_version", "sizes", "count", "median_error"),
@@ -44,35 +45,66 @@ class Checked:
         return self.found if isinstance(self.found, list) else []
 
 
-def swept_in(paths: Iterable[Path]) -> list[Swept]:
-    """All sweeps of files and folders; what is in none is counted on stderr."""
+def swept_in(paths: Iterable[str], system: System, store: Path | None) -> list[Swept]:
+    """All sweeps of files, folders or else runs' own collectives; what is in none is counted on stderr."""
     from cclbench.errors import InputError
-    from cclbench.hardware.collectives.sweeps import sweeps
-    from cclbench.readers import READERS
     from cclbench.source import find
+    from cclbench.store import Store
 
     found: list[Swept] = []
     left_out: dict[str, int] = {}
     for path in paths:
-        before = len(found)
-        for file in find(path).evidence:
-            reader = READERS.get(file.reader)
-            if reader.reads != "evidence" or (timings := (read := reader.read(file.path)).timings) is None:
-                continue
-            version = read.facts.get("library_version")
-            try:
-                own, unused = sweeps(timings, None if version is None else str(version))
-            except InputError as error:
-                raise InputError(error.what, where=str(file.path), hint=error.hint) from None
-            found += [Swept(file.name, sweep) for sweep in own]
-            for reason, rows in [*read.left_out.items(), *unused.items()]:
-                left_out[reason] = left_out.get(reason, 0) + rows
-        if len(found) == before:
-            hint = "a sweep is what nccl-tests prints, or its JSON or CSV, of two ranks or more"
-            raise InputError("holds no sweep of a collective", where=str(path), hint=hint)
+        is_run = not Path(path).exists() and Store(store).find(path) is not None
+        source = None if is_run else find(path)
+        own, unused = _of_files(source.evidence) if source else ([], {})
+        if not own and (source is None or source.files):
+            own, more = _of_run(path, system, store)
+            unused |= more
+        if not own:
+            why = "".join(f"; {rows:,} {reason}" for reason, rows in unused.items())
+            hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
+            raise InputError(f"holds no sweep of a collective{why}", where=path, hint=hint)
+        found += own
+        for reason, rows in unused.items():
+            left_out[reason] = left_out.get(reason, 0) + rows
     for reason, rows in left_out.items():
         click.echo(f"note: not compared: {rows:,} rows {reason}", err=True)
     return found
+
+
+def _of_files(files: Iterable[SourceFile]) -> tuple[list[Swept], dict[str, int]]:
+    """What nccl-tests and the like wrote."""
+    from cclbench.errors import InputError
+    from cclbench.hardware.collectives.sweeps import sweeps
+    from cclbench.readers import READERS
+
+    found: list[Swept] = []
+    left_out: dict[str, int] = {}
+    for file in files:
+        reader = READERS.get(file.reader)
+        if reader.reads != "evidence" or (timings := (read := reader.read(file.path)).timings) is None:
+            continue
+        version = read.facts.get("library_version")
+        try:
+            own, unused = sweeps(timings, None if version is None else str(version))
+        except InputError as error:
+            raise InputError(error.what, where=str(file.path), hint=error.hint) from None
+        found += [Swept(file.name, sweep) for sweep in own]
+        for reason, rows in [*read.left_out.items(), *unused.items()]:
+            left_out[reason] = left_out.get(reason, 0) + rows
+    return found, left_out
+
+
+def _of_run(run: str, system: System, store: Path | None) -> tuple[list[Swept], dict[str, int]]:
+    """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
+    from cclbench.analyzers.swept import own_sweeps
+    from cclbench.pipeline import open_run
+
+    opened = open_run(run, store=store)
+    members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
+    version = next((entry["facts"].get("library_version") for entry in opened.manifest["ranks"]), None)
+    own, left_out = own_sweeps(opened.collectives(), members, system, version)
+    return [Swept(opened.id, sweep) for sweep in own], left_out
 
 
 def merged(swept: Sequence[Swept]) -> list[Sweep]:
@@ -108,7 +140,12 @@ def merged(swept: Sequence[Swept]) -> list[Sweep]:
 
 
 def calibration_for(
-    system: System, swept: Sequence[Swept], *, others: tuple[Path, ...], calibration: Path | None
+    system: System,
+    swept: Sequence[Swept],
+    *,
+    others: tuple[str, ...],
+    calibration: Path | None,
+    store: Path | None,
 ) -> Calibration | None:
     """The calibration asked for, by none of the sweeps that it is to be compared with."""
     from cclbench.errors import CheckFailed, UsageError
@@ -124,7 +161,7 @@ def calibration_for(
         found: Calibration | Refusal = read_calibration(calibration)
         given = () if isinstance(found, Refusal) else found.sweeps
     else:
-        by = swept_in(others)
+        by = swept_in(others, system, store)
         given = tuple(each.sweep for each in by)
         found = fit(merged(by), system)
     if isinstance(found, Refusal):

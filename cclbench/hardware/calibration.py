@@ -26,6 +26,8 @@ from cclbench.hardware.collectives.price import sizes_of
 from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Summary, Sweep, compared, summary
 from cclbench.hardware.system import System
 
+OF_RUN: Final = "calibration.yaml"
+"""What a run calls its copy, beside its card."""
 _LAUNCH_S: Final = (0.0, 1e-6, 2e-6, 4e-6, 6e-6, 9e-6, 13e-6, 18e-6)
 _LATENCY: Final = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 _RATE: Final = (0.85, 0.9, 0.95, 1.0, 1.05)

@@ -20,6 +20,8 @@ from typing import Any, Final
 from cclbench import __version__
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
+from cclbench.errors import InputError
+from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
 from cclbench.ingestion.evidence import ingest_evidence
 from cclbench.ingestion.traces import Options, ingest_traces
 from cclbench.normalize.steps import families
@@ -38,7 +40,8 @@ def ingest(
 ) -> StoredRun:
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
-    fingerprint = found.fingerprint(VERSION, __version__, options)
+    calibration = _calibration(found)
+    fingerprint = found.fingerprint(VERSION, __version__, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
@@ -61,12 +64,12 @@ def ingest(
             into = folder / "sources" / files[0].reader
             of_kind = replace(found, files=files, beside=())
             told = ingest_traces(of_kind, into, options, jobs=jobs, progress=progress)
-            _finish(into, found, {**common, **told, "sources": [], "evidence": []})
+            _finish(into, found, calibration, {**common, **told, "sources": [], "evidence": []})
         told = ingest_traces(replace(found, files=first), folder, options, jobs=jobs, progress=progress)
         told["sources"] = [files[0].reader for files in others]
         told["evidence"] = ingest_evidence(found.evidence, folder, jobs=jobs, progress=progress)
         told["notes"] = [*_notes(found, first, others), *told["notes"]]
-        _finish(folder, found, {**common, **told})
+        _finish(folder, found, calibration, {**common, **told})
     return StoredRun(store.folder / run)
 
 
@@ -80,11 +83,29 @@ def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     ]
 
 
-def _finish(folder: Path, found: Source, manifest: Mapping[str, Any]) -> None:
+def _finish(
+    folder: Path, found: Source, calibration: Calibration | None, manifest: Mapping[str, Any]
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
+    if calibration is not None:
+        write_calibration(calibration, folder / OF_RUN)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
+
+
+def _calibration(found: Source) -> Calibration | None:
+    """What was measured of the machine, in the file beside the card that it names."""
+    if found.card is None or (name := (hardware := load_card(found.card).hardware).calibration) is None:
+        return None
+    path = found.card.parent / name
+    calibration = read_calibration(path)
+    if calibration.system != hardware.system:
+        raise InputError(
+            f"is a calibration of {calibration.system[:80]}, the card's hardware.system is {hardware.system}",
+            where=str(path),
+        )
+    return calibration
 
 
 def _card(found: Source) -> dict[str, Any] | None:
@@ -96,9 +117,11 @@ def _card(found: Source) -> dict[str, Any] | None:
 
 def _notes(found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]]) -> list[str]:
     notes = list(found.notes)
-    if found.ignored:
-        shown = ", ".join(found.ignored[:3]) + (", ..." if len(found.ignored) > 3 else "")
-        notes.append(f"{len(found.ignored)} files in the folder are no traces and were not read: {shown}")
+    used = found.card and found.card.parent / (load_card(found.card).hardware.calibration or "")
+    ignored = [name for name in found.ignored if found.path / name != used]
+    if ignored:
+        shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        notes.append(f"{len(ignored)} files in the folder are no traces and were not read: {shown}")
     if others:
         also = " and ".join(files[0].reader for files in others)
         notes.append(

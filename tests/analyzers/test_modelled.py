@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from cclbench.analyzers.rows import rank_rows, run_rows
 from cclbench.analyzers.view import RankView
 from cclbench.errors import UsageError
 from cclbench.hardware import catalog
+from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives.sweeps import Sweep
 
 METRIC = "comm.transfer"
 MS = 10**6
@@ -163,6 +167,17 @@ def test_what_cannot_be_priced_says_why(call: dict[str, Any], options: dict[str,
     assert only.status == "not_applicable"
     assert (only.reason or "").startswith("no collective is matched across its ranks: ")
     assert why in (only.reason or "")
+
+
+def test_a_calibration_beside_the_card_prices(tmp_path: Path) -> None:
+    """Measured among eight: 1 ms at 1 MiB, 3 ms at 4 MiB; a step holds half of each."""
+    sweep = Sweep("all_reduce", 8, 1, (1 << 20, 4 << 20), (1e-3, 3e-3))
+    write_calibration(Calibration(P4DE, 0.0, 1.0, 1.0, (sweep,)), tmp_path / OF_RUN)
+    own = replace(card(hardware__system=P4DE, hardware__calibration="mine.yaml"), root=tmp_path)
+    found = modelled(a_talk(reduce(1 << 20, 0, 9 * MS), reduce(4 << 20, 10 * MS, 9 * MS), card=own))
+    assert band(found)[1] == pytest.approx(2e-3)
+    assert "priced on aws-p4de by its calibration" in (found[0].reason or "")
+    assert "measured among 8 ranks on 1 node" in (found[0].reason or "")
 
 
 def test_where_nothing_communicates_there_is_nothing_to_model() -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cclbench.hardware import catalog, rates
+
 HEADER = (
     "size_bytes,count,dtype,redop,oop_time_us,oop_algbw_GBps,oop_busbw_GBps,"
     "ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
@@ -62,7 +64,7 @@ def test_a_prediction_for_people(call: Callable[..., Any]) -> None:
         "hardware", "predict", *P5, "--collective", "all_reduce", "--size", "1 MiB,64MB", "--ranks", 16
     )
     assert answer.out.startswith("aws-p5: all_reduce, 16 ranks on 2 nodes; modelled from the catalog alone")
-    assert re.search(r"^1 MiB .* to .* GB/s .* tree LL128$", answer.out, re.MULTILINE)
+    assert re.search(r"^1 MiB .* to .* GB/s .* ring LL128$", answer.out, re.MULTILINE)
     assert re.search(r"^64\.0 MB ", answer.out, re.MULTILINE)
     assert "- 92% of the network's line rate is taken for usable" in answer.out
 
@@ -141,6 +143,143 @@ def test_sizes_have_a_bound(call: Callable[..., Any]) -> None:
             call("hardware", "predict", *P5, "--collective", "all_reduce", "--ranks", 8, "--size", size).code
             == 2
         )
+
+
+STEPS = """kind: all_gather
+ranks: 4
+steps:
+  - [[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]]
+  - [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]
+"""
+
+
+def test_steps_given_as_data(call: Callable[..., Any], tmp_path: Path) -> None:
+    """Quarters then halves cross each link of one node: 3/4 S at the rate, whatever the steps' latency.
+
+    Between 1 and 2 GiB on H100's NVLink, 450 GB/s of which a share is usable: 3/4 GiB / rate.
+    """
+    path = tmp_path / "steps.yaml"
+    path.write_text(STEPS)
+    machine = ("--system", "dgx-h100", "--schedule", path, "--json")
+    answer = call("hardware", "predict", *machine, "--size", "1GiB,2GiB")
+    assert answer.code == 0, answer.err
+    one, two = json.loads(answer.out)["rows"]
+    assert (one["collective"], one["ranks"], one["algorithm"]) == ("all_gather", 4, "schedule")
+    usable = rates.rate_of(catalog.system("dgx-h100"), range(4))
+    assert not isinstance(usable, str)
+    assert two["time_s"] - one["time_s"] == pytest.approx(0.75 * 2**30 / usable.bytes_per_s, rel=1e-6)
+    # two steps' latency and a launch: tens of µs
+    assert 5e-6 < 2 * one["time_s"] - two["time_s"] < 50e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (("--ranks", 8), 2, "--ranks"),
+        (("--collective", "all_reduce"), 2, "--collective"),
+        (("--algorithm", "ring"), 2, "--algorithm"),
+        (("--calibration", "x.yaml"), 2, "--calibration"),
+        (("--nodes", 3), 2, "not 3 equal parts"),
+    ],
+)
+def test_what_a_schedule_excludes(
+    call: Callable[..., Any], tmp_path: Path, arguments: tuple[object, ...], code: int, what: str
+) -> None:
+    """It states collective and ranks itself, and leaves no choice of algorithm."""
+    path = tmp_path / "steps.yaml"
+    path.write_text(STEPS)
+    answer = call(
+        "hardware", "predict", "--system", "dgx-h100", "--schedule", path, "--size", "1MiB", *arguments
+    )
+    assert (answer.code, answer.out) == (code, ""), answer.err
+    assert what in answer.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1, 2]",
+        "kind: all_gather",
+        STEPS.replace("0.25", "-1"),
+        STEPS.replace("[0, 1,", "[0, 9,"),
+        "a: &a [*a]",
+    ],
+)
+def test_what_is_no_schedule(call: Callable[..., Any], tmp_path: Path, text: str) -> None:
+    """One message with the file's name."""
+    path = tmp_path / "steps.yaml"
+    path.write_text(text)
+    answer = call("hardware", "predict", "--system", "dgx-h100", "--schedule", path, "--size", "1MiB")
+    assert (answer.code, answer.out) == (3, "")
+    assert "steps.yaml" in answer.err
+    assert len(answer.err.splitlines()) <= 3
+
+
+def test_collective_and_ranks_are_needed_without_a_schedule(call: Callable[..., Any]) -> None:
+    """Each is named."""
+    answer = call("hardware", "predict", *P5, "--size", "1MiB", "--ranks", 8)
+    assert (answer.code, "--collective is missing" in answer.err) == (2, True)
+    answer = call("hardware", "predict", *P5, "--size", "1MiB", "--collective", "all_reduce")
+    assert (answer.code, "--ranks is missing" in answer.err) == (2, True)
+
+
+def test_the_beginning_of_a_name_finds_it(call: Callable[..., Any]) -> None:
+    """Two machines begin so."""
+    answer = call("hardware", "predict", "--system", "aws-p6", *ONE_MIB, "--ranks", 8)
+    assert answer.code == 2
+    assert "did you mean aws-p6-b200" in answer.err
+
+
+def test_a_run_calibrates_by_its_own_collectives(
+    call: Callable[..., Any], tmp_path: Path, test_data: Path
+) -> None:
+    """Eight V100: the kernels that were matched, by kind and size; the benchmark's options hold."""
+    folder = test_data / "kineto" / "dlrm_8xv100"
+    output, store = tmp_path / "v100.yaml", tmp_path / "runs"
+    machine = ("--system", "aws-p3dn", "--store", store)
+    answer = call("hardware", "calibrate", folder, *machine, "-o", output)
+    assert answer.code == 0, answer.err
+    sweeps = yaml.safe_load(output.read_text())["sweeps"]
+    assert {(each["kind"], each["ranks"], each["nodes"]) for each in sweeps} == {
+        ("all_reduce", 8, 1),
+        ("all_to_all", 8, 1),
+    }
+    assert "one size" in answer.out
+    (run,) = (path.name for path in store.iterdir())
+    again = call("hardware", "calibrate", run, *machine, "-o", tmp_path / "again.yaml")
+    assert again.code == 0, again.err
+    assert yaml.safe_load((tmp_path / "again.yaml").read_text())["sweeps"] == sweeps
+    assert call("hardware", "validate", run, *machine, "--calibration", output).code == 2
+
+
+def test_a_card_names_its_calibration(call: Callable[..., Any], tmp_path: Path, trace: Path) -> None:
+    """A file beside it, of its machine; else the run is refused."""
+    sweep = csv(tmp_path / "sweep.csv", {2**20: 130.0, 2**22: 200.0})
+    folder = tmp_path / "point"
+    folder.mkdir()
+    shutil.copy(trace, folder)
+    card = folder / "card.yaml"
+
+    def ran(system: str, calibration: str) -> Any:
+        hardware = {"accelerator": "nvidia-h100-sxm", "system": system, "calibration": calibration}
+        document = {"version": 2, "id": "tiny", "description": "x", "workload": {"phase": "training"}}
+        card.write_text(yaml.safe_dump({**document, "hardware": hardware}))
+        return call("run", folder, "--store", tmp_path / "runs", "--metric", "time.step")
+
+    assert call("hardware", "calibrate", sweep, *P5, "-o", folder / "p5.yaml").code == 0
+    answer = ran("aws-p5", "p5.yaml")
+    assert answer.code == 0, answer.err
+    assert "were not read" not in answer.out + answer.err
+    (kept,) = (tmp_path / "runs").glob("*/calibration.yaml")
+    assert yaml.safe_load(kept.read_text()) == yaml.safe_load((folder / "p5.yaml").read_text())
+    other = ran("aws-p5en", "p5.yaml")
+    assert (other.code, "is a calibration of aws-p5" in other.err) == (3, True)
+    none = ran("aws-p5", "none.yaml")
+    assert (none.code, "none.yaml: cannot be read" in none.err) == (3, True)
+    for name in ("../p5.yaml", "/etc/p5.yaml", "p5.txt"):
+        refused = ran("aws-p5", name)
+        assert (refused.code, "hardware.calibration" in refused.err) == (1, True)
 
 
 def test_a_missing_figure_is_named(call: Callable[..., Any], tmp_path: Path, repository: Path) -> None:
@@ -369,7 +508,7 @@ def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Pat
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = os.environ | {"PATH": path, "COLUMNS": "80"}
     blocks = re.findall(r"```(sh|text)\n(.*?)```", page, re.DOTALL)
-    assert [kind for kind, _ in blocks] == ["sh", "text"] * 4
+    assert [kind for kind, _ in blocks] == ["sh", "text"] * 5
     printed = ""
     for kind, block in blocks:
         if kind == "text":

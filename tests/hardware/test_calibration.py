@@ -21,7 +21,7 @@ from cclbench.hardware.calibration import (
     write_calibration,
 )
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of
-from cclbench.hardware.collectives.cost import Assumed
+from cclbench.hardware.collectives.cost import EXPECTED, Assumed
 from cclbench.hardware.collectives.sweeps import Deviation, Sweep, summary, sweeps
 from cclbench.hardware.fabric import Fabric, Transport
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
@@ -280,3 +280,36 @@ def test_summary_of_deviations() -> None:
     assert slow is not None
     assert slow.suspect
     assert summary([]) is None
+
+
+def test_beyond_the_sizes_measured_it_says_so() -> None:
+    """Inside no word and the band of what leaving out missed; four doublings on the model, less surely."""
+    fitted = calibrate([swept(2, EXPECTED, 2.0)], NODE)
+    assert isinstance(fitted, Calibration)
+    inside, beyond = (
+        fitted.price("all_reduce", size, range(8), NODE) for size in (SIZES[-1], SIZES[-1] * 16)
+    )
+    assert isinstance(inside, Prediction)
+    assert isinstance(beyond, Prediction)
+    assert "beyond the sizes" not in (inside.reason or "")
+    assert "beyond the sizes that were measured" in (beyond.reason or "")
+    assert beyond.high_s[0] / beyond.time_s[0] > inside.high_s[0] / inside.time_s[0]
+    assert beyond.time_s[0] == pytest.approx(16 * inside.time_s[0], rel=0.1)
+
+
+@pytest.mark.parametrize("size", [-1, float("nan"), float("inf"), 2**61])
+def test_sizes_are_bounded(size: float) -> None:
+    """As `price` bounds them."""
+    fitted = calibrate([swept(2, EXPECTED)], NODE)
+    assert isinstance(fitted, Calibration)
+    with pytest.raises(UsageError):
+        fitted.price("all_reduce", size, range(8), NODE)
+
+
+def test_a_calibration_is_of_one_system() -> None:
+    """Deviations of another system by it are refused."""
+    fitted = calibrate([swept(2, EXPECTED)], NODE)
+    assert isinstance(fitted, Calibration)
+    other = msgspec.structs.replace(NODE, id="other")
+    with pytest.raises(UsageError, match="the calibration is of node, not of other"):
+        deviations(swept(2, EXPECTED), other, fitted)

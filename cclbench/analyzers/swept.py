@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps out of a run's own collectives: what calibrates the hardware model without a benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench.analyzers.arrivals import PAIRS
+from cclbench.analyzers.columns import codes
+from cclbench.analyzers.modelled import PRICED
+from cclbench.analyzers.payloads import group_sizes, kinds, payload
+from cclbench.hardware.collectives.sweeps import Sweep, sweeps
+from cclbench.hardware.system import System
+
+_LATER: Final = np.iinfo(np.int64).max
+
+
+def own_sweeps(
+    collectives: pa.Table,
+    members: Mapping[str, tuple[int, ...]],
+    system: System,
+    library_version: str | None = None,
+) -> tuple[list[Sweep], dict[str, int]]:
+    """Median transfer time by kind, group and size; and the collectives that are in none, counted by reason.
+
+    One time an instance: its last rank's, which holds no waiting.  `members` are the ranks of each group, by
+    its id; nodes hold `system.per_node` consecutive ones.
+    """
+    matched = collectives["instance"].is_valid().to_numpy() & collectives["transfer_ns"].is_valid().to_numpy()
+    rows = collectives.filter(pa.array(matched))
+    instance, wait = rows["instance"].to_numpy(), rows["wait_ns"].fill_null(_LATER).to_numpy()
+    _, last = np.unique(instance[order := np.lexsort((wait, instance))], return_index=True)
+    table = rows.take(pa.array(order[last]))
+
+    group, names = codes(table, "group")
+    parts = [set(system.nodes(members.get(name or "", ()))) for name in names]
+    counts = [len(system.nodes(members.get(name or "", ()))) for name in names]
+    library, libraries = codes(table, "library")
+    size, known = payload(table)
+    unusable = {
+        "of sends and receives, which no sweep is made of": np.isin(kinds(table), PAIRS),
+        "by libraries whose algorithms the model lacks": ~np.isin([word or "" for word in libraries], PRICED)[
+            library
+        ],
+        "of groups that are unknown, or on nodes in unequal parts": np.array([len(p) != 1 for p in parts])[
+            group
+        ],
+        "of unknown size": ~known,
+    }
+    left_out = {"not matched across ranks": int((~matched).sum())}
+    kept = np.ones(len(table), np.bool_)
+    for why, out in unusable.items():
+        left_out[why] = int((kept & out).sum())
+        kept &= ~out
+    timings = pa.table(
+        {
+            "kind": pa.array([kind or None for kind in kinds(table).tolist()], pa.string()),
+            "group_size": group_sizes(table),
+            "nodes": np.array(counts)[group],
+            "bytes": size,
+            "dur_ns": table["transfer_ns"],
+            "in_place": pa.nulls(len(table), pa.bool_()),
+        }
+    )
+    found, unused = sweeps(timings.filter(pa.array(kept)), library_version)
+    return found, {why: number for why, number in {**left_out, **unused}.items() if number}
