@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from cclbench import __version__
-from cclbench.errors import UsageError
+from cclbench.errors import InputError, UsageError
 from cclbench.report.charts.palette import classes, variables
 from cclbench.report.words import bounded
 
@@ -27,9 +27,11 @@ SUFFIXES: Final = (".html", ".htm")
 
 
 def check_page(path: Path) -> None:
-    """`UsageError` where the file's suffix is not that of a page."""
+    """`UsageError` where the file's suffix is not that of a page, or its folder is not there."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path}: a report is a page", hint=f"use {' or '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}", hint="create it first")
 
 
 def page(template: str, context: Mapping[str, Any]) -> str:
@@ -44,12 +46,14 @@ def page(template: str, context: Mapping[str, Any]) -> str:
 
 
 def write_page(text: str, path: Path) -> None:
-    """The file, whole or as it was before."""
+    """The file, whole or as it was before; `InputError` where it can't be written."""
     check_page(path)
     unfinished = path.with_name(f".{path.name[:80]}.{token_hex(4)}")
     try:
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()

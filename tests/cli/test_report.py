@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cclbench report timeline`: pictures of runs, and what cannot be drawn."""
+"""`cclbench report`: a run as a page, and what cannot be reported."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,53 +13,71 @@ import pytest
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    ("suffix", "begin"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")]
-)
-def test_a_picture_of_one_step(call: Call, trace: Path, tmp_path: Path, suffix: str, begin: bytes) -> None:
-    path = tmp_path / f"picture.{suffix}"
-    answer = call("report", "timeline", trace, "-o", path)
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    answer = call("report", trace, "-o", path)
     assert (answer.code, answer.out, answer.err) == (0, "", f"wrote {path}\n")
-    assert path.read_bytes().startswith(begin)
+    text = path.read_text(encoding="utf-8")
+    assert "ampere_sgemm_128x64_nn" in text  # the kernel table
+    assert "time.exposed_comm" in text
+    assert "needs a workload card" in text  # what is missing, and why
 
 
-def test_the_picture_names_step_rank_and_what_it_lacks(call: Call, trace: Path, tmp_path: Path) -> None:
-    path = tmp_path / "picture.svg"
-    assert call("report", "timeline", trace, "-o", path, "--step", 1, "--ranks", 0).code == 0
-    text = path.read_text()
-    assert ": step 1<" in text
-    assert "rank 0" in text
-    # One rank of two: nothing says when the other came.
-    assert "waiting can't be told from transfer" in text
-    assert "communication, not matched" in text
-
-
-def test_a_picture_of_a_run_in_the_store(call: Call, trace: Path, tmp_path: Path) -> None:
-    assert call("ingest", trace).code == 0
+def test_the_store_stays_as_it_is(call: Call, trace: Path, tmp_path: Path) -> None:
+    assert call("run", trace, "-q").code == 0
     (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
-    assert call("report", "timeline", run.name, "-o", tmp_path / "a.png").code == 0
-    assert call("report", "timeline", trace, "-o", tmp_path / "b.png").code == 0
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    before = files(run)
+    assert call("report", run.name, "-q", "-o", tmp_path / "a.html").code == 0
+    assert call("report", trace, "-q", "-o", tmp_path / "b.html").code == 0
+    assert files(run) == before
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["-o", "x.gif"], "error: x.gif: no picture format of that name; use .png, .svg, .pdf"),
-        (["-o", "x.png", "--step", "7"], "error: the run has no whole step 7; it has 0, 1"),
-        (["-o", "x.png", "--ranks", "3"], "has no rank 3; it has [0]"),
-        (["-o", "x.png", "--from-ms", "2"], "error: there is nothing from 2 to 0.1 ms; it lasts 0.1 ms"),
-        ([], "Missing option '-o' / '--output'"),
+        (["TRACE", "-o", "x.png"], 2, "error: x.png: a report is a page; use .html or .htm"),
+        (["TRACE", "-o", "none/x.html"], 2, "error: none/x.html: there is no folder none; create it first"),
+        (["TRACE", "-o", "."], 2, "is a directory"),
+        (["TRACE"], 2, "Missing option '-o' / '--output'"),
+        (["no-such-run", "-o", "x.html"], 2, "no-such-run"),
+        (["EMPTY", "-o", "x.html"], 3, "empty"),
+        (["CUT", "-o", "x.html"], 3, "cut.json"),
     ],
 )
-def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: list[str], message: str) -> None:
-    answer = call("report", "timeline", trace, *arguments)
-    assert answer.code == 2
+def test_what_cannot_be_reported(
+    call: Call,
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.json").write_bytes(trace.read_bytes()[:900])
+    places = {"TRACE": trace, "EMPTY": tmp_path / "empty", "CUT": tmp_path / "cut.json"}
+    answer = call("report", *(places.get(argument, argument) for argument in arguments))
+    assert (answer.code, answer.out) == (code, "")
     assert message in answer.err
-    assert not Path("x.png").exists()
+    assert "Traceback" not in answer.err
+    assert not (tmp_path / "x.html").exists()
 
 
-def test_a_folder_that_does_not_exist(call: Call, trace: Path, tmp_path: Path) -> None:
-    answer = call("report", "timeline", trace, "-o", tmp_path / "none" / "x.png")
-    assert answer.code == 3
-    assert "No such file or directory" in answer.err
+def test_a_hostile_trace_makes_a_harmless_page(call: Call, document: dict[str, Any], tmp_path: Path) -> None:
+    document["traceEvents"][4]["name"] = "<script>alert(1)</script>\u202e$(id)" + "n" * 1_000_000
+    folder = tmp_path / "<img src=x>"
+    folder.mkdir()
+    (folder / "rank0.json").write_text(json.dumps(document))
+    assert call("report", folder, "-o", tmp_path / "x.html").code == 0
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert text.count("<script>") == 1
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e$(id)" in text
+    assert "<img" not in text
+    assert len(text) < 500_000

@@ -16,7 +16,7 @@ import pytest
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
 
 from cclbench.compare.subject import Subject
-from cclbench.errors import UsageError
+from cclbench.errors import InputError, UsageError
 from cclbench.report.html import check_page, write_page
 from cclbench.report.page import comparison_page, run_page, write_comparison, write_run
 from cclbench.store import StoredRun
@@ -191,7 +191,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     before = path.read_text(encoding="utf-8")
     assert before.startswith("<!doctype html>")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match=r"report\.html: cannot be written: disk full"):
         write_page("half", path)
     assert path.read_text(encoding="utf-8") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "run"]
@@ -207,3 +207,5 @@ def test_a_page_has_its_suffix() -> None:
     check_page(Path("a.HTML"))
     with pytest.raises(UsageError, match=r"a\.png: a report is a page; use \.html or \.htm"):
         check_page(Path("a.png"))
+    with pytest.raises(UsageError, match=r"none/a\.html: there is no folder none; create it first"):
+        check_page(Path("none/a.html"))
