@@ -40,7 +40,7 @@ def list_(what: str, store: Path, form: str) -> None:
         rows=rows,
         columns=columns,
         table=lambda: grid(
-            [{key: _short(row.get(key)) for key in columns} for row in rows],
+            [{key: _short(row.get(key)) for key in columns if not _repeats(row, key)} for row in rows],
             columns,
         ),
     )
@@ -49,6 +49,11 @@ def list_(what: str, store: Path, form: str) -> None:
 def _short(cell: Any) -> Any:
     """A cell as the table shows it: of a text its first sentence."""
     return cell.partition(". ")[0] if isinstance(cell, str) else cell
+
+
+def _repeats(row: dict[str, Any], key: str) -> bool:
+    """Whether the cell says again how the run is called, as the card of a published run does."""
+    return key == "card" and row[key] == row["run"]
 
 
 def _metrics(_: Path) -> Rows:

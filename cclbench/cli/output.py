@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 Row = Mapping[str, Any]
+_WHOLE: Final = 48
+"""Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -81,9 +83,8 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
-        table.add_column(
-            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0
-        )
+        whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
         table.add_row(*(Text(printable(cell)) for cell in cells))
