@@ -99,6 +99,8 @@ def _calibration(found: Source) -> Calibration | None:
     if found.card is None or (name := (hardware := load_card(found.card).hardware).calibration) is None:
         return None
     path = found.card.parent / name
+    if not path.is_file():
+        raise InputError("the card names this calibration, and it is no file", where=str(path))
     calibration = read_calibration(path)
     if calibration.system != hardware.system:
         raise InputError(

@@ -85,7 +85,7 @@ Change = Callable[[str, str], Path]
         ("global: 8", "global: true", "10: workload.batch.global: is true but must be a whole number"),
         ("global: 8", "globl: 8", "10: workload.batch.globl: unknown key; did you mean global?"),
         ("count: 16", "tp: 16", "14: hardware.tp: unknown key; it belongs at parallelism.tp"),
-        ("count: 16", "zzz: 16", "14: hardware.zzz: unknown key; known: accelerator, calibration, count, driver"),
+        ("count: 16", "zzz: 16", "14: hardware.zzz: unknown key; known: accelerator, calibration, count"),
         ("nvidia-h100-sxm", "NVIDIA H100", '13: hardware.accelerator: is "NVIDIA H100", which does not fit'),
         (
             "450 GB/s",

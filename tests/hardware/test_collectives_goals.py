@@ -65,7 +65,7 @@ def test_median_error_from_the_catalog_alone(every: list[Deviation], band: str) 
 
 
 def test_bands_hold_four_of_five(every: list[Deviation]) -> None:
-    """And they are no wider than 12 times from end to end in the median: they say something."""
+    """And they are no wider than 4 times from end to end in the median: they say something."""
     found = summary(every)
     assert found is not None
     assert found.within >= 0.8
