@@ -32,7 +32,7 @@ _GPU, _TPU, _MEDIAN, _FAINT, _SAID = "#0072B2", "#D55E00", "#222222", "#BBBBBB",
 _MARKS: Final[Mapping[str, Any]] = {"published": "full", "modelled": "none"}
 _WIDTH_IN: Final = 7.6
 _MOST_LINES: Final = 24
-_LONGEST: Final = 40
+_LONGEST: Final = 24
 
 
 def plot_claims(claims: Sequence[Claim], path: Path) -> None:

@@ -144,4 +144,4 @@ def _plan(degrees: Mapping[str, Any]) -> str | None:
     if all(degree is None for degree in degrees.values()):
         return None
     split = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
-    return " x ".join(split) or "one device"
+    return " x ".join(split) or "unsplit"

@@ -117,7 +117,7 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
         return said
     widest = max(longer, key=lambda pair: pair["higher_overlap"] - pair["lower_overlap"])
     sides = " against ".join(
-        f"{widest[f'{side}_plan']} {100 * widest[f'{side}_overlap']:.2f} % and"
+        f"{widest[f'{side}_plan'] or 'unknown plan'} {100 * widest[f'{side}_overlap']:.2f} % and"
         f" {humanise(widest[f'{side}_step_s'], 's')}"
         for side in ("higher", "lower")
     )
