@@ -17,7 +17,9 @@ from typing import Any
 from cclbench.contribute.redaction import kinds
 from cclbench.readers.xplane import proto
 
-PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\nZm9vYmFy\n-----END OPENSSH PRIVATE KEY-----"
+PEM = "\n".join(
+    ("-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAA", "-----END OPENSSH PRIVATE KEY-----")
+)
 
 SECRETS = {
     kinds.USER: ("zoltan7", "Quimby-Lead", "quinoa77"),
@@ -157,6 +159,7 @@ def nsys(source: Path, target: Path) -> None:
         base.execute("INSERT INTO PROCESSES VALUES (1, 1, 'sshd: Quimby-Lead [priv]')")
         base.execute("CREATE TABLE NOTES (id INTEGER PRIMARY KEY, note, raw)")
         base.execute("INSERT INTO NOTES VALUES (1, ?, ?)", (TEXT, b"\0\1" + TEXT.encode() + b"\xff"))
+        base.execute("PRAGMA secure_delete = OFF")
         base.execute("CREATE TABLE GONE (note TEXT)")
         base.execute("INSERT INTO GONE VALUES (?)", [TEXT])
         base.execute("DROP TABLE GONE")

@@ -135,7 +135,7 @@ def test_a_form_is_looked_for_only_where_its_marks_are(pattern) -> None:
 
 NAMES_OF_KERNELS = (
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<c10::BFloat16>(at::TensorIteratorBase&)",
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<c10::BFloat16>(at::Tensor&)",
     "_ZN2at6native27unrolled_elementwise_kernelINS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT_T0_",
     "Cijk_Ailk_Bljk_BBS_BH_MT256x128x64_MI16x16x16x1_SN_1LDSB0_APM1_AF0EM8_ASEM8",
     "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forty planted secrets: none survives, in any format; every metric stays, to the bit; copies read as before."""
+"""Forty planted secrets: none survives, in any format, and every metric stays, to the bit."""
 
 from __future__ import annotations
 

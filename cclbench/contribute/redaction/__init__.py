@@ -103,7 +103,7 @@ def _in_bytes(path: Path, known: Identities) -> dict[str, int]:
     before = ""
     for block in blocks(path) if known.anywhere else ():
         text = before + block.decode("latin-1")
-        for match in known.anywhere.finditer(text) if known.anywhere else ():
+        for match in known.anywhere.finditer(text) if known.anywhere and known.mentioned(text) else ():
             kind = known.by_name.get(match[0].casefold(), ("", ""))[0]
             if kind and not match[0].isdigit():
                 counts[kind] = counts.get(kind, 0) + 1

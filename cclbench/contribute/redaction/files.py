@@ -42,18 +42,26 @@ def shown(path: Path) -> str:
 def blocks(path: Path) -> Iterator[bytes]:
     """The file's (decompressed) bytes; `InputError` where it cannot be read whole or expands absurdly."""
     limit = max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT)
+    pieces: list[bytes] = []
+    held = 0
     try:
         with open_bytes(path) as file:
-            while block := file.read1(BLOCK):
-                limit -= len(block)
+            while piece := file.read1(BLOCK):  # of a gzip file these are small
+                pieces.append(piece)
+                held += len(piece)
+                limit -= len(piece)
                 if limit < 0:
                     what = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
                     raise InputError(what, where=shown(path))
-                yield block
+                if held >= BLOCK:
+                    yield b"".join(pieces)
+                    pieces, held = [], 0
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"gzip stream is damaged ({error})", where=shown(path), hint=WHOLE) from None
     except OSError as error:
         raise unreadable(path, error) from None
+    if pieces:
+        yield b"".join(pieces)
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:

@@ -197,6 +197,7 @@ NAMES: Final = (
         kinds.ADDRESS,
         rf"(?!127\.|0\.|255\.)(?:{_OCTET}\.){{3}}{_OCTET}",
         marks=(".",),
+        times=3,
         before=r"(?<![\w.+-])(?<!(?<!/)/)",
         after=r"(?!\w|\.\w|-\d)",
         role=kinds.ADDRESS,
@@ -209,6 +210,7 @@ NAMES: Final = (
         rf"|(?:fe80|f[cd]{_HEX}{{2}}|[23]{_HEX}{{3}})(?::{_HEX}{{1,4}}){{0,6}}::"
         rf"(?:{_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{0,6}})?",
         marks=(":",),
+        times=2,
         before=r"(?<![\w:.])",
         after=r"(?![\w:])",
         role=kinds.ADDRESS,
@@ -218,6 +220,7 @@ NAMES: Final = (
         kinds.ADDRESS,
         rf"{_HEX}{{2}}(?P<by>[:-]){_HEX}{{2}}(?:(?P=by){_HEX}{{2}}){{4}}|(?:{_HEX}{{4}}:){{3}}{_HEX}{{4}}",
         marks=(":", "-"),
+        times=3,
         before=r"(?<![\w:.-])",
         after=r"(?![\w:-]|\.\w)",
         role=kinds.ADDRESS,

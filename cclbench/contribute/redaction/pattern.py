@@ -37,6 +37,8 @@ class Pattern:
     kind: str
     core: str
     marks: tuple[str, ...] = ()
+    times: int = 1
+    """How often one of the marks is there."""
     before: str = ""
     after: str = ""
     role: str | None = None
@@ -68,6 +70,13 @@ class Pattern:
     def behind(self) -> re.Pattern[str] | None:
         """What stands before no secret of this form."""
         return None if self.not_behind is None else re.compile(f"(?:{self.not_behind})$")
+
+    def marked(self, text: str) -> bool:
+        """Whether the form can be in a text at all."""
+        for mark in self.marks:  # asked of every text: a generator would take twice as long
+            if mark in text and (self.times == 1 or text.count(mark) >= self.times):
+                return True
+        return False
 
     def hidden(self, match: re.Match[AnyStr]) -> tuple[int, int]:
         """Where in the text that lies which is to be replaced."""

@@ -57,11 +57,7 @@ class Scrubber:
         counts: Counter[str] = Counter()
         if not (len(text) < _SHORT and text.isidentifier()):
             for pattern in PATTERNS:
-                marks = pattern.marks
-                for mark in marks:
-                    if mark in text:
-                        break
-                else:
+                if not pattern.marked(text):
                     continue
                 if pattern.kind == kinds.ADDRESS and _VERSION.search(field):
                     continue
@@ -100,8 +96,7 @@ class Scrubber:
                 return True
         if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(data.decode("latin-1"))) >= _FEW:
             return True
-        known = self.known.in_bytes
-        return known is not None and known.search(data) is not None
+        return self.known.mentioned(data.decode(errors="replace"))
 
     def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
         """Bytes in no known format: the texts in them are scrubbed and filled up to their own length."""
@@ -145,7 +140,9 @@ class Scrubber:
             self.first.setdefault(kind, match.start())
             return new
 
-        return self.known.anywhere.sub(one, text) if self.known.anywhere else text
+        if self.known.anywhere is None or not self.known.mentioned(text):
+            return text
+        return self.known.anywhere.sub(one, text)
 
     def _known(self, text: str) -> tuple[str, str]:
         """Kind and pseudonym of a name that was found, a host's with or without its domain."""

@@ -36,7 +36,8 @@ class Tally:
 
     def redactions(self, file: str) -> list[Redaction]:
         """All of them; `file` is what the file may be called."""
-        return [Redaction(file, place, kind, count) for (place, kind), count in self._counts.items() if count]
+        name = printable(file)
+        return [Redaction(name, place, kind, count) for (place, kind), count in self._counts.items() if count]
 
     def join(self, other: Tally) -> None:
         """Count all that another one counted."""

@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files on their way: byte for byte where nothing is hidden, whole or absent, and refused where unsafe."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
+from cclbench.contribute.redaction.json_text import JsonRewriter
+from cclbench.contribute.redaction.names import Learner
+from cclbench.contribute.redaction.scrub import Scrubber
+from cclbench.contribute.redaction.tally import Tally
+from cclbench.errors import InputError
+from cclbench.readers.xplane import proto
+
+NONE = Identities()
+
+
+def known(**names: str) -> Identities:
+    """Names by kind: user, host, job."""
+    learner = Learner()
+    for kind, name in names.items():
+        learner.pseudonym({"user": kinds.USER, "host": kinds.HOST, "job": kinds.JOB}[kind], name, learn=True)
+    return learner.identities(frozenset())
+
+
+def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> bytes:
+    """What a file becomes."""
+    target = source.with_name("copy-" + source.name)
+    redact(source, target, known=identities, **options)
+    assert leftovers(target, identities) == []
+    return target.read_bytes()
+
+
+def gz(data: bytes, name: str = "", mtime: int = 5) -> bytes:
+    """A gzip file, with its name in its header where one is given."""
+    made = io.BytesIO()
+    with gzip.GzipFile(filename=name, mode="wb", fileobj=made, mtime=mtime) as file:
+        file.write(data)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (
+            "a.json",
+            b'{"traceEvents": [\n {"name":"aten::mm" , "ts":1.50,"args":{"x":"\\u00e9\xc3\xa9"}} ]}\n',
+        ),
+        ("a.json.gz", gz(b'{"traceEvents": []}')),
+        ("a.jsonl", b'{"a": 1}\n{"b": "c"}\n'),
+        ("a.csv", b"time,gpu\r\n1,2\r\n"),
+        ("a.log", b"bytes \xff\xfe and no end of line"),
+        ("a.yaml", b"version: 2\nworkload: {phase: training}\n"),
+        ("empty", b""),
+        ("a.log", b"[12:30:01] a log that begins like JSON\n"),
+        ("a.json", b'\xef\xbb\xbf{"a": [1, -2.5e-3, NaN, -Infinity, true, null]}'),
+    ],
+)
+def test_what_holds_nothing_is_copied_byte_for_byte(name: str, data: bytes, tmp_path: Path) -> None:
+    source = tmp_path / name
+    source.write_bytes(data)
+    assert redact(source, tmp_path / "copy", known=NONE) == []
+    assert (tmp_path / "copy").read_bytes() == data
+
+
+def test_json_changes_in_its_texts_alone(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_bytes(
+        b'{ "x" :1.50,\n"p": "C:\\\\Users\\\\zoe\\\\\\u00e9", "q":"/home/zoe/\xc3\xa9" ,"n":1e3}'
+    )
+    assert copy_of(source, known(user="zoe4")) == (
+        b'{ "x" :1.50,\n"p": "C:\\\\Users\\\\user-unknown\\\\\\u00e9",'
+        b' "q":"/home/user-unknown/\xc3\xa9" ,"n":1e3}'
+    )
+
+
+DOCUMENT = {
+    "hostname": "gpunode-1",
+    "argv": ["python", ["x"], {"a": "b"}],
+    "env": {"RANK": "3", "PLAN": "x", "MORE": {"A": "b", "NCCL_ALGO": "Ring"}},
+    "job_id": 4711,
+    "user": None,
+    "INFO": ["at gpunode-1 {[", 'quoted \\" text'],
+    "traceEvents": [
+        {"ph": "X", "cat": "user_annotation", "name": "my trick", "args": {"k": "v"}},
+        {"args": {"k": "v"}, "cat": "user_annotation", "name": "ProfilerStep#3", "ph": "X"},
+        {"ph": "X", "name": "my trick", "cat": "cpu_op"},
+        {"ph": "X", "name": "my trick", "cat": "gpu_user_annotation"},
+    ],
+    "last": "gpunode-1",
+}
+REDACTED = {
+    "hostname": "host-1",
+    "argv": ["redacted-command-line", ["redacted-command-line"], {"a": "redacted-command-line"}],
+    "env": {
+        "RANK": "3",
+        "PLAN": "redacted-environment",
+        "MORE": {"A": "redacted-environment", "NCCL_ALGO": "Ring"},
+    },
+    "job_id": None,
+    "user": None,
+    "INFO": ["at host-1 {[", 'quoted \\" text'],
+    "traceEvents": [
+        {"ph": "X", "cat": "user_annotation", "name": "annotation-1", "args": {"k": "v"}},
+        {"args": {"k": "v"}, "cat": "user_annotation", "name": "ProfilerStep#3", "ph": "X"},
+        {"ph": "X", "name": "my trick", "cat": "cpu_op"},
+        {"ph": "X", "name": "annotation-1", "cat": "gpu_user_annotation"},
+    ],
+    "last": "host-1",
+}
+
+
+@pytest.mark.parametrize("size", [97, 150, 211, 1 << 20])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_does_not_depend_on_where_blocks_end(size: int, indent: int | None) -> None:
+    learner = Learner()
+    learner.pseudonym(kinds.HOST, "gpunode-1", learn=True)
+    learner.pseudonym(kinds.ANNOTATION, "my trick")
+    identities = learner.identities(frozenset())
+    data, tally = json.dumps(DOCUMENT, indent=indent).encode(), Tally()
+    rewriter = JsonRewriter(Scrubber(identities), tally, annotations=True, where="x")
+    out = b"".join(
+        [*(rewriter.feed(data[at : at + size]) for at in range(0, len(data), size)), rewriter.end()]
+    )
+    assert json.loads(out) == REDACTED
+    assert out == json.dumps(REDACTED, indent=indent).encode()
+    counts = {(one.place, one.kind): one.count for one in tally.redactions("x")}
+    assert counts["argv", kinds.COMMAND] == 3
+    assert counts["env", kinds.ENVIRONMENT] == 2
+    assert counts["name", kinds.ANNOTATION] == 2
+
+
+def test_a_log_that_begins_like_json_is_scrubbed_as_text(tmp_path: Path) -> None:
+    source = tmp_path / "a.log"
+    source.write_text('["a list"]\nand prose in /home/zoe4/x\n')
+    assert copy_of(source, known(user="zoe4")) == b'["a list"]\nand prose in /home/user-1/x\n'
+
+
+def test_a_gzip_file_stays_one_without_the_name_in_its_header(tmp_path: Path) -> None:
+    source = tmp_path / "rank0.json.gz"
+    source.write_bytes(gz(b'{"traceEvents": []}', name="gpunode-1_12.json"))
+    found = redact(source, tmp_path / "copy.gz", known=known(host="gpunode-1"))
+    assert [(one.place, one.kind) for one in found] == [("gzip header", kinds.FILE_NAME)]
+    data = (tmp_path / "copy.gz").read_bytes()
+    assert b"gpunode" not in data
+    assert gzip.decompress(data) == b'{"traceEvents": []}'
+    assert (
+        data
+        == (redact(source, tmp_path / "again.gz", known=known(host="gpunode-1")), tmp_path)[1]
+        .joinpath("again.gz")
+        .read_bytes()
+    )
+
+
+def test_addresses_are_not_looked_for_in_versions(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_text('{"driver_version": "12.8.3.14", "ip": "12.8.3.14"}')
+    assert copy_of(source, collect([source])) == b'{"driver_version": "12.8.3.14", "ip": "address-1"}'
+
+
+def test_a_name_learnt_in_one_file_is_replaced_in_all(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"hostname": "gpunode-1.lab.example", "username": "zoe4"}')
+    (tmp_path / "b.log").write_text("GPUNODE-1 and gpunode-1.lab.example, gpunode-12, zoe4_run by zoe45\n")
+    identities = collect([tmp_path / "a.json", tmp_path / "b.log"])
+    assert copy_of(tmp_path / "b.log", identities) == b"host-1 and host-1, gpunode-12, user-1_run by zoe45\n"
+
+
+def test_whether_two_ranks_share_a_host_survives(tmp_path: Path) -> None:
+    for rank, host in enumerate(("nodeA-01", "nodeA-01", "nodeA-02")):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps({"hostname": host}))
+    files = sorted(tmp_path.iterdir())
+    identities = collect(files)
+    assert [json.loads(copy_of(path, identities))["hostname"] for path in files] == [
+        "host-1",
+        "host-1",
+        "host-2",
+    ]
+
+
+def test_common_words_stay_but_where_something_calls_them_names(tmp_path: Path) -> None:
+    source = tmp_path / "a.json"
+    source.write_text('{"username": "train", "step": "train", "path": "/home/train/x"}')
+    assert copy_of(source, collect([source])) == (
+        b'{"username": "user-1", "step": "train", "path": "/home/user-1/x"}'
+    )
+
+
+def test_what_a_card_publishes_is_no_secret(tmp_path: Path) -> None:
+    card, log = tmp_path / "card.yaml", tmp_path / "a.log"
+    card.write_text(
+        "version: 2\nid: tiny-llama-x\nworkload:\n  model: {name: megamodel-7b}\ndescription: by zoe4\n"
+    )
+    log.write_text("SLURM_JOB_NAME=megamodel-7b USER=zoe4\nran megamodel-7b\n")
+    identities = collect([card, log])
+    assert copy_of(log, identities) == b"SLURM_JOB_NAME=job-1 USER=user-1\nran megamodel-7b\n"
+    assert copy_of(card, identities) == card.read_bytes().replace(b"zoe4", b"user-1")
+
+
+def test_a_card_keeps_its_comments_its_contributor_and_its_addresses(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text(
+        "version: 2  # two\nworkload: {phase: training}\ncontributor:\n  name: Zoe Quill\n"
+        "  contact: zoe@example.org\n\ndescription: mail zoe@example.org\nevidence:\n  traces:\n"
+        "    - url: https://lab.s3.amazonaws.com/rank0.json\n      path: a.json\n"
+        "      note: s3://lab/x\n"
+    )
+    expected = (
+        card.read_text()
+        .replace("mail zoe@example.org", "mail redacted-email")
+        .replace("s3://lab/x", "s3://redacted-bucket")
+    )
+    assert copy_of(card, collect([card])).decode() == expected
+
+
+def test_credentials_are_published_nowhere(tmp_path: Path) -> None:
+    card = tmp_path / "card.yaml"
+    card.write_text("workload: {}\nevidence:\n  source_url: https://zoe4:pw@example.org/x\n")
+    assert b"https://redacted-password@example.org/x" in copy_of(card, collect([card]))
+
+
+def test_a_line_says_where(tmp_path: Path) -> None:
+    source = tmp_path / "a.log"
+    source.write_text("one\ntwo /home/zoe4/x\nthree\nfour /home/zoe4 and a@b.org\n")
+    found = redact(source, tmp_path / "copy", known=collect([source]))
+    assert [(one.file, one.place, one.kind, one.count) for one in found] == [
+        ("a.log", "line 4", kinds.EMAIL, 1),
+        ("a.log", "lines from 2", kinds.HOME, 2),
+    ]
+
+
+def test_a_private_key_is_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cclbench.contribute.redaction.files.BLOCK", 64)
+    source = tmp_path / "a.log"
+    key = "-----BEGIN PRIVATE KEY-----\n" + "QUJD\n" * 60 + "-----END PRIVATE KEY-----\n"
+    source.write_text("before\n" * 20 + key + "after\n")
+    assert copy_of(source) == b"before\n" * 20 + b"redacted-private-key\nafter\n"
+
+
+def sqlite_with(path: Path, *statements: str) -> Path:
+    """A database made by these statements."""
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
+        base.execute(
+            "INSERT INTO StringIds VALUES (1, '/home/zoe4/x'), (2, 'gemm'), (3, CAST(x'fffe2f' AS TEXT))"
+        )
+        for statement in statements:
+            base.execute(statement)
+    return path
+
+
+def test_a_database_keeps_rows_types_and_order(tmp_path: Path) -> None:
+    source = sqlite_with(
+        tmp_path / "a.sqlite",
+        "CREATE TABLE T (name, value, n REAL)",
+        "INSERT INTO T VALUES ('USER_NAME', 'zoe4', 0.1), ('x', 'zoe4', NULL), ('JOB_ID', 4711, 1),"
+        " (NULL, NULL, 2), ('b', x'002f686f6d652f7a6f65342f61ff', 3), ('HOSTNAME', '', 4)",
+    )
+    target = tmp_path / "b.sqlite"
+    redact(source, target, known=collect([source]))
+    with closing(sqlite3.connect(target)) as base:
+        assert base.execute("SELECT * FROM T").fetchall() == [
+            ("USER_NAME", "user-1", 0.1),
+            ("x", "user-1", None),
+            ("JOB_ID", 4711, 1.0),
+            (None, None, 2.0),
+            ("b", b"\0/home/zoe4/a\xff".replace(b"/home/zoe4/a", b" " * 12), 3.0),
+            ("HOSTNAME", "", 4.0),
+        ]
+        assert base.execute("SELECT id, hex(value), typeof(value) FROM StringIds").fetchall() == [
+            (1, b"/home/user-1/x".hex().upper(), "text"),
+            (2, b"gemm".hex().upper(), "text"),
+            (3, "FFFE2F", "text"),
+        ]
+    assert not list(tmp_path.glob("b.sqlite-*"))
+
+
+def test_pages_that_a_database_no_longer_uses_hold_nothing(tmp_path: Path) -> None:
+    source = sqlite_with(
+        tmp_path / "a.sqlite", "CREATE TABLE T (x)", "INSERT INTO T VALUES ('USER=zoe4 secret')"
+    )
+    with closing(sqlite3.connect(source)) as base, base:
+        base.execute("PRAGMA secure_delete = OFF")
+        base.execute("DROP TABLE T")
+    assert b"zoe4 secret" in source.read_bytes()
+    identities = collect([source])
+    assert {one.place for one in leftovers(source, identities)} == {"StringIds.value"}
+    redact(source, tmp_path / "b.sqlite", known=identities)
+    assert b"zoe4" not in (tmp_path / "b.sqlite").read_bytes()
+
+
+def test_freed_pages_are_looked_at_where_all_texts_are_clean(tmp_path: Path) -> None:
+    source = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(source)) as base, base:
+        base.execute("PRAGMA secure_delete = OFF")
+        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        base.execute("CREATE TABLE T (x)")
+        base.execute("INSERT INTO T VALUES ('by zoe4.')")
+        base.execute("DROP TABLE T")
+    assert [(one.place, one.kind) for one in leftovers(source, known(user="zoe4"))] == [
+        ("its bytes", kinds.USER)
+    ]
+
+
+def sized(number: int, data: bytes) -> bytes:
+    """A field of bytes shorter than 16,384."""
+    size = bytes([len(data)]) if len(data) < 0x80 else bytes([len(data) & 0x7F | 0x80, len(data) >> 7])
+    return bytes([number << 3 | 2]) + size + data
+
+
+def test_lengths_are_written_anew_around_a_text_that_changes(tmp_path: Path) -> None:
+    text = b"/home/zoe4/" + b"m" * 115  # 126 bytes: with a longer name its length takes two
+    inner = sized(2, text) + b"\x18\x07" + sized(15, b"\x00\x01\xff")
+    plane = b"\x08\x01" + sized(2, b"/host:CPU") + sized(9, sized(3, inner)) + b"\x3d\x01\x02\x03\x04"
+    source = tmp_path / "a.xplane.pb"
+    source.write_bytes(sized(1, plane) + sized(4, b"gpunode-1"))
+    new = sized(2, b"/home/user-1/" + b"m" * 115) + b"\x18\x07" + sized(15, b"\x00\x01\xff")
+    expected = b"\x08\x01" + sized(2, b"/host:CPU") + sized(9, sized(3, new)) + b"\x3d\x01\x02\x03\x04"
+    assert copy_of(source, collect([source])) == sized(1, expected) + sized(4, b"host-1")
+    assert [plane.name for plane in proto.space(source).planes] == ["/host:CPU"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "gpunode-1_4242.1700000000000000000.pt.trace.json.gz",
+            "host-1_4242.1700000000000000000.pt.trace.json.gz",
+        ),
+        ("box_4242.1700000000000.pt.trace.json", "host-2_4242.1700000000000.pt.trace.json"),
+        ("worker0_step_12.1694128201545.pt.trace.json.gz", "worker0_step_12.1694128201545.pt.trace.json.gz"),
+        ("rank3_trace.json.gz", "rank3_trace.json.gz"),
+        ("zoe4-exp.rank0.json", "user-1-exp.rank0.json"),
+        ("slurm-1234567.out", "slurm-job-unknown.out"),
+    ],
+)
+def test_names_of_files(name: str, expected: str, tmp_path: Path) -> None:
+    for file, text in (
+        ("gpunode-1_1.1700000000000000000.pt.trace.json", "{}"),
+        ("box_1.1700000000000.pt.trace.json", "{}"),
+        ("a.json", '{"username": "zoe4"}'),
+    ):
+        (tmp_path / file).write_text(text)
+    paths = [
+        tmp_path / f
+        for f in ("gpunode-1_1.1700000000000000000.pt.trace.json", "box_1.1700000000000.pt.trace.json")
+    ]
+    assert redacted_name(name, collect([*paths, tmp_path / "a.json"])) == expected
+
+
+def bomb(path: Path) -> None:
+    path.write_bytes(gzip.compress(b" " * (2 << 20), mtime=0))
+
+
+def pickled(path: Path) -> None:
+    path.write_bytes(b"\x80\x04}q\x00X\x09\x00\x00\x00pg_configq\x01}q\x02s.")
+
+
+def tarred(path: Path) -> None:
+    with tarfile.open(path, "w") as tar:
+        tar.addfile(tarfile.TarInfo("x"))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no file": (Path, "no such file"),
+    "a folder": (lambda path: path.mkdir(), "no such file"),
+    "a link": (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
+    "a cut gzip file": (lambda path: path.write_bytes(gz(b'{"a": "b"}' * 99)[:-9]), "gzip stream is damaged"),
+    "gzip that is none": (lambda path: path.write_bytes(b"\x1f\x8bnothing"), "gzip stream is damaged"),
+    "a decompression bomb": (bomb, "expands more than 400-fold"),
+    "a pickle": (pickled, "is a pickle"),
+    "an archive": (tarred, "in no format that can be redacted"),
+    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
+    "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "no JSON or no UTF-8"),
+    "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "no JSON or no UTF-8"),
+    "a cut database": (
+        lambda path: path.write_bytes(sqlite_with(path.with_name("w")).read_bytes()[:5000]),
+        "is cut",
+    ),
+    "a database that is none": (
+        lambda path: path.write_bytes(b"SQLite format 3\0" + b"\0" * 200),
+        "not a database|cannot be",
+    ),
+    "a database being written": (
+        lambda path: (sqlite_with(path), path.with_name(path.name + "-wal").write_bytes(b"x")),
+        "is not finished",
+    ),
+    "a database with a trigger": (
+        lambda path: sqlite_with(
+            path, "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END"
+        ),
+        "schema holds more than an export's",
+    ),
+    "a database with a view": (
+        lambda path: sqlite_with(path, "CREATE VIEW v AS SELECT * FROM StringIds"),
+        "schema holds more than an export's",
+    ),
+    "a secret in a schema": (
+        lambda path: sqlite_with(path, "CREATE TABLE t (x -- see /home/zoe4/x\n)"),
+        "schema holds more than an export's",
+    ),
+    "a cut profile": (
+        lambda path: path.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(9, b"x" * 50))[:-9]),
+        "cut within a plane",
+    ),
+    "a compressed profile": (
+        lambda path: path.write_bytes(gz(sized(1, b"\x08\x01" + sized(2, b"/host:CPU")))),
+        "is compressed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_redacted_is_refused_in_one_line(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cclbench.contribute.redaction.files._LEAST_LIMIT", 1 << 20)
+    make, expected = REFUSED[case]
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source)
+    before = set(tmp_path.iterdir())
+    for attempt in (
+        lambda: redact(source, target, known=NONE),
+        lambda: collect([source]),
+        lambda: leftovers(source, NONE),
+    ):
+        with pytest.raises(InputError, match=expected) as raised:
+            attempt()
+        assert len(str(raised.value).splitlines()) == 1
+        assert "zoe4" not in str(raised.value)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_target_that_is_a_link_is_replaced_not_followed(tmp_path: Path) -> None:
+    source, victim = tmp_path / "a.log", tmp_path / "victim"
+    source.write_text("x /home/zoe4/y\n")
+    victim.write_text("mine")
+    (tmp_path / "b.log").symlink_to(victim)
+    redact(source, tmp_path / "b.log", known=NONE)
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "b.log").is_symlink()
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("x")
+    with pytest.raises(InputError, match="cannot be written"):
+        redact(tmp_path / "a.log", tmp_path / "no" / "b.log", known=NONE)
+
+
+def test_hostile_names_do_not_reach_a_terminal(tmp_path: Path) -> None:
+    source = tmp_path / "a\x1b[31m\u202e.json"
+    source.write_text('{"k\\u001b[2J": "/home/zoe4/x"}')
+    (one,) = redact(source, tmp_path / "b", known=NONE)
+    assert one.file.isprintable()
+    assert one.place.isprintable()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real captures: what they tell of people and machines goes, every metric stays, to the bit."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+import cclbench
+from cclbench.contribute.redaction import collect, kinds, leftovers, redact
+from cclbench.contribute.redaction.scrub import is_marker
+
+CAPTURES = {
+    "dlrm": ("kineto/dlrm_8xv100", True, ()),
+    "vllm": ("kineto/h100_qwen", False, (r"hf_[A-Za-z0-9]{30}", r'"HOSTNAME": "[0-9a-f]{12}"', "/root")),
+    "gloo": ("kineto/cpu_only", True, (r'"username": "user"',)),
+    "mpi": (
+        "nsys/pipit_saxpy_mpi_cuda_perlmutter0.sqlite",
+        True,
+        (
+            "ocankur",
+            "nid001608",
+            r"nid\[001608,003593\]",
+            "login03",
+            "10675698",
+            "m4177",
+            r"129\.2\.90\.90",
+            "SSH_CONNECTION",
+        ),
+    ),
+    "torchrun": (
+        "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
+        False,
+        (r"im-TSY6u6Nozw", r"ta-01KSHMNARC", "MODAL_REGION=us", "/root/", "fv_mfu_training"),
+    ),
+    "tpu": ("xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb", True, ("davelacey",)),
+    "mi300x": ("xprof/mi300x_8gpu_jax_conv.xplane.pb", True, ("tw003",)),
+}
+"""Where each lies, whether its annotations are numbered as well, and what it tells that must go."""
+
+
+def rows_of(source: Path, store: Path) -> list[dict[str, object]]:
+    """Results with their numbers as bytes: equal means equal to the bit."""
+    rows = cclbench.run(source, store=store).rows
+    return [{k: struct.pack("<d", v) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+
+
+def content(path: Path) -> bytes:
+    """A file's bytes, decompressed."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_what_identifies_goes_and_metrics_stay(name: str, test_data: Path, tmp_path: Path) -> None:
+    where, annotations, telling = CAPTURES[name]
+    source, target = test_data / where, tmp_path / "copy" / Path(where).name
+    files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())
+    known = collect(files)
+    before = after = b""
+    for path in files:
+        copy = target if path == source else target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        redact(path, copy, known=known, annotations=annotations)
+        assert leftovers(copy, known) == []
+        before, after = before + content(path), after + content(copy)
+    for pattern in telling:
+        assert re.search(pattern.encode(), before), pattern
+        assert not re.search(pattern.encode(), after), pattern
+    assert rows_of(target, tmp_path / "a") == rows_of(source, tmp_path / "b")
+
+
+def test_data_points_of_the_repository_have_nothing_to_hide(repository: Path, tmp_path: Path) -> None:
+    files = sorted(path for folder in ("traces", "scripts") for path in (repository / folder).rglob("*"))
+    shipped = [path for path in files if path.is_file() and path.parent.name.startswith("tiny-")]
+    cards = sorted((repository / "workload_cards").glob("*.yaml"))
+    known = collect([*shipped, *cards])
+    assert len(shipped) > 15
+    for path in [*shipped, *cards]:
+        assert redact(path, tmp_path / path.name, known=known) == []
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_path: Path) -> None:
+    source = repository / "traces" / "tiny-llama-fsdp2-tp2-gloo-cpu" / "rank0_trace.json.gz"
+    known = collect([source])
+    (found,) = redact(source, tmp_path / "rank0_trace.json.gz", known=known, annotations=True)
+    assert (found.place, found.kind, found.count) == ("name", kinds.ANNOTATION, 9)
+    named = rb'"user_annotation",\s*"name": "([^"]*)"'
+    old = set(re.findall(named, content(source)))
+    new = set(re.findall(named, content(tmp_path / "rank0_trace.json.gz")))
+    # Three ranges in each of three steps are the program's own; all others are torch's or ours.
+    assert new - old == {b"annotation-1", b"annotation-2", b"annotation-3"}
+    assert len(old - new) == 3
+    assert all(is_marker(name.decode()) for name in old & new)
+    assert not any(is_marker(name.decode()) for name in old - new)
