@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cclbench.contribute import redaction
+from cclbench.contribute.package import Wishes, contribute
 
 SECRET = b"ada-lovelace"
 """What the stand-in for redaction takes for an identity."""
@@ -161,7 +162,24 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Two traces, one of them compressed, a card, a script and a hidden file."""
-    made = Job(tmp_path / "job", tmp_path / "collection")
+    return job_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection with the job's data point, to be copied."""
+    made = job_in(tmp_path_factory.mktemp("contributed"))
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (collect, redact, leftovers, redacted_name):
+            patch.setattr(redaction, function.__name__, function)
+        wishes = Wishes(licence="Apache-2.0")
+        contribute(made.card, made.traces, made.scripts, made.collection, wishes)
+    return made.collection
+
+
+def job_in(folder: Path) -> Job:
+    """The job below a folder."""
+    made = Job(folder / "job", folder / "collection")
     made.collection.mkdir()
     made.scripts.mkdir(parents=True)
     made.traces.mkdir()

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a card lacks, and what an answer may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.card import TraceFacts
+from cclbench.card.read import parse
+from cclbench.contribute.completion import Gap, draft, gaps, learn, settle
+from cclbench.errors import CheckFailed
+
+FACTS = TraceFacts(
+    traces=(),
+    world_size=8,
+    accelerator="nvidia-h100-sxm",
+    groups=(("mesh_tp", (0, 1)), ("mesh_dp_shard", (0, 2, 4, 6))),
+    steps=3,
+)
+
+
+def card(text: str) -> dict[str, Any]:
+    return draft(parse(text, "workload_cards/my-job.yaml"), Path())
+
+
+def gap(path: str, **other: Any) -> Gap:
+    return Gap(path, "title", "example", "why", True, **other)
+
+
+def test_a_draft_has_an_id_and_a_version_and_no_traces() -> None:
+    value = card("workload: {phase: training, precision: }\nevidence: {traces: [{path: /abs}], launch: x}\n")
+    assert value == {
+        "version": 2,
+        "id": "my-job",
+        "workload": {"phase": "training"},
+        "evidence": {"launch": "x"},
+    }
+
+
+def test_traces_do_not_overrule_the_card() -> None:
+    told = learn(card("hardware: {count: 4}\nworkload: {phase: training}"), FACTS)
+    assert told.card["hardware"] == {"count": 4, "accelerator": "nvidia-h100-sxm"}
+    assert told.card["parallelism"] == {"tp": 2, "dp_shard": 4}
+    assert told.contradictions == ("hardware.count: the card says 4, the traces 8",)
+    assert "workload.steps" not in str(told.inferred)  # the traces' steps are not the run's
+
+
+def test_degrees_are_learnt_only_where_there_are_none() -> None:
+    told = learn(card("parallelism: {dp_shard: 8}"), FACTS)
+    assert told.card["parallelism"] == {"dp_shard": 8}
+    assert told.contradictions == ("parallelism.dp_shard: the card says 8, the traces 4",)
+
+
+def test_gaps_are_fields_with_who_needs_them() -> None:
+    value = card(
+        "description: x\nhardware: {count: 1, accelerator: nvidia-h100-sxm}\nworkload: {precision: bf16}"
+    )
+    value["evidence"] = {"traces": [{"path": "x"}]}
+    found = {g.path: g for g in gaps(value, "my-job.yaml", Path())}
+    assert list(found) == [
+        "workload.phase",
+        "workload.model.parameters",
+        "workload.model.layers",
+        "workload.model.heads",
+        "workload.model.head_dim",
+        "workload.batch.global",
+        "workload.batch.sequence_length",
+        "software.framework.name",
+    ]
+    assert found["workload.phase"].required
+    assert found["workload.phase"].choices == ("training", "inference", "serving")
+    assert found["workload.batch.global"].why == "needed for throughput"
+    assert not found["workload.batch.global"].required
+
+
+def test_a_mapping_that_is_missing_is_asked_for_field_by_field() -> None:
+    value = {"version": 2, "id": "x", "evidence": {"traces": [{"path": "x"}]}, "hardware": {"count": 8}}
+    paths = [g.path for g in gaps(value, "x.yaml", Path())]
+    assert {"workload.phase", "parallelism.tp", "parallelism.pp"} <= set(paths)
+    assert "workload" not in paths
+    assert "parallelism" not in paths
+    assert len(paths) == len(set(paths))
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "value"),
+    [
+        ("workload.batch.global", "16", 16),
+        ("workload.model.moe", "true", True),
+        ("software.framework.version", "2.10", "2.10"),
+        ("software.communication.library", "nccl", "nccl"),
+        ("hardware.scale_up.bandwidth", "450 GB/s", "450 GB/s"),
+        ("evidence.traces.licence", "CC-BY-4.0", "CC-BY-4.0"),
+        ("description", "yes: really # all", "yes: really # all"),
+    ],
+)
+def test_an_answer_has_the_fields_type(path: str, answer: str, value: object) -> None:
+    assert gap(path).value(answer) == value
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("workload.batch.global", "many"),
+        ("workload.batch.global", "1.5"),
+        ("workload.batch.global", "-1"),
+        ("workload.batch.global", "9" * 30),
+        ("hardware.scale_up.bandwidth", "fast"),
+        ("workload.model.moe", "yes"),
+    ],
+)
+def test_an_answer_that_does_not_fit_says_why(path: str, answer: str) -> None:
+    with pytest.raises(CheckFailed, match="is "):
+        gap(path).value(answer)
+
+
+def test_a_choice_is_one_of_those() -> None:
+    choice = gap("workload.phase", choices=("training", "serving"))
+    assert choice.value("serving") == "serving"
+    with pytest.raises(CheckFailed, match="known: training, serving"):
+        choice.value("lunch")
+
+
+def test_what_is_left_open() -> None:
+    needed, wanted = gap("description"), Gap("workload.dataset", "t", "e", "w", False)
+    answers = {"description": "x"}
+    value: dict[str, Any] = {}
+    left = settle([needed, wanted], lambda g: answers.get(g.path), value, open_ones=False)
+    assert (left, value) == ([wanted], {"description": "x"})  # somebody was asked, and left it open
+    assert settle([wanted], None, {}, open_ones=True) == [wanted]
+    for ask, gap_, open_ones in ((None, wanted, False), (None, needed, True), (lambda _: None, needed, True)):
+        with pytest.raises(CheckFailed, match="the card lacks fields"):
+            settle([gap_], ask, {}, open_ones=open_ones)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetching: from public https servers only, and only what is recorded."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import threading
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.contribute import remote
+from cclbench.contribute.remote import fetch
+from cclbench.errors import InputError
+
+CONTENT = b"a trace" * 1000
+SHA = sha256(CONTENT).hexdigest()
+URL = "https://example.org/my-job/rank0.json"
+
+
+class Answer:
+    """What a server says."""
+
+    def __init__(self, status: int, body: bytes = b"", location: str | None = None) -> None:
+        self.status, self.headers = status, {"Location": location}
+        self.read = io.BytesIO(body).read
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """Servers by URL; asks are kept under "asked"."""
+    pages: dict[str, Any] = {"asked": []}
+
+    class Connection:
+        def __init__(self, host: str, port: int, *, timeout: float) -> None:
+            assert timeout <= 60
+            self.host = host if port == 443 else f"{host}:{port}"
+
+        def request(self, method: str, path: str, headers: dict[str, str]) -> None:
+            assert method == "GET"
+            assert not {"Authorization", "Cookie"} & headers.keys()
+            self.url = f"https://{self.host}{path}"
+            pages["asked"].append(self.url)
+
+        def getresponse(self) -> Answer:
+            if self.url not in pages:
+                raise ConnectionRefusedError(111, "Connection refused")
+            found = pages[self.url]
+            if isinstance(found, Exception):
+                raise found
+            assert isinstance(found, Answer)
+            return found
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(remote, "_Public", Connection)
+    return pages
+
+
+def fetched(target: Path, url: str = URL, *, size: int = len(CONTENT)) -> bytes:
+    fetch(url, target, sha256=SHA, size=size)
+    return target.read_bytes()
+
+
+def test_what_is_recorded_is_fetched(web: dict[str, Any], tmp_path: Path) -> None:
+    web[URL] = Answer(200, CONTENT)
+    seen: list[int] = []
+    target = tmp_path / "a" / "b.json"
+    fetch(URL, target, sha256=SHA, size=len(CONTENT), progress=lambda *told: seen.append(told[1]))
+    assert target.read_bytes() == CONTENT
+    assert seen[-1] == len(CONTENT)
+    assert [path.name for path in target.parent.iterdir()] == ["b.json"]
+
+
+def test_redirects_are_followed_while_they_are_https(web: dict[str, Any], tmp_path: Path) -> None:
+    web[URL] = Answer(302, location="https://cdn.example.org:8443/x?y=1")
+    web["https://cdn.example.org:8443/x?y=1"] = Answer(301, location="/z")
+    web["https://cdn.example.org:8443/z"] = Answer(200, CONTENT)
+    assert fetched(tmp_path / "x") == CONTENT
+    web[URL] = Answer(302, location="http://cdn.example.org/x")
+    with pytest.raises(InputError, match="is no https address"):
+        fetched(tmp_path / "y")
+    web[URL] = Answer(302, location=URL)
+    with pytest.raises(InputError, match="more than 5 redirects"):
+        fetched(tmp_path / "y")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(200, CONTENT + b"x"), "more than the 7,000 bytes"),
+        (Answer(200, CONTENT[:-1]), "has 6,999 bytes"),
+        (Answer(200, b"b" + CONTENT[1:]), "its SHA-256 is"),
+        (Answer(404), "answers 404"),
+        (Answer(302, location="file:///etc/passwd"), "is no https address"),
+        (Answer(302), "more than 5 redirects"),
+        (TimeoutError("timed out"), "cannot be fetched: timed out"),
+        (http.client.IncompleteRead(b""), "cannot be fetched"),
+        (http.client.BadStatusLine("\x1b[31m"), "cannot be fetched"),
+    ],
+)
+def test_anything_else_is_refused(web: dict[str, Any], tmp_path: Path, answer: Any, words: str) -> None:
+    web[URL] = answer
+    with pytest.raises(InputError, match=words) as raised:
+        fetched(tmp_path / "x")
+    assert str(raised.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/x",
+        "file:///etc/passwd",
+        "ftp://x/y",
+        "https://",
+        "https:///x",
+        "x",
+        "https://[::1/x",
+    ],
+)
+def test_only_https_is_spoken(web: dict[str, Any], tmp_path: Path, url: str) -> None:
+    with pytest.raises(InputError, match=r"no https address|cannot be fetched"):
+        fetched(tmp_path / "x", url)
+    assert web["asked"] == []
+
+
+@pytest.mark.usefixtures("web")
+def test_a_password_is_not_sent(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="carries a user's name"):
+        fetched(tmp_path / "x", "https://ada:secret@example.org/x")
+
+
+def test_a_machine_of_the_own_network_is_not_spoken_to(tmp_path: Path) -> None:
+    """Nothing is sent, not even a greeting, to an address that is not public."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def listen() -> None:
+            connection, _ = server.accept()
+            with connection:
+                heard.append(connection.recv(100))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        with pytest.raises(InputError, match="which is no public address"):
+            fetched(tmp_path / "x", f"https://localhost:{port}/x")
+        listener.join(10)
+    assert heard == [b""]
