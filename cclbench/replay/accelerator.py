@@ -17,6 +17,7 @@ from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
 from cclbench.replay.host import Found, Points, add_boundaries, add_turns, host_nodes, pauses, tracks, turns
 from cclbench.replay.nodes import Edges, Nodes, Part
+from cclbench.replay.occupancy import held_up
 from cclbench.replay.tables import RankRows
 from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, other_lane
 
@@ -38,7 +39,7 @@ def accelerator(rank: RankRows) -> Part:
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
     host, place = host_nodes(rank.rank, points)
-    between = _device_waits(device, told, inferred, traced)
+    between = _device_waits(rank, device, told, (inferred, traced))
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
     fed = device.launch >= 0
     work.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
@@ -210,9 +211,10 @@ def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int6
     return made, start_of, end_of
 
 
-def _device_waits(device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]) -> Found:
+def _device_waits(rank: RankRows, device: Device, told: Stated | None, counts: Counts) -> Found:
     """Device rows that wait for rows of other lanes: as the trace states its events, else as times show."""
     rows = device.rows
+    inferred, traced = counts
     if not len(rows):
         return []
     if not device.fitted.any():
@@ -230,11 +232,20 @@ def _device_waits(device: Device, told: Stated | None, inferred: Counter[str], t
         cause = other_lane(issued, late, grain(rows))[late]
         late, cause = late[cause >= 0], cause[cause >= 0]
         inferred["waits of a stream for an event whose record is not in the trace"] += len(late)
-        return [(source, target, lag), (cause, late, rows.start[late] - rows.end[cause])]
-    waits = between_streams(issued, device.doubt, grain(rows))
-    inferred["waits of a stream for another's row"] += int(waits.seen.sum())
-    inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
-    return [(waits.source, waits.target, waits.lag)]
+        found = [(source, target, lag), (cause, late, rows.start[late] - rows.end[cause])]
+    else:
+        waits = between_streams(issued, device.doubt, grain(rows))
+        inferred["waits of a stream for another's row"] += int(waits.seen.sum())
+        inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
+        found = [(waits.source, waits.target, waits.lag)]
+    explained = bound.copy()
+    for source, target, lag in found:
+        np.maximum.at(explained, target, rows.end[source] + lag)
+    computes = (rows.row < 0) & ~rows.copy
+    fills = computes & ((rows.blocks < 0) | (rows.blocks > (rank.processors or 0)))
+    held = held_up(issued, fills, computes & (rows.start > explained + device.doubt))
+    inferred["kernels held up by one of another stream that fills the device"] += len(held[0])
+    return [*found, held]
 
 
 def _add_pairs(device: Device, work: Nodes, edges: Edges, at: tuple[Int64, Int64], shift: int) -> None:

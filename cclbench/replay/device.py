@@ -137,19 +137,29 @@ def _after_another(rows: Rows, before: Int64) -> Mask:
 def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
     """The gap that a stream itself leaves before each row: the mean of its queued rows' up to OWN_GAP_NS.
 
-    Longer ones are waits.  By stream and kernel where it has enough such rows, else by stream, else of
-    the whole device; none where there is no such row.
+    Longer ones are waits.  By stream, whether another stream's row was running, and kernel, where there are
+    enough such rows: a device that serves one stream alone may go on at once.  Else by the first two, by
+    stream, of the whole device; none where there is no such row.
     """
     own = queued & (measured <= OWN_GAP_NS)
-    kernel = rows.lane.astype(np.int64) * len(rows.names) + rows.name
+    beside = _beside(rows, rows.start - measured)
+    stream = rows.lane.astype(np.int64) * 2 + beside
+    kernel = stream * len(rows.names) + rows.name
     usual = np.full(len(rows), measured[own].mean() if own.any() else 0.0)
-    for key in (rows.lane, kernel):
+    for key in (rows.lane, stream, kernel):
         _, of = np.unique(key, return_inverse=True)
         count = np.bincount(of[own], minlength=int(of.max()) + 1)
         total = np.bincount(of[own], measured[own], minlength=len(count))
         enough = count >= _FEW
         usual = np.where(enough[of], (total / np.maximum(count, 1))[of], usual)
     return np.asarray(np.rint(usual), np.int64)
+
+
+def _beside(rows: Rows, at: Int64) -> Mask:
+    """Whether a row is running at each time, of a lane that has none then."""
+    begun = np.searchsorted(np.sort(rows.start), at, side="left")
+    ended = np.searchsorted(np.sort(rows.end), at, side="right")
+    return np.asarray(begun > ended)
 
 
 def grain(rows: Rows) -> int:

@@ -18,9 +18,12 @@ from cclbench.store import RankFiles, StoredRun
 Int32 = npt.NDArray[np.int32]
 
 _WORK = ("kernel", "copy", "memset")
-_COLUMNS = ("track", "device", "name", "category", "start_ns", "dur_ns", "correlation", "step", "collective")
+_COLUMNS = (
+    *("track", "device", "name", "category", "start_ns", "dur_ns"),
+    *("correlation", "step", "collective", "blocks"),
+)
 _ARRAYS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("start", "end", "correlation", "step", "row"), np.int64),
+    **dict.fromkeys(("start", "end", "correlation", "step", "row", "blocks"), np.int64),
     **dict.fromkeys(("lane", "name", "category"), np.int32),
     "copy": np.bool_,
 }
@@ -44,7 +47,7 @@ class Rows:
     """Rows of one kind or several, in order of start; arrays of shape (rows,), −1 for unknown.
 
     `lane` numbers the (device, track) pairs in `lanes`; `name` and `category` are codes into `names`
-    and `categories`; `row` is the collectives table's row, −1 for none; times in ns.
+    and `categories`; `row` is the collectives table's row; `blocks` a kernel's grid; times in ns.
     """
 
     start: Int64
@@ -55,6 +58,7 @@ class Rows:
     correlation: Int64
     step: Int64
     row: Int64
+    blocks: Int64
     copy: Mask
     names: tuple[str, ...]
     categories: tuple[str, ...]
@@ -128,6 +132,8 @@ class RankRows:
     windows: tuple[tuple[int | None, int, int], ...]
     marks: Rows
     """The device's rows of waiting that no call made: of XLA's cores."""
+    processors: int | None
+    """Of the device (SMs, CUs), where the trace tells."""
     stated: Syncs | None = None
     """Waits that the trace states; None where it states none."""
 
@@ -180,6 +186,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         policy=policy,
         windows=windows,
         marks=marks.at(np.flatnonzero(marks.correlation < 0)),
+        processors=files.facts.sm_count,
         stated=_stated(files, clock),
     )
 
@@ -290,6 +297,7 @@ def _batch(
         correlation=batch["correlation"].fill_null(-1).to_numpy(),
         step=batch["step"].fill_null(-1).to_numpy().astype(np.int64),
         row=row,
+        blocks=batch["blocks"].fill_null(-1).to_numpy(),
         copy=np.full(len(batch), kind in ("copy", "memset")),
         names=tuple(batch["name"].dictionary.to_pylist()),
         categories=tuple(batch["category"].dictionary.to_pylist()),

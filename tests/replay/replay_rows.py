@@ -41,6 +41,7 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> Rows:
         correlation=column("corr"),
         step=column("step", 0),
         row=column("call"),
+        blocks=column("blocks"),
         copy=column("copy", False, np.bool_),
         names=tuple(names),
         categories=tuple(categories),
@@ -63,6 +64,7 @@ def rank(
     windows: Sequence[tuple[int | None, float, float]] = (),
     policy: str = "device",
     marks: Sequence[Item] = (),
+    processors: int | None = None,
     stated: Syncs | None = None,
 ) -> RankRows:
     """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
@@ -95,6 +97,7 @@ def rank(
         policy=policy,
         windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
         marks=rows(marks, DEVICE),
+        processors=processors,
         stated=stated,
     )
 

@@ -10,6 +10,7 @@ import pytest
 from replay_rows import DEVICE, Item, end_of, item, rank, replayed
 
 from cclbench.replay import nodes as n
+from cclbench.replay.device import device_of
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import RankRows
@@ -143,3 +144,19 @@ def test_rows_without_launches_follow_what_ended_last() -> None:
     assert end_of(graph, times, 0) == 200
     half = scaled(graph, n.COMPUTE, 0.5)
     assert end_of(half, simulate(half.nodes, half.cut), 0) == pytest.approx(50 + 3 + 23.5 + 2 + 24)
+
+
+def test_a_stream_beside_another_leaves_gaps_of_its_own() -> None:
+    """Six kernels follow one another at once, six more 4 apart while another stream's kernel runs."""
+    alone = [kernel(100 + 10 * i, 110 + 10 * i, i) for i in range(6)]
+    beside = [kernel(160 + 4 + 14 * i, 170 + 4 + 14 * i, 6 + i) for i in range(6)]
+    one = rank(
+        0,
+        launches=[launch(i, i) for i in range(13)],
+        work=[*alone, *beside, item("other", 155, 400, corr=12, lane=COMM)],
+        windows=[(0, 100, 400)],
+    )
+    device = device_of(one)
+    own = device.rows.lane == 0
+    assert device.gap[own].tolist() == [0] * 6 + [4_000] * 6
+    assert device.doubt == 1_000
