@@ -23,6 +23,8 @@ MOST_COLUMNS: Final = 500
 MOST_ROWS: Final = 256
 _LATE, _EARLY = "transfer", "compute"
 _ROW_PX: Final = (6, 22)
+_UNSEEN: Final = 0.004
+"""Opacity of what is there to be pointed at: matplotlib does not draw what has none."""
 _CLIP: Final = 98
 """Percentile of the magnitudes at which the colours end: one bad step must not hide all others."""
 
@@ -123,7 +125,7 @@ def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Title
     axes.imshow(_image(shown.values, limit), aspect="auto", interpolation="none")
     titles: dict[str, str] = {}
     for place, rank in enumerate(shown.ranks.tolist()):
-        (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color="none")
+        (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
         strip.set_gid(f"rank-{rank}")
         titles[f"rank-{rank}"] = _told(whole, rank)
     stride = max(1, -(-12 * count // (row * count)))

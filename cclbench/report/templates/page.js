@@ -20,7 +20,7 @@
     for (; el && el !== document.body; el = el.parentElement) {
       const found = read(el);
       if (!found) continue;
-      held = { el, write: found[1], text: found[0]() };
+      held = { el, write: found[1], text: found[0](), at: [event.clientX, event.clientY] };
       if (!held.text) { held = null; return; }
       held.write(""); // else the browser shows it a second time
       tip.textContent = held.text;
@@ -42,7 +42,9 @@
   });
   document.addEventListener("click", (event) => { if (touch(event)) show(event); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  addEventListener("scroll", hide, true);
+  addEventListener("scroll", () => {
+    if (held && !held.el.contains(document.elementFromPoint(...held.at))) hide();
+  }, true);
 
   // Sorting: a click on a heading; numbers by data-v, largest first, texts by what they say; what is missing is last.
   const order = (a, b) => typeof a === "number" ? a - b : a.localeCompare(b);

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report in Chromium, from disk: no word, no request, in every form; sorting, filter and hover work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from report_run import HOSTILE, Event, comparison, results, row, subject
+
+from cclbench.report.page import write_comparison, write_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+EVENTS: tuple[Event, ...] = tuple(
+    (n % 2, name, category, 1000 + 10 * n, ns)
+    for n, (name, category, ns) in enumerate(
+        [
+            ("gemm_b", "gemm", 900),
+            ("gemm_a", "gemm", 30),
+            ("softmax_c", "reduction", 4000),
+            ("copy_d", "copy", 100),
+        ]
+    )
+)
+FORMS = {
+    "light": ("light", 1280),
+    "dark": ("dark", 1280),
+    "phone": ("light", 390),
+    "dark phone": ("dark", 390),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run's page, a comparison's, and those of hostile texts, on disk."""
+    folder = tmp_path_factory.mktemp("pages")
+    hostile = [(0, text, "gemm", 1000, 10) for text in HOSTILE]
+    rows = [*results(), *(row("comm.volume", 1.0, "B", group=text[:300], reason=text) for text in HOSTILE)]
+    one, two = subject(folder / "a", events=EVENTS), subject(folder / "b", "B", events=EVENTS[:2])
+    bad = subject(folder / '"><script>alert(1)<', rows=rows, events=tuple(hostile))
+    write_run(one, folder / "run.html")
+    write_comparison(comparison(one, two), folder / "comparison.html")
+    write_run(bad, folder / "hostile.html")
+    write_comparison(comparison(bad, two, words=HOSTILE[0]), folder / "hostile comparison.html")
+    return {path.stem: path for path in folder.glob("*.html")}
+
+
+@contextmanager
+def opened(browser: Browser, path: Path, scheme: str = "light", width: int = 1280) -> Iterator[Page]:
+    """The page from disk; it says nothing on the console and asks for nothing but itself."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    page, said, asked = context.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    yield page
+    context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+
+
+def names(page: Page) -> list[str]:
+    """The kernel table's names that are shown, in order."""
+    return page.locator("#kernel-table tbody tr:visible td:first-child").all_inner_texts()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["run", "comparison", "hostile", "hostile comparison"])
+def test_the_page_opens_in_every_form(browser: Browser, pages: dict[str, Path], name: str, form: str) -> None:
+    scheme, width = FORMS[form]
+    with opened(browser, pages[name], scheme, width) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ground, ink = page.evaluate(
+            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        )
+        assert (sum(map(int, ground[4:-1].split(", "))) > 600) == (scheme == "light")
+        assert (sum(map(int, ink[4:-1].split(", "))) < 200) == (scheme == "light")
+        assert page.locator("svg.chart").count() >= 4
+        # A chart's ink follows the theme: what matplotlib drew is not what it drew it in.
+        assert (
+            page.locator("#partition text").first.evaluate("e => getComputedStyle(e).fill") != "rgb(0, 0, 0)"
+        )
+
+
+def test_a_click_on_a_heading_sorts(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["run"]) as page:
+        assert names(page) == ["softmax_c", "gemm_b", "copy_d", "gemm_a"]  # by time
+        head = page.locator("#kernel-table th", has_text="name")
+        head.get_by_role("button").click()
+        assert names(page) == ["copy_d", "gemm_a", "gemm_b", "softmax_c"]
+        assert head.get_attribute("aria-sort") == "ascending"
+        head.get_by_role("button").press("Enter")
+        assert names(page) == ["softmax_c", "gemm_b", "gemm_a", "copy_d"]
+        assert head.get_attribute("aria-sort") == "descending"
+        mean = page.locator("#kernel-table th", has_text="mean")
+        mean.get_by_role("button").click()
+        assert names(page) == ["softmax_c", "gemm_b", "copy_d", "gemm_a"]
+        assert (head.get_attribute("aria-sort"), mean.get_attribute("aria-sort")) == (None, "descending")
+
+
+def test_what_did_not_run_is_last_whichever_way(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["comparison"]) as page:
+        of_b = page.locator("#kernel-table th").get_by_role("button", name="B", exact=True)
+        of_b.click()
+        assert names(page)[:2] == ["gemm_b", "gemm_a"]
+        of_b.click()
+        assert names(page)[:2] == ["gemm_a", "gemm_b"]
+
+
+def test_the_filter_takes_words(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["run"]) as page:
+        page.get_by_label("Filter").fill("GEMM _a")
+        assert names(page) == ["gemm_a"]
+        assert page.locator("#kernel-table-count").inner_text() == "1 of 4"
+        page.get_by_label("Filter").fill("nothing of that name")
+        assert names(page) == []
+        page.get_by_label("Filter").fill("")
+        assert len(names(page)) == 4
+
+
+def test_pointing_at_a_number_tells_where_it_is_from(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["run"]) as page:
+        number, tip = page.locator("#metrics .n:visible").first, page.locator("#tip")
+        before = number.get_attribute("title")
+        assert not tip.is_visible()
+        number.hover()
+        assert tip.inner_text().startswith(
+            "time.step = 0.1 s\nthe whole run\nmeasured; window: steps; source: kineto"
+        )
+        assert number.get_attribute("title") == ""  # or the browser showed it twice
+        page.keyboard.press("Escape")
+        assert not tip.is_visible()
+        assert number.get_attribute("title") == before
+
+
+def test_pointing_at_a_mark_tells_what_it_is(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["comparison"]) as page:
+        for mark, text in (
+            ('[id="waterfall-B-part-compute"]', "compute: A 30.0 ms, B 55.0 ms; +25,000,000 ns"),
+            ('[id^="partition-bar-0-0-0"]', "A: mean of 2 ranks: compute only 40.0 ms, 40.0 % of 100 ms"),
+            ('[id="straggler-0-rank-1"]', "rank 1: 10.0 ms later than the median rank on average"),
+        ):
+            page.locator(mark).scroll_into_view_if_needed()
+            page.locator(mark).hover()
+            assert page.locator("#tip").inner_text().startswith(text)
+
+
+def test_a_tap_tells_it_too(browser: Browser, pages: dict[str, Path]) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True)
+    page = context.new_page()
+    page.goto(pages["run"].as_uri())
+    page.locator(".tile .n").first.tap()
+    assert page.locator("#tip").inner_text().startswith("time.step = 0.1 s")
+    assert page.locator("#tip").bounding_box()["x"] >= 0  # type: ignore[index]
+    page.locator("h1").tap()
+    context.close()
+
+
+def test_paper(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["comparison"], "dark") as page:
+        assert page.pdf().startswith(b"%PDF-")
+        page.emulate_media(media="print", color_scheme="dark")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert not page.locator("nav").is_visible()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details:not([open])").count() == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details[open]").count() == 0
+
+
+def test_a_browser_without_script_has_all_of_it(browser: Browser, pages: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(pages["run"].as_uri())
+    assert page.locator("#kernel-table tbody tr").count() == 4
+    assert not page.get_by_label("Filter").is_visible()
+    context.close()
