@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from html import escape
+from typing import Final, Literal
 
 from cclbench.errors import CheckFailed
 
@@ -14,6 +16,9 @@ Path = tuple[str | int, ...]
 
 _LONGEST_SHOWN = 80
 _MOST_LISTED = 200
+_LONGEST_TOLD: Final = 2000
+# An underscore within a word formats nothing.
+_FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,18 @@ def dotted(path: Path) -> str:
 def printable(text: str) -> str:
     """`text` without anything that steers a terminal: such characters, line breaks too, become escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def bounded(text: str) -> str:
+    """As `printable`; what is longer than 2,000 characters is cut, and says so."""
+    more = len(text) - _LONGEST_TOLD
+    return printable(text) if more <= 0 else f"{printable(text[:_LONGEST_TOLD])}… ({more:,} more characters)"
+
+
+def as_markdown(text: str) -> str:
+    """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
+    plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))
+    return plain.replace("@", "&#64;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
 
 
 def shown(value: object) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import bullets, grid
 from cclbench.compare.claims import UNITS, Claim, Examined
-from cclbench.problem import printable
+from cclbench.problem import as_markdown, printable
 from cclbench.units import humanise
 
 Line = Mapping[str, Any]
@@ -122,10 +122,14 @@ def markdown(examined: Examined) -> str:
     """The same as Markdown."""
     lines = [_basis(examined), ""]
     for claim in examined.claims:
-        lines += [f"### {_safe(claim.statement)}", "", _safe(_verdict(claim)), ""]
+        lines += [f"### {as_markdown(claim.statement)}", "", as_markdown(_verdict(claim)), ""]
         for title, of_table in _tables(claim.summary):
-            lines += [*([_safe(title), ""] if title else []), *_table(of_table, _SUMMARY[claim.key]), ""]
-        lines += [*(f"- {_safe(caveat)}" for caveat in claim.caveats), ""]
+            lines += [
+                *([as_markdown(title), ""] if title else []),
+                *_table(of_table, _SUMMARY[claim.key]),
+                "",
+            ]
+        lines += [*(f"- {as_markdown(caveat)}" for caveat in claim.caveats), ""]
     return "\n".join(lines)
 
 
@@ -175,9 +179,4 @@ def _table(lines: Sequence[Line], cells: Cells) -> Iterator[str]:
     yield "|" + " --- |" * len(cells)
     for line in lines:
         told = (cell(line) for cell in cells.values())
-        yield "| " + " | ".join("" if value is None else _safe(str(value)) for value in told) + " |"
-
-
-def _safe(text: str) -> str:
-    """A text that stays in its place in Markdown and means nothing there."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in printable(text))
+        yield "| " + " | ".join("" if value is None else as_markdown(str(value)) for value in told) + " |"

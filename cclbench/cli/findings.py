@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.problem import printable
+from cclbench.problem import bounded
 from cclbench.report.findings import Manifest, facts, summary
 from cclbench.report.partition import Row
 
@@ -20,5 +20,5 @@ def findings(manifest: Manifest, rows: Sequence[Row], window: str | None, *, ver
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in facts(manifest, found, verbose):
-        table.add_row(label, Text(printable(text)))
+        table.add_row(label, Text(bounded(text)))
     return table

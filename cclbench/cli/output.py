@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from cclbench.problem import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,6 +22,10 @@ Row = Mapping[str, Any]
 _WHOLE: Final = 48
 """Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
 Progress = Callable[[str, int, int], None]
+_UNPRINTABLE: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+"""What JSON may hold as it is and yet steers a terminal, or is no character of UTF-8."""
 
 
 def console() -> Console:
@@ -38,7 +45,8 @@ def emit(
 ) -> None:
     """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws."""
     if form == "json":
-        click.echo(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     elif form == "csv":
         writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
@@ -65,11 +73,11 @@ def _cell(value: object) -> object:
 def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
     """A table of the columns in which any row has something."""
     used = [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
-    yield "| " + " | ".join(used) + " |"
+    yield "| " + " | ".join(map(as_markdown, used)) + " |"
     yield "|" + " --- |" * len(used)
     for row in rows:
         cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in used)
-        yield "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+        yield "| " + " | ".join(as_markdown(" ".join(cell.split())) for cell in cells) + " |"
 
 
 def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
@@ -78,16 +86,16 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    from cclbench.problem import printable
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
         whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
-        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
+        table.add_column(
+            Text(bounded(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+        )
     for row in rows:
         cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(bounded(cell)) for cell in cells))
     return [table]
 
 
@@ -95,8 +103,6 @@ def bullets(lines: Sequence[str]) -> RenderableType:
     """Lines under one another, each behind a dash that its folded part does not reach."""
     from rich.table import Table
     from rich.text import Text
-
-    from cclbench.problem import printable
 
     table = Table.grid(padding=(0, 1))
     for line in lines:

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from html import escape
-from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare import shown
 from cclbench.compare.comparison import Comparison, Line, Mover, Versus
 from cclbench.compare.verdict import signed
-from cclbench.problem import printable
+from cclbench.problem import as_markdown as _text
 from cclbench.problem import shown as value_shown
 from cclbench.units import humanise
-
-_SPECIAL: Final = re.compile(r"([\\`*_\[\]|~#])")
 
 
 def markdown(comparison: Comparison) -> str:
@@ -103,16 +98,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool 
     yield "| --- |" + (" ---: |" if numbers else " --- |") * (len(head) - 1)
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _value(value: object) -> str:
-    return "" if value is None else _code(value_shown(value))
-
-
-def _text(text: str) -> str:
-    """Text that Markdown leaves as it is."""
-    plain = escape(printable(text), quote=False)
-    return _SPECIAL.sub(r"\\\1", plain).replace("@", "&#64;").replace("://", ":&#47;&#47;")
 
 
 def _code(text: str) -> str:

@@ -234,7 +234,7 @@ def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
     assert json.loads(call("list", "runs", "--json").out)["rows"] == []
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
     assert json.loads(call("list", "runs", "--json").out)["rows"] == [
-        {"run": run_id, "ranks": 1, "steps": 2, "card": None, "source": str(trace)}
+        {"run": run_id, "ranks": 1, "steps": 2, "card": None, "published": None, "source": str(trace)}
     ]
 
 

@@ -84,7 +84,7 @@ def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) 
     assert "Not shown: the widest gap in step time is 2.00× on 4 nvidia_a100" in words
     for text in (answer.out, brought_in("claims", "-v").out, brought_in("claims", "--format", "md").out):
         assert not set(text) & {"\x1b", "\x07", "\u202e"}
-    assert "\\<script\\>" in brought_in("claims", "-o", tmp_path / "c.svg", "--format", "md").out
+    assert "&lt;script&gt;" in brought_in("claims", "-o", tmp_path / "c.svg", "--format", "md").out
 
 
 def test_one_claim_in_every_form(brought_in: Callable[..., Any]) -> None:
