@@ -73,19 +73,20 @@ def shares(graph: Graph, start: Int64, end: Int64) -> Float:
 
 
 def replayed(graph: Graph, factor: float) -> Times:
-    """A replay of nodes with their durations, where kernels beside communication take longer.
+    """A replay of nodes with their durations, where kernels go on at 1 / factor beside communication.
 
-    A kernel's time alone is measured / (1 + (factor − 1) · share beside), and its new time that times
-    1 + (factor − 1) · new share; shares are found by repeated replays.
+    A kernel's work is measured · (1 − share beside · (1 − 1 / factor)), and its new time is that over the
+    same with the new share; shares are found by repeated replays.
     """
     nodes, dur = graph.nodes, graph.nodes.dur
     if factor == 1.0:
         return simulate(nodes, graph.cut)
-    alone = dur / (1 + (factor - 1) * shares(graph, nodes.start, nodes.end))
+    lost = 1 - 1 / factor
+    work = dur * (1 - lost * shares(graph, nodes.start, nodes.end))
     now = dur
     for _ in range(_ROUNDS):
         times = simulate(replace(nodes, dur=now), graph.cut)
-        new = np.rint(alone * (1 + (factor - 1) * shares(graph, times.start, times.end))).astype(np.int64)
+        new = np.rint(work / (1 - lost * shares(graph, times.start, times.end))).astype(np.int64)
         new = np.where(nodes.kind == n.COMPUTE, new, dur)
         settled = bool(abs(new - now).max(initial=0) <= _SETTLED_NS)
         now = new
