@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from cclbench.card import Card
 
 POLICIES = ("steps", "annotations", "trace")
-_SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+"""By window policy, the sources of the rows of `schema.STEPS` that are its windows."""
 
 
 class RankTables(Protocol):
@@ -116,7 +117,7 @@ class RankView:
         table = self.tables.steps()
         source = table["source"].cast(pa.string())
         for policy in POLICIES[POLICIES.index(self._window) :]:
-            found = table.filter(pc.is_in(source, value_set=pa.array(_SOURCES[policy])))
+            found = table.filter(pc.is_in(source, value_set=pa.array(SOURCES[policy])))
             if len(found):
                 chosen = self._select(found, policy).sort_by("start_ns")
                 return Windows(

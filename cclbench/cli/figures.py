@@ -12,22 +12,10 @@ from typing import Final
 from rich.text import Text
 
 from cclbench.problem import printable
-from cclbench.report.partition import PARTS, Row
+from cclbench.report.partition import Row
+from cclbench.report.topics import TOPICS, place
 from cclbench.units import humanise
 
-TOPICS: Final = {
-    "time": "Time: where a step goes",
-    "throughput": "Throughput",
-    "compute": "Compute",
-    "memory": "Memory",
-    "comm": "Communication",
-    "overlap": "Overlap",
-    "balance": "Balance",
-    "serving": "Serving",
-    "data": "Data loading",
-    "whatif": "Under other hardware",
-}
-_EXPOSED: Final = tuple(f"time.exposed_{part}" for part in ("wait", "transfer", "unmatched"))
 _LABEL: Final = 34
 _WIDTH: Final = 80
 _STUCK: Final = "\N{NO-BREAK SPACE}"
@@ -74,16 +62,7 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
             figure.own = row
         elif row["status"] == "ok":
             figure.stats[row["stat"]] = row
-    return sorted(found.values(), key=_place)
-
-
-def _place(figure: Figure) -> tuple[int, int]:
-    """Topics as listed, in time first the whole, then its parts; else in the order of the rows."""
-    topics, parts = list(TOPICS), ["time.step"]
-    for part in PARTS:
-        parts += [part.metric, *(_EXPOSED if part.metric == "time.exposed_comm" else ())]
-    topic = topics.index(figure.topic) if figure.topic in topics else len(topics)
-    return topic, parts.index(figure.metric) if figure.metric in parts else len(parts)
+    return sorted(found.values(), key=lambda figure: place(figure.metric))
 
 
 def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:

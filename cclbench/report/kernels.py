@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view import SOURCES, RankView
 from cclbench.report.seen import Seen, together
 from cclbench.store import StoredRun
 from cclbench.units import humanise
@@ -16,7 +16,6 @@ from cclbench.units import humanise
 MOST_ROWS: Final = 300
 MOST_NAMES: Final = 20_000
 """Names read from a run; of those beyond a comparison can't say whether another run lacks them."""
-_SOURCES: Final = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
 _SQL: Final = """
     WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
     counted AS (
@@ -123,7 +122,7 @@ def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
     if not policies:
         return None
     windows = " OR ".join(
-        f"(source IN ({_listed(map(repr, _SOURCES[policy]))}) AND rank IN ({_listed(map(str, ranks))}))"
+        f"(source IN ({_listed(map(repr, SOURCES[policy]))}) AND rank IN ({_listed(map(str, ranks))}))"
         for policy, ranks in policies.items()
     )
     for kind in ("kernel", "op"):
