@@ -162,11 +162,11 @@ def _verdict(claim: Claim) -> str:
 
 
 def _tables(summary: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
-    """The summary's lines by what they compare, where they say it, and on what."""
+    """The summary's lines by their title: what they rest on, and the hardware they compare."""
     tables: dict[str, list[Line]] = {}
     for line in summary:
-        title = f"{line['basis']}, {_hardware(line)}" if "basis" in line else ""
-        tables.setdefault(title, []).append(line)
+        compared = f", {_hardware(line)}" if "behind" in line else ""
+        tables.setdefault(f"{line.get('basis', '')}{compared}", []).append(line)
     yield from tables.items()
 
 

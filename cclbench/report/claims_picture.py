@@ -101,16 +101,21 @@ def _gains(axes: Axes, claim: Claim) -> None:
         _nothing(axes, claim)
         return
     for place, line in enumerate(lines):
-        where = (line["accelerator"], line["phase"])
-        told = [row for row in claim.rows if row["gain"] is not None and _where(row) == where]
+        where = _where(line)
+        here = [row for row in claim.rows if _where(row) == where]
+        told = [row for row in here if row["gain"] is not None]
+        bands = [row for row in here if row["gain_low"] is not None and row["gain_high"] is not None]
         colour = _TPU if line["kind"] == "TPU" else _GPU
         for provenance, fill_style in _MARKS.items():
             gains = [100 * row["gain"] for row in told if row["provenance"] == provenance]
             mark = {"marker": "o", "markersize": 5, "linestyle": "none", "fillstyle": fill_style}
             axes.plot(gains, [place] * len(gains), color=colour, alpha=0.6, **mark)
+        for row in bands:
+            band = [100 * row["gain_low"], 100 * row["gain_high"]]
+            axes.plot(band, [place] * 2, color=colour, linewidth=3, alpha=0.25)
         if told:
             axes.plot([100 * line["median"]] * 2, [place - 0.3, place + 0.3], color=_MEDIAN, linewidth=2)
-        else:
+        elif not bands:
             axes.text(
                 0.02, place, "not known", transform=axes.get_yaxis_transform(), va="center", color=_SAID
             )
@@ -121,13 +126,11 @@ def _gains(axes: Axes, claim: Claim) -> None:
     axes.set_yticks(range(len(lines)), names)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     left_out = _left_out(len(claim.summary) - len(lines))
-    axes.set_xlabel(
-        f"saved of the step at twice the bandwidth inside a node, % (hollow: modelled by replay){left_out}"
-    )
+    axes.set_xlabel(f"saved of the step, % (hollow, bands: by replay){left_out}")
 
 
-def _where(row: Line) -> tuple[Any, Any]:
-    return row["accelerator"], row["phase"]
+def _where(row: Line) -> tuple[Any, ...]:
+    return row["accelerator"], row["phase"], row["basis"]
 
 
 def _best(axes: Axes, claim: Claim) -> None:

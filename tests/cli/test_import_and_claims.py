@@ -80,7 +80,7 @@ def test_claims_on_the_terminal(brought_in: Callable[..., Any], tmp_path: Path) 
     words = " ".join(answer.out.split())
     assert "Holds: in 1 of 1 pair of equal work on equal hardware" in words
     assert "Widest: tiny on 4 nvidia_a100, tp2 80.00 % and 2.00 s against unknown plan 40.00 %" in words
-    assert "Cannot be examined: 3 of 3 GPU runs tell the gain: median 2.5 %" in words
+    assert "Cannot be examined: 3 of 3 published GPU runs tell the gain: median 2.5 %" in words
     assert "Not shown: the widest gap in step time is 2.00× on 4 nvidia_a100" in words
     for text in (answer.out, brought_in("claims", "-v").out, brought_in("claims", "--format", "md").out):
         assert not set(text) & {"\x1b", "\x07", "\u202e"}

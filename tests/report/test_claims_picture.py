@@ -35,11 +35,19 @@ def pair(outcome: str, ratio: float, overlaps: tuple[float, float]) -> dict[str,
 
 
 def gain(value: float | None, provenance: str = "published", accelerator: str = "a") -> dict[str, Any]:
-    return {"gain": value, "provenance": provenance, "accelerator": accelerator, "phase": "training"}
+    band = (value - 0.01, value + 0.01) if value is not None and provenance == "modelled" else (None, None)
+    found = {
+        "gain": value,
+        "provenance": provenance,
+        "accelerator": accelerator,
+        "phase": "training",
+        "basis": "b",
+    }
+    return found | dict(zip(("gain_low", "gain_high"), band, strict=True))
 
 
 def accelerator(name: str, told: int) -> dict[str, Any]:
-    found = {"accelerator": name, "phase": "training", "kind": "GPU", "told": told, "runs": 2}
+    found = {"accelerator": name, "phase": "training", "kind": "GPU", "basis": "b", "told": told, "runs": 2}
     return found | {"median": 0.02 if told else None}
 
 
@@ -96,6 +104,9 @@ def test_modelled_gains_look_different_and_missing_ones_are_said() -> None:
         if line.get_marker() == "o" and len(line.get_xdata())
     }
     assert marks == {"full": [1.0], "none": [3.0]}
+    assert [list(line.get_xdata()) for line in axes.get_lines() if line.get_linewidth() == 3] == [
+        [pytest.approx(2.0), pytest.approx(4.0)]
+    ]
     assert [text.get_text() for text in axes.texts] == ["not known"]
     assert [text.get_text() for text in axes.get_yticklabels()] == [
         "a, training: 2 of 2",

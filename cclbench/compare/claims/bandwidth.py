@@ -14,32 +14,50 @@ from cclbench.units import humanise
 
 STATEMENT: Final = "Doubling the bandwidth inside a node shortens steps far more on TPUs than on GPUs."
 _DOUBLED: Final = "whatif.scale_up_bandwidth_x2"
+_KINDS: Final = ("GPU", "TPU")
+_BASES: Final = ("published", "computed")
 
 
 def examine_bandwidth(runs: Sequence[Evidence]) -> Claim:
-    """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU."""
-    rows = [_row(run) for run in runs if run.kind in ("GPU", "TPU")]
+    """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
+
+    Published gains are set against published ones, computed against computed.
+    """
+    rows = [_row(run) for run in runs if run.kind in _KINDS]
+    groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
     gains = {
-        kind: [row["gain"] for row in rows if row["kind"] == kind and row["gain"] is not None]
-        for kind in ("GPU", "TPU")
+        group: [r["gain"] for r in rows if _group(r) == group and r["gain"] is not None] for group in groups
     }
-    middle = {kind: median(told) if told else None for kind, told in gains.items()}
-    gpu, tpu = middle["GPU"], middle["TPU"]
-    outcome: Any = "cannot be examined"
-    if gpu is not None and tpu is not None:
-        outcome = "holds" if tpu > gpu else "not shown"
+    middle = {group: median(told) if told else None for group, told in gains.items()}
+    both = [
+        tpu > gpu
+        for basis in _BASES
+        if (gpu := middle["GPU", basis]) is not None and (tpu := middle["TPU", basis]) is not None
+    ]
+    told = [_told(rows, group, gains[group]) for group in groups if group in set(map(_group, rows))]
+    unseen = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
     return Claim(
         key="bandwidth",
         statement=STATEMENT,
-        outcome=outcome,
-        verdict="; ".join(_told(kind, rows, gains[kind]) for kind in ("GPU", "TPU")),
-        counts={f"{kind.lower()}_runs": sum(row["kind"] == kind for row in rows) for kind in gains}
-        | {f"{kind.lower()}_told": len(told) for kind, told in gains.items()}
-        | {"gpu_median": gpu, "tpu_median": tpu},
+        outcome="cannot be examined" if not both else "holds" if all(both) else "not shown",
+        verdict="; ".join([*told, *unseen]),
+        counts={
+            f"{basis}_{kind.lower()}_{name}": value
+            for kind, basis in groups
+            for name, value in (
+                ("runs", sum(_group(row) == (kind, basis) for row in rows)),
+                ("told", len(gains[kind, basis])),
+                ("median", middle[kind, basis]),
+            )
+        },
         summary=_by_accelerator(rows),
         rows=sorted(rows, key=lambda row: (row["gain"] is None, -(row["gain"] or 0))),
         caveats=tuple(_caveats(rows)),
     )
+
+
+def _group(row: Line) -> tuple[str, str]:
+    return row["kind"], row["basis"]
 
 
 def _row(run: Evidence) -> dict[str, Any]:
@@ -47,6 +65,7 @@ def _row(run: Evidence) -> dict[str, Any]:
     low, high = (run.value(f"{_DOUBLED}[{stat}]") for stat in ("low", "high"))
     return {
         "kind": run.kind,
+        "basis": "published" if run.published else "computed",
         "accelerator": run.accelerator,
         "devices": run.devices,
         "model": run.model,
@@ -62,15 +81,16 @@ def _row(run: Evidence) -> dict[str, Any]:
     }
 
 
-def _told(kind: str, rows: Sequence[Line], gains: Sequence[float]) -> str:
-    of_kind = [row for row in rows if row["kind"] == kind]
-    if not of_kind:
-        return f"the store has no {kind} run"
-    runs = plural(len(of_kind), f"{kind} run")
+def _told(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
+    kind, basis = group
+    of_group = [row for row in rows if _group(row) == group]
+    runs = plural(len(of_group), f"{basis} {kind} run")
     if not gains:
-        return f"none of {runs} tells the gain ({_why(of_kind)})"
-    told = [humanise(gain, "1") for gain in (median(gains), min(gains), max(gains))]
-    return f"{len(gains)} of {runs} tell the gain: median {told[0]}, {told[1]} to {told[2]}"
+        return f"none of {runs} tells the gain ({_why(of_group)})"
+    middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
+    if len(gains) == 1:
+        return f"1 of {runs} tells the gain: {middle}"
+    return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
 
 
 def _why(rows: Sequence[Line]) -> str:
@@ -80,7 +100,7 @@ def _why(rows: Sequence[Line]) -> str:
 
 
 def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
-    keys = ("kind", "accelerator", "phase")
+    keys = ("kind", "accelerator", "phase", "basis")
     groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in keys)].append(row)
