@@ -2,14 +2,17 @@
 """How faithful and how fast the replay is.
 
 `replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
+`replay.py truth --layouts 100` replays random layouts under another network and prints how far off that is;
 `replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -36,12 +39,17 @@ def main() -> None:
     identity = modes.add_parser("identity", help="measured and replayed steps of runs")
     identity.add_argument("sources", nargs="+")
     identity.add_argument("--store", default=None)
+    truth = modes.add_parser("truth", help="random layouts whose step under another network is known")
+    truth.add_argument("--layouts", type=int, default=100)
+    truth.add_argument("--seed", type=int, default=5)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
     scale.add_argument("--events", type=int, default=100_000, help="of each rank")
     given = parser.parse_args()
     if given.mode == "identity":
         faithful(given.sources, given.store)
+    elif given.mode == "truth":
+        true(given.layouts, given.seed)
     else:
         fast(given.ranks, given.events)
 
@@ -60,6 +68,22 @@ def faithful(sources: list[str], store: str | None) -> None:
             f"| {run.id} | {len(replay.graph.ranks)} | {len(nodes):,} | {met:,} | {measured:.3f}"
             f" | {replay.unchanged.step_ns / 1e6:.3f} | {off:+.2%} | {none.step_ns / 1e6:.3f} |"
         )
+
+
+def true(layouts: int, seed: int) -> None:
+    """Errors of random layouts' steps: as they were, and under another network."""
+    tests = Path(__file__).parents[2] / "tests"
+    sys.path += [str(tests), str(tests / "replay")]
+    steps = importlib.import_module("true_steps")
+    print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for change in (steps.fast, steps.slow):
+        for events in (False, True):
+            found = steps.errors(layouts, seed, change, events=events)
+            off = np.abs(found.predicted)
+            told = [np.abs(found.identity).max(), *np.quantile(off, (0.5, 0.9, 1))]
+            words = change.__doc__.rstrip(".").lower(), "traced" if events else "inferred", str(len(off))
+            print(f"| {' | '.join((*words, *(f'{share:.2%}' for share in told)))} |")
 
 
 def fast(ranks: int, events: int) -> None:

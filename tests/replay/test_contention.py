@@ -18,7 +18,7 @@ FACTORS = (1.0, 1.1, 1.3, 2.0)
 
 
 def slowed(factor: float, seed: int) -> tuple[Graph, float]:
-    """Kernels of three lengths one behind the other, µs, and collectives that are on and off; the work in all.
+    """Kernels of three lengths in a row, µs, and collectives that are on and off; the work in all.
 
     A kernel does 1 µs of work in a µs, and 1 / factor where a collective runs.
     """
@@ -60,7 +60,7 @@ def slowed(factor: float, seed: int) -> tuple[Graph, float]:
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_factor_is_found_again(factor: float, seed: int) -> None:
-    """Within a tenth of the slowing, since kernels count as beside from 9/10 on, and what chance does to means.
+    """Within a tenth of the slowing, since kernels count as beside from 9/10 on, and what chance does.
 
     A mean of m lengths within ±3 % of a name's own has a standard deviation of 1.7 % / √m; there are some
     130 kernels a name, of which at least 40 ran either way: three times √2 · 1.7 % / √40 is 1.2 %.
