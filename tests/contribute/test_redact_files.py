@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import sqlite3
-import tarfile
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contribute.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
 from cclbench.contribute.redaction.json_text import JsonRewriter
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Tally
-from cclbench.errors import InputError
 from cclbench.readers.xplane import proto
 
 NONE = Identities()
@@ -40,14 +37,6 @@ def copy_of(source: Path, identities: Identities = NONE, **options: Any) -> byte
     redact(source, target, known=identities, **options)
     assert leftovers(target, identities) == []
     return target.read_bytes()
-
-
-def gz(data: bytes, name: str = "", mtime: int = 5) -> bytes:
-    """A gzip file, with its name in its header where one is given."""
-    made = io.BytesIO()
-    with gzip.GzipFile(filename=name, mode="wb", fileobj=made, mtime=mtime) as file:
-        file.write(data)
-    return made.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -176,6 +165,19 @@ def test_a_name_learnt_in_one_file_is_replaced_in_all(tmp_path: Path) -> None:
     assert copy_of(tmp_path / "b.log", identities) == b"host-1 and host-1, gpunode-12, user-1_run by zoe45\n"
 
 
+def test_how_names_stand_in_other_words(tmp_path: Path) -> None:
+    text = "bob bobby amax max_pool llm-plan_rank0 my-llm-plan.log run 7654321 of 7654321x, 7654321 17654321"
+    source = tmp_path / "a.json"
+    source.write_text(
+        json.dumps(
+            {"user": "bob", "owner": "max", "job_name": "llm-plan", "SLURM_JOB_ID": "7654321", "t": text}
+        )
+    )
+    assert json.loads(copy_of(source, collect([source])))["t"] == (
+        "user-1 bobby amax max_pool job-1_rank0 my-job-1.log run job-2 of 7654321x, 7654321 17654321"
+    )
+
+
 def test_whether_two_ranks_share_a_host_survives(tmp_path: Path) -> None:
     for rank, host in enumerate(("nodeA-01", "nodeA-01", "nodeA-02")):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps({"hostname": host}))
@@ -247,18 +249,6 @@ def test_a_private_key_is_found_across_blocks(tmp_path: Path, monkeypatch: pytes
     assert copy_of(source) == b"before\n" * 20 + b"redacted-private-key\nafter\n"
 
 
-def sqlite_with(path: Path, *statements: str) -> Path:
-    """A database made by these statements."""
-    with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
-        base.execute(
-            "INSERT INTO StringIds VALUES (1, '/home/zoe4/x'), (2, 'gemm'), (3, CAST(x'fffe2f' AS TEXT))"
-        )
-        for statement in statements:
-            base.execute(statement)
-    return path
-
-
 def test_a_database_keeps_rows_types_and_order(tmp_path: Path) -> None:
     source = sqlite_with(
         tmp_path / "a.sqlite",
@@ -312,12 +302,6 @@ def test_freed_pages_are_looked_at_where_all_texts_are_clean(tmp_path: Path) -> 
     ]
 
 
-def sized(number: int, data: bytes) -> bytes:
-    """A field of bytes shorter than 16,384."""
-    size = bytes([len(data)]) if len(data) < 0x80 else bytes([len(data) & 0x7F | 0x80, len(data) >> 7])
-    return bytes([number << 3 | 2]) + size + data
-
-
 def test_lengths_are_written_anew_around_a_text_that_changes(tmp_path: Path) -> None:
     text = b"/home/zoe4/" + b"m" * 115  # 126 bytes: with a longer name its length takes two
     inner = sized(2, text) + b"\x18\x07" + sized(15, b"\x00\x01\xff")
@@ -356,110 +340,3 @@ def test_names_of_files(name: str, expected: str, tmp_path: Path) -> None:
         for f in ("gpunode-1_1.1700000000000000000.pt.trace.json", "box_1.1700000000000.pt.trace.json")
     ]
     assert redacted_name(name, collect([*paths, tmp_path / "a.json"])) == expected
-
-
-def bomb(path: Path) -> None:
-    path.write_bytes(gzip.compress(b" " * (2 << 20), mtime=0))
-
-
-def pickled(path: Path) -> None:
-    path.write_bytes(b"\x80\x04}q\x00X\x09\x00\x00\x00pg_configq\x01}q\x02s.")
-
-
-def tarred(path: Path) -> None:
-    with tarfile.open(path, "w") as tar:
-        tar.addfile(tarfile.TarInfo("x"))
-
-
-REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no file": (Path, "no such file"),
-    "a folder": (lambda path: path.mkdir(), "no such file"),
-    "a link": (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
-    "a cut gzip file": (lambda path: path.write_bytes(gz(b'{"a": "b"}' * 99)[:-9]), "gzip stream is damaged"),
-    "gzip that is none": (lambda path: path.write_bytes(b"\x1f\x8bnothing"), "gzip stream is damaged"),
-    "a decompression bomb": (bomb, "expands more than 400-fold"),
-    "a pickle": (pickled, "is a pickle"),
-    "an archive": (tarred, "in no format that can be redacted"),
-    "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
-    "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "no JSON or no UTF-8"),
-    "JSON with a wrong escape": (lambda path: path.write_bytes(b'{"a": "\\q"}'), "no JSON or no UTF-8"),
-    "a cut database": (
-        lambda path: path.write_bytes(sqlite_with(path.with_name("w")).read_bytes()[:5000]),
-        "is cut",
-    ),
-    "a database that is none": (
-        lambda path: path.write_bytes(b"SQLite format 3\0" + b"\0" * 200),
-        "not a database|cannot be",
-    ),
-    "a database being written": (
-        lambda path: (sqlite_with(path), path.with_name(path.name + "-wal").write_bytes(b"x")),
-        "is not finished",
-    ),
-    "a database with a trigger": (
-        lambda path: sqlite_with(
-            path, "CREATE TRIGGER t AFTER UPDATE ON StringIds BEGIN DELETE FROM StringIds; END"
-        ),
-        "schema holds more than an export's",
-    ),
-    "a database with a view": (
-        lambda path: sqlite_with(path, "CREATE VIEW v AS SELECT * FROM StringIds"),
-        "schema holds more than an export's",
-    ),
-    "a secret in a schema": (
-        lambda path: sqlite_with(path, "CREATE TABLE t (x -- see /home/zoe4/x\n)"),
-        "schema holds more than an export's",
-    ),
-    "a cut profile": (
-        lambda path: path.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(9, b"x" * 50))[:-9]),
-        "cut within a plane",
-    ),
-    "a compressed profile": (
-        lambda path: path.write_bytes(gz(sized(1, b"\x08\x01" + sized(2, b"/host:CPU")))),
-        "is compressed",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_redacted_is_refused_in_one_line(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cclbench.contribute.redaction.files._LEAST_LIMIT", 1 << 20)
-    make, expected = REFUSED[case]
-    source, target = tmp_path / "source", tmp_path / "target"
-    make(source)
-    before = set(tmp_path.iterdir())
-    for attempt in (
-        lambda: redact(source, target, known=NONE),
-        lambda: collect([source]),
-        lambda: leftovers(source, NONE),
-    ):
-        with pytest.raises(InputError, match=expected) as raised:
-            attempt()
-        assert len(str(raised.value).splitlines()) == 1
-        assert "zoe4" not in str(raised.value)
-    assert set(tmp_path.iterdir()) == before
-
-
-def test_a_target_that_is_a_link_is_replaced_not_followed(tmp_path: Path) -> None:
-    source, victim = tmp_path / "a.log", tmp_path / "victim"
-    source.write_text("x /home/zoe4/y\n")
-    victim.write_text("mine")
-    (tmp_path / "b.log").symlink_to(victim)
-    redact(source, tmp_path / "b.log", known=NONE)
-    assert victim.read_text() == "mine"
-    assert not (tmp_path / "b.log").is_symlink()
-
-
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text("x")
-    with pytest.raises(InputError, match="cannot be written"):
-        redact(tmp_path / "a.log", tmp_path / "no" / "b.log", known=NONE)
-
-
-def test_hostile_names_do_not_reach_a_terminal(tmp_path: Path) -> None:
-    source = tmp_path / "a\x1b[31m\u202e.json"
-    source.write_text('{"k\\u001b[2J": "/home/zoe4/x"}')
-    (one,) = redact(source, tmp_path / "b", known=NONE)
-    assert one.file.isprintable()
-    assert one.place.isprintable()

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 import struct
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from contribute import redact_planted as planted
 
 import cclbench
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact
-
-sys.path.append(str(Path(__file__).parent))
-import redact_planted as planted
 
 FORMATS: dict[str, tuple[Callable[[Path, Path], None], str, str]] = {
     "kineto": (planted.kineto, "kineto/cuda_sync_a100/event_sync_trace.json.gz", "rank0.json.gz"),
@@ -156,6 +154,4 @@ def test_a_kineto_copy_differs_in_texts_alone(
 
 
 def _plain(path: Path) -> bytes:
-    import gzip
-
     return gzip.decompress(path.read_bytes())

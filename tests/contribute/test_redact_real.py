@@ -32,11 +32,6 @@ CAPTURES = {
             "SSH_CONNECTION",
         ),
     ),
-    "torchrun": (
-        "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
-        False,
-        (r"im-TSY6u6Nozw", r"ta-01KSHMNARC", "MODAL_REGION=us", "/root/", "fv_mfu_training"),
-    ),
     "tpu": ("xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb", True, ("davelacey",)),
     "mi300x": ("xprof/mi300x_8gpu_jax_conv.xplane.pb", True, ("tw003",)),
 }

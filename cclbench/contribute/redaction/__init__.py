@@ -112,15 +112,12 @@ def _in_bytes(path: Path, known: Identities) -> dict[str, int]:
 
 
 def _published(path: Path) -> set[str]:
-    """Words of a card's own fields: names of models and machines that everybody may know."""
+    """Texts of a card's own fields: names of models and machines that everybody may know."""
     try:
         card = document.read(path, "workload card").value
     except InputError:
         return set()
-    words = set[str]()
-    for text in _texts(card):
-        words |= {text, *re.split(r"[^a-z0-9]+", text)}
-    return words
+    return set(_texts(card))
 
 
 def _texts(value: Any) -> Iterator[str]:

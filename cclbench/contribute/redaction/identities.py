@@ -138,7 +138,8 @@ NAMES: Final = (
         "folder of a user",
         kinds.HOME,
         r"(?:home|homes|Users|users|scratch\d*|pscratch)/(?:users/|cscs/|sd/)?"
-        rf"(?:[A-Za-z]/(?={_NAME}))?(?P<hide>{_NAME})(?=/)",
+        rf"(?:[A-Za-z]/(?={_NAME}))?(?P<hide>{_NAME})(?=/)"
+        rf"|(?<=/)p?scratch\d*/(?:users/|cscs/|sd/)?(?:[A-Za-z]/(?={_NAME}))?(?P<quoted>{_NAME})",
         marks=("home/", "homes/", "Users/", "users/", "scratch"),
         before=r"(?:^|(?<=[/\s\"'=:(]))",
         role=kinds.USER,

@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from cclbench.contribute.redaction.words import COMMON
+
 USER: Final = "user name"
 HOST: Final = "host name"
 JOB: Final = "job"
@@ -58,11 +60,10 @@ _FIELDS: Final = {
     SECRET: "token secret password passwd passphrase credentials api_key access_key secret_key private_key"
     " authorization cookie",
 }
-_BY_FIELD: Final = {name.replace("_", ""): kind for kind, names in _FIELDS.items() for name in names.split()}
 _SECRET_FIELD: Final = re.compile(
-    r"(?<!bos)(?<!eos)(?<!pad)(?<!unk)(?<!sep)(?<!cls)(?<!mask)[_-]"
-    r"(?:token|secret|password|passwd|api_?key|access_?key|secret_?key|private_?key)$",
-    re.IGNORECASE,
+    r"(?<!bos)(?<!eos)(?<!pad)(?<!unk)(?<!sep)(?<!cls)(?<!mask)[_-](?i:token|secret|password|passwd|passphrase)$"
+    r"|(?i:(?:api|access|secret|private|account|auth|ssh|wandb|license|signing|deploy|encryption)[_-]?key(?:_id)?)$"
+    r"|[A-Z0-9]_(?:KEY|PAT|PWD|CREDENTIALS|COOKIE)$"
 )
 
 VARIABLES: Final = {
@@ -77,6 +78,12 @@ VARIABLES: Final = {
     " AWS_BATCH_JOB_ID GOOGLE_CLOUD_PROJECT GCP_PROJECT CLOUDSDK_CORE_PROJECT",
 }
 """Variables of shells, launchers and schedulers whose value is a name of that kind."""
+_BY_FIELD: Final = {
+    name.replace("_", "").lower(): kind
+    for listed in (VARIABLES, _FIELDS)
+    for kind, names in listed.items()
+    for name in names.split()
+}
 
 _KEPT: Final = re.compile(
     r"(?:LOCAL_|NODE_|GROUP_|ROLE_)?RANK|(?:LOCAL_|ROLE_|GROUP_)?WORLD_SIZE|OMPI_COMM_WORLD_(?:LOCAL_|NODE_)?(?:RANK|SIZE)"
@@ -89,33 +96,8 @@ _KEPT: Final = re.compile(
 )
 
 SHORTEST: Final = 4
-"""Letters of a name that is replaced wherever it stands; shorter ones only where something calls them one."""
-_COMMON: Final = """
-root user users username admin administrator ubuntu debian centos fedora rocky nobody guest public
-shared default docker runner jovyan coder vscode opc azureuser local localhost localdomain host
-hosts hostname node nodes server client worker workers rank ranks master head login compute cluster
-machine container unknown none null true false test tests testing debug train training trainer infer
-inference serve serving eval bench benchmark benchmarks profile profiler profiling trace traces
-tracing run runs job jobs task tasks step steps iter batch epoch model models data dataset main
-python python3 bash shell interactive slurm sbatch srun torchrun mpirun launch launcher script
-scripts home work workspace scratch project projects conda venv site packages lib lib64 bin opt usr
-var tmp dev sys proc etc mnt global common cuda cudnn nccl rccl gloo mscclpp msccl ucc mpi xla hlo
-tpu gpu cpu npu torch pytorch aten caffe2 triton jax tensorflow keras nvidia amd google intel apple
-hopper ampere turing volta pascal blackwell lovelace grace kernel kernels stream streams event
-events device devices memory memcpy memset copy fill sync graph forward backward optimizer adam
-adamw lamb lion muon sgd loss norm layernorm rmsnorm batchnorm softmax relu gelu silu swish sigmoid
-tanh attention flash gemm gemv conv linear dense embedding embed dropout pool mean half float double
-long bool byte char index select gather scatter reduce broadcast allreduce allgather alltoall
-barrier send recv ring tree simple concat split stack slice view reshape transpose permute clone
-expand squeeze unsqueeze repeat sort topk argmax argmin where mask masked cross entropy fused native
-layer element elementwise vectorized unrolled tensor tensors matmul addmm baddbmm einsum cumsum
-histogram unique llama mistral mixtral qwen gemma deepseek falcon bloom bert resnet whisper
-diffusion dlrm vllm sglang megatron deepspeed torchtitan maxtext accelerate transformers lightning
-fsdp zero ddp moe expert experts name names type types size shape count value values key keys args
-kwargs start stop begin time date info warn warning error notice version default_pg undefined world
-group groups mesh pipeline perlmutter frontier aurora alps polaris delta summit
-"""
-_WORDS: Final = frozenset(_COMMON.split())
+"""Letters of a name that is replaced wherever it stands, of a user's one less; shorter ones stay but where
+something calls them a name."""
 _MACHINES: Final = frozenset(
     {"node", "gpu", "login", "compute", "server", "host", "machine", "head", "master"}
 )
@@ -137,9 +119,10 @@ def kept(variable: str) -> bool:
     return _KEPT.fullmatch(variable) is not None
 
 
-def common(name: str) -> bool:
+def common(kind: str, name: str) -> bool:
     """Whether a name is too short or too common a word to be replaced wherever it stands."""
     folded = name.casefold()
     stem = re.sub(r"[-_.]?\d{1,2}$", "", folded)
     machine = stem in _MACHINES and re.search(r"\d\d$", folded) is not None
-    return len(folded) < SHORTEST or folded in _WORDS or (stem in _WORDS and not machine) or len(stem) < 2
+    short = len(folded) < SHORTEST - (kind == USER)
+    return short or folded in COMMON or (stem in COMMON and not machine) or len(stem) < 2

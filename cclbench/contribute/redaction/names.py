@@ -22,7 +22,7 @@ _LISTED: Final = re.compile(
 )
 _MOST_HOSTS: Final = 4096
 _PLAIN: Final = re.compile(r"\w[\w.+ -]{0,62}\w")
-_BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
+_BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?<=[A-Za-z:#] )|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
 
 Key = tuple[str, str]
 """A kind and a name as it is compared: without case, a host without its domain."""
@@ -63,7 +63,7 @@ class Identities:
         forms = {
             kinds.USER: (alone, r"(?![A-Za-z0-9])"),
             kinds.HOST: (alone, rf"{domain}(?![A-Za-z0-9])"),
-            kinds.JOB: (r"(?<![A-Za-z0-9_.-])", r"(?![A-Za-z0-9_-])"),
+            kinds.JOB: (alone, r"(?![A-Za-z0-9])"),
             "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", r"(?![A-Za-z0-9])"),
         }
         found = []
@@ -100,15 +100,20 @@ class Learner(Identities):
         if known not in self._names:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
-        if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(known[1]):
+        if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(kind, known[1]):
             self._everywhere.add(known)
             if kind == kinds.HOST:
                 self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
 
     def identities(self, published: frozenset[str]) -> Identities:
-        """What was learnt; what a card publishes on purpose is no secret elsewhere."""
-        everywhere = frozenset(known for known in self._everywhere if known[1] not in published)
+        """What was learnt; a name within what a card publishes on purpose is no secret elsewhere."""
+
+        def is_published(name: str) -> bool:
+            whole = re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])")
+            return any(whole.search(text) for text in published)
+
+        everywhere = frozenset(known for known in self._everywhere if not is_published(known[1]))
         return Identities(dict(self._names), everywhere, frozenset(self._domains))
 
 

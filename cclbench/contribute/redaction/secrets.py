@@ -30,7 +30,7 @@ SECRETS: Final = (
     Pattern(
         "token by its prefix",
         kinds.TOKEN,
-        r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
+        r"hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
         r"|glpat-[\w-]{16,}|sk-(?:proj-|ant-|svcacct-|or-)?[A-Za-z0-9][\w-]{18,}|xox[abeoprs]-[\w-]{10,}"
         r"|xapp-[\w-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{16,}|dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}"
         r"|wandb_v1_[\w-]{20,}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|ya29\.[\w-]{20,}|dop_v1_[0-9a-f]{40,}",
