@@ -30,9 +30,9 @@ def accelerator(rank: RankRows) -> Part:
     inferred, traced = Counter[str](), Counter[str]()
     device = device_of(rank)
     told = stated(rank.stated, device) if rank.stated is not None else None
-    inferred["rows without a launch of their own: they keep their measured gaps"] += int(
-        (~device.fitted).sum()
-    )
+    pairs, alone = device.pairs, ~device.fitted
+    alone[np.concatenate([pairs.issue, pairs.transfer, pairs.wait])] = False
+    inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = Points(), Edges()
     launched = points.add(tracks(rank.launches), rank.launches.start)
     waits = _host_waits(rank, device, told, points, (inferred, traced))
@@ -49,7 +49,7 @@ def accelerator(rank: RankRows) -> Part:
     for source, target, lag in handed:
         edges.add(place[source], place[target], lag)
     _add_pairs(device, work, edges, (start_of, end_of), len(host))
-    traced["asynchronous transfers, from issue to wait"] += len(device.pairs.wait)
+    traced["asynchronous transfers, from issue to wait"] += len(pairs.wait)
     inferred["transfers that had ended when they were awaited: what shows is the most they took"] += int(
         (work.slack > 0).sum()
     )

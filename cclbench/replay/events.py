@@ -7,7 +7,7 @@ and what the stream itself had been told to wait for since.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -80,6 +80,7 @@ class _Streams:
             own = own[np.argsort(device.issue[own], kind="stable")]
             self.rows[number], self.issues[number] = own.tolist(), device.issue[own].tolist()
         self.told: dict[int, list[tuple[int, Awaited]]] = defaultdict(list)
+        """When each stream was told to wait, and for what since the row that it had been given last."""
 
     def given(self, lane: tuple[int, int], time: int) -> Awaited:
         """What has to end before all that a stream had been given by then has."""
@@ -89,11 +90,9 @@ class _Streams:
         last = bisect_left(self.issues[number], time) - 1
         found = {number: self.rows[number][last]} if last >= 0 else {}
         since = self.issues[number][last] if last >= 0 else -(1 << 62)
-        for told, awaited in reversed(self.told[number]):
-            if told < since:
-                break
-            if told <= time:
-                self.merge(found, awaited)
+        at = bisect_right(self.told[number], time, key=_time) - 1
+        if at >= 0 and self.told[number][at][0] >= since:
+            self.merge(found, self.told[number][at][1])
         return found
 
     def wait(self, lane: tuple[int, int], time: int, awaited: Awaited) -> int | None:
@@ -101,8 +100,11 @@ class _Streams:
         number = self.lanes.get(lane)
         if number is None:
             return None
-        self.told[number].append((time, awaited))
         after = bisect_left(self.issues[number], time)
+        whole = dict(awaited)
+        if self.told[number] and bisect_left(self.issues[number], self.told[number][-1][0]) == after:
+            self.merge(whole, self.told[number][-1][1])
+        self.told[number].append((time, whole))
         return self.rows[number][after] if after < len(self.rows[number]) else None
 
     def merge(self, into: Awaited, more: Awaited) -> None:
@@ -110,6 +112,10 @@ class _Streams:
         for lane, row in more.items():
             if lane not in into or self.issue[row] > self.issue[into[lane]]:
                 into[lane] = row
+
+
+def _time(told: tuple[int, Awaited]) -> int:
+    return told[0]
 
 
 def lagged(found: Stated, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:
