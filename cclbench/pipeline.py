@@ -24,6 +24,7 @@ from cclbench.card import Card
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
+from cclbench.hardware.catalog import users_own
 from cclbench.ingestion import Options
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
@@ -200,9 +201,10 @@ def full_results(
 
 
 def _made(window: str, model: bool) -> str:
-    """What decides the result rows of a run: cclbench, its metrics' versions, the options."""
+    """What decides the result rows of a run: cclbench, its metrics' versions, the catalog, the options."""
     versions = {name: METRICS.get(name).version for name in METRICS}
-    return json.dumps({"cclbench": __version__, "window": window, "model": model, "metrics": versions})
+    by = {"cclbench": __version__, "metrics": versions, "hardware": users_own()}
+    return json.dumps({**by, "window": window, "model": model})
 
 
 def whatif(

@@ -13,12 +13,27 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.published.leaderboard import PublishedRow
 from cclbench.store import StoredRun
 
 Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 KEYS: Final = ("stat", "collective", "group", "category")
 """What narrows a row of the whole run."""
+_PUBLISHED_TEXTS: Final = {
+    "workload.model.name": "model_family",
+    "hardware.accelerator": "hardware_model",
+    "workload.phase": "phase",
+    "workload.precision": "precision",
+}
+_PUBLISHED_COUNTS: Final = {
+    "workload.batch.global": "batch_size",
+    "workload.batch.sequence_length": "seq_len",
+    "hardware.count": "total_count",
+}
+"""Where published metadata have a field of the card."""
+_NO_CARD_HOLDS: Final = ("workload.model.name", "hardware.accelerator")
+"""Fields that a card made from published metadata leaves out: their names are not unique."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +130,13 @@ class Subject:
         return len(self.by_step("time.step"))
 
     def field(self, path: str) -> Any:
-        """The card's value at a dotted path; None without a card or such a field."""
+        """The card's value at a dotted path, or what was published of it; None without such a field."""
         found: Any = self.card
         for name in path.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
+        if found is None and self.published and (self.card is None or path in _NO_CARD_HOLDS):
+            row = PublishedRow(0, self.stored.manifest["published"]["metadata"], {}, "")
+            if path in _PUBLISHED_TEXTS:
+                return row.text(_PUBLISHED_TEXTS[path]) or None
+            return row.count(_PUBLISHED_COUNTS[path]) if path in _PUBLISHED_COUNTS else None
         return found

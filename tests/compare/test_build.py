@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from importlib.resources import files
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,6 +103,22 @@ def test_results_are_reused_only_where_they_were_made_alike(
     assert computed == []
 
 
+def test_results_made_with_another_catalog_are_not_reused(
+    shipped: Comparison, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [subject.id for subject in shipped.subjects][:2]
+    compare(*ids, store=store)
+    own = tmp_path / "h100.yaml"
+    known = files("cclbench") / "hardware" / "data" / "nvidia-h100-sxm.yaml"
+    own.write_text(known.read_text().replace("nvidia-h100-sxm", "nvidia-h100-own"))
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(own))
+    computed: list[str] = []
+    once = pipeline._compute
+    monkeypatch.setattr(pipeline, "_compute", lambda *given: computed.append(given[0].id) or once(*given))
+    compare(*ids, store=store)
+    assert computed == ids
+
+
 @pytest.mark.parametrize(
     ("first", "second", "outcome", "warned"),
     [
@@ -192,5 +209,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
     assert one.changes == ()
     assert (one.low, one.high) == (None, None)
     assert "the figures of B are published ones, not measured here" in found.warnings
+    assert found.subjects[1].devices == ("google-tpu-v6e",)
+    assert any(text.startswith("the work differs: model: A tiny-llama-8M, B ") for text in found.warnings)
     step = next(line for line in found.lines if line.metric == "time.step")
     assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]

@@ -119,3 +119,22 @@ def test_three_subjects_stand_in_one_line() -> None:
         subject(x, STEP, card(workload__batch__global=n)) for x, n in zip("ABC", (8, 8, 16), strict=True)
     ]
     assert warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
+
+
+def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
+    metadata = {
+        "model_family": "tiny-llama",
+        "phase": "training",
+        "hardware_model": "nvidia_a100",
+        "batch_size": 64,
+        "seq_len": "1024",
+        "total_count": 4,
+    }
+    told = {"published": {"metadata": metadata}}
+    bare, base = subject("B", STEP, published=told["published"]), subject("A", STEP, card())
+    assert bare.devices == ("nvidia_a100",)
+    assert bare.device_count == 4
+    assert unequal(base, bare) == ["global batch 64 against 16"]
+    assert bare.field("workload.batch.sequence_length") is None  # a text is no count
+    with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
+    assert with_card.field("workload.batch.global") is None  # the card has judged that field
