@@ -113,7 +113,10 @@ def _difference(versus: Versus) -> Difference:
 
 
 def _short(versus: Versus) -> str:
-    """`B 1.35× faster`: the verdict in two words, as the sentence below it counts."""
+    """`B's step is 1.35× shorter`: the verdict in few words; that the work is equal is not said."""
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
-    return f"{versus.other} {humanise(max(versus.ratio, 1 / versus.ratio), 'ratio')} {versus.outcome}"
+    factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
+    if versus.measure == "time.step":
+        return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
+    return f"{versus.other} is {factor} {versus.outcome} per token"

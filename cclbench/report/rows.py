@@ -63,7 +63,7 @@ class Rows:
     def why_not(self, metric: str) -> str:
         """Why the run has no number."""
         row = self.run.get(metric)
-        return (row and row["reason"]) or f"{metric} was not computed"
+        return (row and row["reason"]) or f"its results have no {metric}"
 
     def parts(self, metric: str, most: int = MOST_PARTS) -> tuple[list[Row], int]:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""

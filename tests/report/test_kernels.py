@@ -38,7 +38,7 @@ def test_a_cpu_has_operators(tmp_path: Path) -> None:
 
 def test_a_run_without_kernels_says_why(tmp_path: Path) -> None:
     (run,) = seen([subject(tmp_path / "run", events=())])
-    assert kernel_table([run]).notes == ("no kernels: compute.kernel_count was not computed",)
+    assert kernel_table([run]).notes == ("no kernels: its results have no compute.kernel_count",)
 
 
 def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         """All texts."""
-        return " ".join(self.texts)
+        return "".join(self.texts)
 
 
 def hostile(path: Path) -> Subject:
@@ -106,7 +106,7 @@ def test_a_comparison(tmp_path: Path) -> None:
     page = Page(comparison_page(comparison(a, b)))
     for text in (
         "B is 1.20× slower than A.",
-        "B 1.20× slower",
+        "B's step is 1.20× longer",
         "the work differs",
         "parallelism.tp",
         "~120 ms",
@@ -173,7 +173,10 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
 
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
-    published = {"published": {"source": "somebody", "row": 3, "flags": ["<b>summed</b>"]}, "ranks": []}
+    published = {
+        "published": {"source": "somebody", "row": 3, "metadata": {}, "flags": ["<b>summed</b>"]},
+        "ranks": [],
+    }
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
     (made.stored.path / "manifest.json").write_text(json.dumps(manifest("pub") | published))

@@ -62,7 +62,9 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
     for run in runs:
         points = list(points_of(run))
         if not points:
-            missing.append((run, f"no bandwidth: {run.rows.why_not('comm.busbw')}"))
+            known = run.rows.value("comm.busbw") is not None or run.rows.parts("comm.busbw")[0]
+            why = "no collective's size is told" if known else run.rows.why_not("comm.busbw")
+            missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
         own = roofs_of(run)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MOST_SINGLE: Final = 1500
 """More steps than these are drawn as an image, without hover text of single ones."""
 
-Point = tuple[int, float, float]
-"""Step, overlap ratio, step time in s."""
+Point = tuple[int | None, float, float]
+"""Step (None: the run), overlap ratio, step time in s."""
 
 
 def overlap(runs: Sequence[Seen]) -> Chart:
@@ -30,11 +30,13 @@ def overlap(runs: Sequence[Seen]) -> Chart:
     heading = "Overlap against step time"
     caption = (
         "A mark is a step: how much of the ranks' communication was hidden behind compute"
-        " (Σ time.overlapped / Σ comm.time over ranks), against the slowest rank's window (time.step)."
+        " (Σ time.overlapped / Σ comm.time over ranks), against the slowest rank's window (time.step). A run"
+        " of which no steps are told is one mark, hollow where its figures are published."
     )
     found, missing = [], []
     for run in runs:
         points, silent = points_of(run.rows)
+        points = points or whole(run.rows)
         if not points:
             missing.append((run, _why_none(run)))
             continue
@@ -74,10 +76,16 @@ def points_of(rows: Rows) -> tuple[list[Point], int]:
     return points, len(all_.steps) - len(points)
 
 
+def whole(rows: Rows) -> list[Point]:
+    """The run as one mark, where it has no steps."""
+    ratio, step = rows.value("overlap.ratio"), rows.value("time.step")
+    return [] if ratio is None or step is None else [(None, ratio, step)]
+
+
 def _why_none(run: Seen) -> str:
     if run.rows.value("overlap.ratio") is None:
         return f"no overlap: {run.rows.why_not('overlap.ratio')}"
-    return "the run has no single steps"
+    return f"no step time: {run.rows.why_not('time.step')}"
 
 
 def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles]:
@@ -92,17 +100,17 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
             linestyle="none",
             marker=run.marker,
             markersize=4 if many else 6.5,
-            color=run.ink,
+            color="none" if run.subject.published else run.ink,
+            markeredgecolor=run.ink,
             alpha=0.35 if many else 0.75,
-            markeredgewidth=0,
+            markeredgewidth=1.5 if run.subject.published else 0,
             rasterized=many,
             clip_on=False,
         )
         if not many:
             marks.set_gid(f"steps-{run.place}")
             titles[f"steps-{run.place}"] = [
-                run.says(f"step {n}: overlap {humanise(o, '1')}, step time {humanise(s, 's')}\nmeasured")
-                for n, o, s in points
+                _told(run, number, ratio, seconds) for number, ratio, seconds in points
             ]
         if run.letter:
             axes.annotate(
@@ -121,3 +129,12 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
     axes.set_xlabel("communication hidden behind compute")
     axes.set_ylabel("step time")
     return figure, titles
+
+
+def _told(run: Seen, number: int | None, ratio: float, seconds: float) -> str:
+    figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
+    if number is not None:
+        return f"{run.says(f'step {number}')}: {figures}\nmeasured"
+    rows = [run.rows.run[metric] for metric in ("overlap.ratio", "time.step")]
+    reasons = (f"{row['metric']}, {row['provenance']}: {row['reason'] or 'no remark'}" for row in rows)
+    return "\n".join([f"{run.says('the run')}: {figures}", *reasons])

@@ -108,7 +108,8 @@ def partition(runs: Sequence[Seen]) -> Chart:
     label = "; ".join(_said(run, bars[0]) for run, bars in blocks)
     svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
     used = {one.label: one for _, bars in blocks for bar in bars for one, _ in bar.slices}
-    legend = tuple((one.colour, "▨" if one.hatch else "■", name) for name, one in used.items())
+    ordered = (one for whole in SLICES for one in (whole, *whole.finer) if used.get(one.label) is one)
+    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in ordered)
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 
 

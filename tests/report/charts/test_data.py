@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,18 @@ def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) ->
     chart = overlap([one(tmp_path, [row("overlap.ratio", None, "1", reason="there is no communication")])])
     assert chart.svg is None
     assert chart.missing == ("no overlap: there is no communication",)
+
+
+def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
+    told = {"provenance": "published", "reason": "summed over streams"}
+    rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
+    made = subject(tmp_path / "pub", rows=rows, published={"source": "somebody", "metadata": {}}, ranks=[])
+    chart = overlap(seen([made]))
+    assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
+    assert "time.step, published: summed over streams" in str(chart.svg)
+    (mark,) = re.findall(r"<use[^>]*>(?=<title>the run)", str(chart.svg))
+    assert 'stroke="var(--compute)"' in mark
+    assert 'fill="none"' in mark or 'fill-opacity="0"' in mark
 
 
 def test_bandwidth_by_size_and_what_the_links_carry(tmp_path: Path) -> None:
