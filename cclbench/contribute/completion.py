@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cclbench.card.conform import home, misfit
-from cclbench.card.consistency import field
+from cclbench.card.consistency import field, layouts
 from cclbench.card.infer import TraceFacts, infer
 from cclbench.card.read import Document, parse, scalar
 from cclbench.card.validate import examine
@@ -85,8 +85,13 @@ def draft(document: Document, root: Path) -> Value:
 
 
 def learn(card: Value, facts: TraceFacts) -> Learnt:
-    """The card with what the traces tell and it does not; degrees only where it has none at all."""
-    told = parse(infer(facts, card["id"]), "the traces").value
+    """The card with what the traces tell and it does not.
+
+    Degrees only where the card has none at all and the traces' account for every rank.
+    """
+    told = dict(parse(infer(facts, card["id"]), "the traces").value)
+    if facts.world_size not in layouts(told).values() and not card.get("parallelism"):
+        told.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []
     for path, value in _leaves(told, ""):

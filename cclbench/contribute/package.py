@@ -127,6 +127,7 @@ def contribute(
         staged.card.parent.mkdir(parents=True)
         staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
         check(validate(staged.card))
+        clean(staged, made.identities)
         rows = _proved(found, staged, store, wishes.reading, jobs, progress)
         with beside([]) as nowhere:
             manifest = record(
@@ -138,7 +139,6 @@ def contribute(
                 jobs=jobs,
                 progress=progress,
             )
-        clean(staged, made.identities)
         uploads = _published(staged, target, entries, wishes)
     return Contribution(
         place=target,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def test_degrees_are_learnt_only_where_there_are_none() -> None:
     told = learn(card("parallelism: {dp_shard: 8}"), FACTS)
     assert told.card["parallelism"] == {"dp_shard": 8}
     assert told.contradictions == ("parallelism.dp_shard: the card says 8, the traces 4",)
+
+
+def test_degrees_that_do_not_account_for_every_rank_are_not_learnt() -> None:
+    some = replace(FACTS, groups=(("mesh_tp", (0, 1)),))
+    assert "parallelism" not in learn(card("hardware: {count: 8}"), some).card
 
 
 def test_gaps_are_fields_with_who_needs_them() -> None:

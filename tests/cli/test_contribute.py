@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench contribute` as a person meets it, with the redaction that is shipped."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.cli import contribute as command
+from cclbench.contribute.completion import Gap
+
+CARD = """\
+version: 2
+id: my-job
+description: One rank of two, by ada-lovelace.
+workload:
+  phase: training
+  precision: fp32
+  model: {parameters: 8325632, layers: 2, heads: 8, head_dim: 64}
+  batch: {global: 16, sequence_length: 128}
+hardware: {per_node: 2}
+software: {framework: {name: pytorch}}
+parallelism: {dp_replicate: 2}
+"""
+SECRETS = (b"ada-lovelace", b"node17.example.org", b"10.1.2.3", b"hf_" + b"A" * 34, b"/home/ada-lovelace")
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, document: dict[str, Any]) -> list[str]:
+    """A call that contributes a small trace with secrets in it."""
+    for folder in ("capture", "launch", "collection"):
+        (tmp_path / folder).mkdir()
+    document["hostname"] = "node17.example.org"
+    document["env"] = {"USER": "ada-lovelace", "HF_TOKEN": "hf_" + "A" * 34, "MASTER_ADDR": "10.1.2.3"}
+    trace = tmp_path / "capture" / "rank0.json.gz"
+    trace.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
+    script = (
+        "#!/bin/sh\nexport HF_TOKEN=hf_"
+        + "A" * 34
+        + "\ncd /home/ada-lovelace/run && ssh node17.example.org\n"
+    )
+    (tmp_path / "launch" / "run.sh").write_text(script)
+    (tmp_path / "my-job.yaml").write_text(CARD)
+    fixed = (tmp_path / "my-job.yaml", "--traces", tmp_path / "capture", "--scripts", tmp_path / "launch")
+    where = ("--collection", tmp_path / "collection", "--licence", "CC-BY-4.0", "--jobs", "1")
+    return [str(word) for word in ("contribute", *fixed, *where)]
+
+
+def test_a_newcomer_sees_what_was_done(
+    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+) -> None:
+    answer = call(*arguments)
+    assert (answer.code, answer.err) == (0, "")
+    for words in (
+        "Made",
+        "Learnt from the traces",
+        "Redacted, by kind",
+        "Proved",
+        "next: cclbench verify my-job",
+    ):
+        assert words in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 80
+    found = [p for p in (tmp_path / "collection").rglob("*") if p.is_file()]
+    for path in found:
+        content = path.read_bytes()
+        plain = gzip.decompress(content) if path.suffix == ".gz" else content
+        assert [secret for secret in SECRETS if secret in plain] == [], path.name
+    verified = call("verify", "my-job", "--collection", tmp_path / "collection", "--jobs", "1")
+    assert (verified.code, verified.err) == (0, "")
+
+
+def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: list[str]) -> None:
+    answer = call(*arguments, "--json")
+    document = json.loads(answer.out)
+    assert document["schema"] == "contribution.v1"
+    assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
+    assert document["rows_equal"] > 100
+    assert document["redactions"]
+    assert all(set(row) == {"file", "place", "kind", "count"} for row in document["redactions"])
+    assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
+
+
+def test_what_lacks_is_listed_and_nothing_asked(
+    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "my-job.yaml").write_text(CARD.replace("phase: training", "dataset: c4"))
+    answer = call(*arguments, "--no-input")
+    assert (answer.code, answer.out) == (1, "")
+    assert "  workload.phase: " in answer.err
+    assert list((tmp_path / "collection").iterdir()) == []
+
+
+def test_the_terminal_is_asked_until_it_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter(["", "many", "16"])
+    monkeypatch.setattr("click.prompt", lambda *_, **__: next(typed))
+    assert command._ask(Gap("workload.batch.global", "samples a step", "16", "every card has it", True)) == 16
+    said = capsys.readouterr().err
+    assert "workload.batch.global: samples a step; every card has it" in said
+    assert 'is "many" but must be a whole number' in said
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "")
+    assert command._ask(Gap("workload.dataset", "data set", "c4", "nobody needs it", False)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("--external", "50"), 2, "number, one space and a unit"),
+        (("--external", "0.1 kB", "--outside", "x"), 2, "too large to lie in the collection"),
+        (("--url", "http://example.org"), 2, "no https address"),
+        (("--collection", "/nowhere"), 2, "does not exist"),
+        (("--traces", "/nowhere"), 3, "no such file or folder"),
+        (("--scripts", "/nowhere"), 3, "is no folder"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    call: Callable[..., Any], arguments: list[str], change: tuple[str, ...], code: int, words: str
+) -> None:
+    answer = call(*arguments, *change)
+    assert (answer.code, answer.out) == (code, "")
+    assert words in answer.err
+    assert len(answer.err.splitlines()) <= 3
+
+
+def test_hostile_names_do_not_reach_the_terminal(
+    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "capture" / "rank0.json.gz"
+    trace.rename(trace.with_name("\x1b[31m$(touch x)\u202e rank0.json.gz"))
+    (tmp_path / "capture" / "\x1b]0;x\x07.bin").write_bytes(b"\0")
+    answer = call(*arguments)
+    assert answer.code == 0
+    assert answer.out.replace("\n", "").isprintable()
+    assert (tmp_path / "collection/traces/my-job/31m-touch-x-rank0.json.gz").is_file()
+
+
+def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str], tmp_path: Path) -> None:
+    assert call(*arguments).code == 0
+    again = call(*arguments)
+    assert again.code == 2
+    assert "is there already" in again.err
+    shutil.rmtree(tmp_path / "collection" / "traces")
+    assert call(*arguments, "--replace", "-q").code == 0

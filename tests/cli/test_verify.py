@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench verify` as a person and a pull request's check meet it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ID = "tiny-llama-ddp4-gloo-cpu"
+
+
+@pytest.fixture
+def collection(repository: Path, tmp_path: Path) -> Path:
+    """One shipped data point, in a collection of its own."""
+    folder = tmp_path / "collection"
+    shutil.copytree(repository / "traces" / ID, folder / "traces" / ID)
+    shutil.copytree(repository / "scripts" / ID, folder / "scripts" / ID)
+    (folder / "workload_cards").mkdir()
+    shutil.copyfile(repository / "workload_cards" / f"{ID}.yaml", folder / "workload_cards" / f"{ID}.yaml")
+    return folder
+
+
+@pytest.fixture
+def verify(call: Callable[..., Any], collection: Path) -> Callable[..., Any]:
+    """The command on it."""
+    return lambda *words: call("verify", *words, "--collection", collection, "--jobs", "1")
+
+
+def test_a_shipped_data_point_is_verified(verify: Callable[..., Any]) -> None:
+    answer = verify(ID)
+    assert (answer.code, answer.err) == (0, "")
+    header, _, line = answer.out.splitlines()
+    assert header.split() == ["id", "status", "files", "rows", "exact", "changed"]
+    assert line.split()[:3] == [ID, "verified", "4"]
+
+
+def test_every_form_tells_the_same(verify: Callable[..., Any]) -> None:
+    document = json.loads(verify("--all", "--json").out)
+    assert document["schema"] == "verification.v1"
+    (point,) = document["data_points"]
+    assert (point["id"], point["status"], len(point["files"])) == (ID, "verified", 4)
+    assert point["comparison"]["changes"] == []
+    assert verify(ID, "--format", "csv").out.splitlines()[1].startswith(f"{ID},verified,4,")
+    assert verify(ID, "--format", "md").out.splitlines()[2].startswith(f"| {ID} | verified | 4 |")
+
+
+def test_a_changed_value_fails_with_both(verify: Callable[..., Any], collection: Path) -> None:
+    path = collection / "traces" / ID / "manifest.json"
+    document = json.loads(path.read_text())
+    rows = document["results"]["rows"]
+    row = next(r for r in rows if r["metric"] == "time.idle" and "step" not in r)
+    true, row["value"] = row["value"], 0.125
+    path.write_text(json.dumps(document))
+    answer = verify(ID)
+    assert answer.code == 1
+    assert f"time.idle: recorded 0.125 s, computed {true!r} s" in " ".join(answer.out.split())
+    assert answer.err == "error: 1 of 1 data points are not verified\n"
+
+
+def test_an_unreadable_one_does_not_keep_the_others(verify: Callable[..., Any], collection: Path) -> None:
+    other = collection / "traces" / "a\x1b[31m"
+    other.mkdir()
+    (collection / "workload_cards" / "broken.yaml").write_text("{")
+    (collection / "traces" / "broken").mkdir()
+    (collection / "traces" / "broken" / "manifest.json").write_text("{")
+    other.rmdir()
+    answer = verify("--all")
+    assert answer.code == 3
+    assert [line.split()[:2] for line in answer.out.splitlines()[2:4]] == [
+        ["broken", "unreadable"],
+        [ID, "verified"],
+    ]
+    assert "error: 1 of 2 data points are not verified" in answer.err
+
+
+def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: Path) -> None:
+    (collection / "traces" / ID / "manifest.json").unlink()
+    assert verify(ID).code == 1
+    answer = verify("--record", ID)
+    assert (answer.code, answer.err.startswith("recorded ")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ((), 2, "which data points?"),
+        ((ID, "--all"), 2, "which data points?"),
+        (("tiny-llama-ddp4",), 2, f"did you mean {ID}"),
+        (("../../etc",), 2, "no data point"),
+        (("\x1b[31m",), 2, "no data point"),
+        ((ID, "--evidence", "/nowhere"), 2, "no folder and no archive"),
+        (("--changed-since", "-x"), 2, "git"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    verify: Callable[..., Any], words: tuple[str, ...], code: int, told: str
+) -> None:
+    answer = verify(*words)
+    assert (answer.code, answer.out) == (code, "")
+    assert told in answer.err
+    assert answer.err.replace("\n", "").isprintable()
+
+
+def test_an_empty_folder_has_nothing_to_verify(call: Callable[..., Any], tmp_path: Path) -> None:
+    answer = call("verify", "--all", "--collection", tmp_path)
+    assert answer.code == 2
+    assert "holds no workload_cards/" in answer.err

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The repository is a collection itself: `cclbench verify --all` passes on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cclbench.contribute.evidence import beside
+from cclbench.contribute.place import Place, known
+from cclbench.contribute.verify import verify
+from cclbench.source import find
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("identity", known(REPOSITORY))
+def test_a_shipped_data_point_is_verified(identity: str) -> None:
+    with beside([]) as nowhere:
+        verdict = verify(Place(REPOSITORY, identity), nowhere)
+    assert (verdict.status, verdict.reasons) == ("verified", ())
+
+
+@pytest.mark.parametrize("identity", known(REPOSITORY))
+def test_a_manifest_is_no_evidence(identity: str) -> None:
+    """A run of the folder is the same run whatever its manifest says."""
+    found = find(REPOSITORY / "traces" / identity)
+    assert "manifest.json" in found.ignored
+    read = {file.name for file in (*found.files, *found.beside, *found.evidence)}
+    assert "manifest.json" not in read
