@@ -106,7 +106,13 @@ STAYS = {
         "12.8.57.1-1",
     ),
     "IPv6 address": ("c10d::add", "at::native::fd::ab", "std::face::b00c", "12:30:45", "::1"),
-    "hardware address": ("0000:03:00.0", "12:34:56", "aa:bb:cc:dd:ee:ff:00", "2026-05-26"),
+    "hardware address": (
+        "0000:03:00.0",
+        "12:34:56",
+        "aa:bb:cc:dd:ee:ff:00",
+        "ff:ff:ff:ff:ff:ff",
+        "2026-05-26",
+    ),
 }
 """By a form's name: texts that stay as they are."""
 
@@ -168,6 +174,15 @@ def test_an_environment_keeps_what_tells_of_the_run() -> None:
     assert new == "RANK=3 NCCL_ALGO=Ring redacted-environment"
     assert counts[kinds.ENVIRONMENT] == 5
     assert Scrubber(Learner()).text(new) == (new, {})
+
+
+def test_a_command_with_variables_is_no_environment() -> None:
+    command = "PATH=/x/bin:$PATH A=1 B=2 C=3 LANG=C python train.py --lr 1e-4\n"
+    carried_on = "PATH=/x/bin:$PATH A=1 B=2 C=3 LANG=C \\\n"
+    for text in (command, carried_on):
+        assert Scrubber(Learner()).text(text, by_line=True) == (text, {})
+    dumped = "env: PATH=/x/bin A=1 B=2 C=3 LANG=C\n"
+    assert Scrubber(Learner()).text(dumped, by_line=True)[0] == "redacted-environment\n"
 
 
 def test_an_environment_is_apart_by_nul_and_semicolon_too() -> None:

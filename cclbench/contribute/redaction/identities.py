@@ -225,5 +225,6 @@ NAMES: Final = (
         before=r"(?<![\w:.-])",
         after=r"(?![\w:-]|\.\w)",
         role=kinds.ADDRESS,
+        unless=r"(?i:(?:ff[:-]){5}ff|(?:00[:-]){5}00)",
     ),
 )

@@ -157,18 +157,22 @@ class Scrubber:
         at, new = 0, list[str]()
         for line in lines:
             before = counts[kinds.ENVIRONMENT]
-            new.append(self._environment(line, counts) if line.count("=") >= _FEW else line)
+            new.append(self._environment(line, counts, line=True) if line.count("=") >= _FEW else line)
             if counts[kinds.ENVIRONMENT] > before:
                 self.first.setdefault(kinds.ENVIRONMENT, at)
             at += len(line)
         return "".join(new)
 
-    def _environment(self, text: str, counts: Counter[str]) -> str:
-        """A whole environment in a text: of its variables those stay that tell of the run's shape."""
+    def _environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
+        """A whole environment in a text: of its variables those stay that tell of the run's shape.
+
+        A line of a script may set some variables for the command behind them, and is none.
+        """
         assigned = _ASSIGNED.findall(text)
         hidden = sum(not kinds.kept(name) for name, _ in assigned)
         shell = any(name in _OF_A_SHELL for name, _ in assigned)
-        if not hidden or len(assigned) < (_FEW if shell else _MANY):
+        command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
+        if not hidden or len(assigned) < (_FEW if shell and not command else _MANY):
             return text
         counts[kinds.ENVIRONMENT] += hidden
         stay = [f"{name}={value}" for name, value in assigned if kinds.kept(name)]
