@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -112,3 +113,17 @@ def test_the_api_gives_what_the_command_prints(traces: Path, tmp_path: Path) -> 
     assert found == cclbench.whatif(cclbench.ingest(traces, store=tmp_path), "scale_up.bandwidth=x2")
     assert [one.scenario.label for one in found.predicted] == ["scale_up.bandwidth=x2"]
     assert found.measured_ns
+
+
+def test_the_page_shows_what_its_command_prints(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (repository / "docs" / "hardware-model.md").read_text()
+    ((columns, line, shown),) = re.findall(
+        r"```console\n\$ COLUMNS=(\d+) cclbench whatif ([^\n]*)\n(.*?)```", page, re.S
+    )
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.chdir(repository)
+    code, out, _ = called(capsys, *line.split(), "--store", str(tmp_path))
+    assert code == 0
+    assert [text.rstrip() for text in out.strip("\n").splitlines()] == shown.splitlines()
