@@ -56,7 +56,8 @@ def versus(base: Subject, other: Subject) -> Versus:
     if ratio and reasons:
         words += f" They are ranked so since their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other):
-        words += " Whether a step of each is equal work is unknown."
+        held = "the two traces hold" if _whole(base) else "a step of each is"
+        words += f" Whether {held} equal work is unknown."
     return Versus(
         base=base.letter,
         other=other.letter,
@@ -118,14 +119,16 @@ def _outcome(ratio: _Ratio, measure: Measure) -> Outcome:
 
 
 def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outcome: Outcome) -> str:
-    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {_UNITS[measure]}"
+    unit = "for the whole trace" if _whole(base) else _UNITS[measure]
+    figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
     if outcome == "no difference":
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
         return f"{said}; {_spread(ratio, inverse=False)})."
     inverse = ratio.value < 1
     if measure == "time.step" and _work_unknown(base, other):  # less time need not be more speed
         length = "shorter" if inverse else "longer"
-        said = f"{other.letter}'s step is {_times(ratio)} {length} than {base.letter}'s"
+        what = "trace" if _whole(base) else "step"
+        said = f"{other.letter}'s {what} is {_times(ratio)} {length} than {base.letter}'s"
     else:
         said = f"{other.letter} is {_times(ratio)} {outcome} than {base.letter}"
     return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
@@ -138,7 +141,13 @@ def _times(ratio: _Ratio) -> str:
 
 
 def _work_unknown(base: Subject, other: Subject) -> bool:
-    return unknown(base) or unknown(other)
+    """Cards tell the work of a step, and not how many a whole trace holds."""
+    return unknown(base) or unknown(other) or _whole(base)
+
+
+def _whole(subject: Subject) -> bool:
+    """Whether its window is the whole trace; `_incomparable` has seen that the other's is so too."""
+    return subject.window == "trace"
 
 
 def _figure(subject: Subject, measure: Measure) -> str:

@@ -72,6 +72,23 @@ def test_a_single_step_is_ranked_without_an_interval() -> None:
     assert same.change_ns == 0
 
 
+def test_whole_traces_have_lengths_and_no_speed() -> None:
+    """Cards tell what a step works on; how many steps a trace without any holds, nobody knows."""
+    base, other = (
+        subject(letter, [r | {"window": "trace"} for r in parts_of(compute=s)], card())
+        for letter, s in (("A", 1.0), ("B", 1.5))
+    )
+    assert versus(base, other).words == (
+        "B's trace is 1.50× longer than A's (1.50 s against 1.00 s for the whole trace; no interval: it takes"
+        " two numbered steps of each). Whether the two traces hold equal work is unknown. The window of B is"
+        " 500 ms longer: compute +500 ms."
+    )
+    same = versus(base, base)
+    assert same.words.startswith(
+        "A and A show no difference (1.00 s against 1.00 s for the whole trace, ratio"
+    )
+
+
 def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
     small = subject(
         "A", [*steps_of("time.step", [1.0, 1.0]), *steps_of(TOKENS, [512.0, 512.0], "1/s")], card()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PAGES = {"tutorial.md": 8, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
+PAGES = {"tutorial.md": 8, "compare.md": 7, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
 """With the number of commands on each."""
 _BLOCK = re.compile(r'^```(\w+)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
