@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from cclbench.compare.comparison import PARTS, Change, Comparison, Mover, Versus
 from cclbench.compare.subject import Subject
+from cclbench.compare.work import unknown
 from cclbench.report.charts.bandwidth import bandwidth
 from cclbench.report.charts.chart import Chart
 from cclbench.report.charts.overlap import overlap
@@ -74,7 +75,7 @@ def comparison_page(comparison: Comparison) -> str:
     runs = seen(comparison.subjects)
     context = {
         "comparison": comparison,
-        "differences": [_difference(versus) for versus in comparison.versus],
+        "differences": [_difference(versus, comparison) for versus in comparison.versus],
         "topics": of_comparison(comparison),
     }
     title = " against ".join(run.subject.id for run in runs)
@@ -104,19 +105,21 @@ def _seconds(value: float, *told: str) -> Markup:
     return quantity(value, "s", "measured", *told)
 
 
-def _difference(versus: Versus) -> Difference:
+def _difference(versus: Versus, comparison: Comparison) -> Difference:
     moved = tuple(
         Moved(PARTS[c.part], c, c.movers[:MOST_MOVERS], max(0, len(c.movers) - MOST_MOVERS))
         for c in versus.changes
     )
-    return Difference(versus, _short(versus), waterfall(versus), moved)
+    judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
+    return Difference(versus, _short(versus, any(map(unknown, judged))), waterfall(versus), moved)
 
 
-def _short(versus: Versus) -> str:
-    """`B's step is 1.35× shorter`: the verdict in few words; that the work is equal is not said."""
+def _short(versus: Versus, work_unknown: bool) -> str:
+    """`B is 1.35× faster`: the verdict in few words; `step is longer` where the work may differ."""
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
-    if versus.measure == "time.step":
+    if versus.measure == "time.step" and work_unknown:
         return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
-    return f"{versus.other} is {factor} {versus.outcome} per token"
+    per = "" if versus.measure == "time.step" else " per token"
+    return f"{versus.other} is {factor} {versus.outcome}{per}"

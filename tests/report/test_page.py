@@ -7,6 +7,7 @@ import base64
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -116,6 +117,15 @@ def test_a_comparison(tmp_path: Path) -> None:
     assert page.tags["svg"] == 6  # waterfall, partition, overlap, bandwidth, two heat maps
     assert any("B: time.step = 0.12 s\nmodelled\nbetween 110 ms and 130 ms" in title for title in page.titles)
     assert any("A: serving.ttft[stat=p50] not applicable\nA lacks it" in title for title in page.titles)
+
+
+def test_only_equal_work_is_called_faster_or_slower(tmp_path: Path) -> None:
+    card = {"workload": {"model": {"name": "m"}}}
+    a, b = (replace(subject(tmp_path / letter, letter), card=card) for letter in "AB")
+    assert "B is 1.20× slower\n" in Page(comparison_page(comparison(a, b, words="."))).text
+    of_tokens = replace(comparison(a, b).versus[0], measure="throughput.tokens_per_device", outcome="slower")
+    page = Page(comparison_page(comparison(a, b, versus=(of_tokens,))))
+    assert "B is 1.20× slower per token" in page.text
 
 
 @pytest.mark.parametrize("of_two", [False, True])
