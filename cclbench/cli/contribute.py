@@ -142,8 +142,11 @@ def _ask(gap: Gap) -> Any:
     from cclbench.problem import printable
 
     click.echo(f"\n{printable(str(gap))}", err=True)
-    hint = " or ".join(gap.choices) or (f"like {gap.example}" if gap.example else "")
-    text = f"  {gap.path}" + (f" ({printable(hint)})" if hint else "")
+    hints = [
+        ", ".join(gap.choices) or f"like {gap.example}",
+        *([] if gap.required else ["Enter: stays open"]),
+    ]
+    text = f"  {gap.path} ({printable('; '.join(hints))})"
     while True:
         answer = str(click.prompt(text, default="", show_default=False, err=True)).strip()
         if not answer and not gap.required:

@@ -231,6 +231,7 @@ def _settled(
     traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks)) for n, trace in enumerate(facts.traces)]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
     left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
+    gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
     licence = evidence.pop("traces", {}).get("licence", wishes.licence)
     return evidence.pop("launch", launch), licence, left
 

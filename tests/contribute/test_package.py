@@ -143,9 +143,12 @@ def test_annotations_go_where_that_is_wanted(job: Any, files: Tree) -> None:
 def test_a_redaction_that_changes_a_result_is_refused(
     job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def careless(source: Path, target: Path, **_: Any) -> list[Any]:
-        target.write_bytes(source.read_bytes().replace(b'"dur": 40', b'"dur": 41').replace(SECRET, b"x"))
-        return []
+    careful = redaction.redact
+
+    def careless(source: Path, target: Path, **more: Any) -> list[Any]:
+        told: list[Any] = careful(source, target, **more)
+        target.write_bytes(target.read_bytes().replace(b'"dur": 40', b'"dur": 41'))
+        return told
 
     monkeypatch.setattr(redaction, "redact", careless)
     text = unchanged(job, files, CheckFailed, "would change results")
@@ -282,6 +285,21 @@ def test_answers_fill_the_card(job: Any) -> None:
     card = load(told.place.card)
     assert (card.workload.phase, card.evidence.traces[0].licence) == ("training", "CC-BY-4.0")
     assert [gap.path for gap in told.gaps] == ["workload.model.layers"]
+
+
+def test_answers_that_contradict_are_refused_before_the_work(job: Any, files: Tree) -> None:
+    reworded(job, "parallelism: {dp_replicate: 2}\n", "")
+    answers = {"parallelism.tp": 3}
+    with pytest.raises(CheckFailed, match=r"parallelism: .* = 3, but hardware.count is 2"):
+        contribute(
+            job.card,
+            job.traces,
+            job.scripts,
+            job.collection,
+            Wishes(licence="Apache-2.0"),
+            ask=lambda gap: answers.get(gap.path),
+        )
+    assert files(job.collection) == {}
 
 
 def cut(job: Any) -> None:
