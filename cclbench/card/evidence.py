@@ -14,7 +14,6 @@ from cclbench.card.consistency import Finding, field
 from cclbench.document import Document
 from cclbench.problem import Problem, dotted
 
-
 _ELSEWHERE = "the file is not here: fetch it to have it checked"
 
 
