@@ -275,3 +275,13 @@ def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, mo
     found = find(tmp_path)
     assert [file.name for file in found.files] == ["host.xplane.pb", "other.trace.json.gz", "rank0.json"]
     assert found.notes == ("host.trace.json.gz was derived from the .xplane.pb beside it and was not read",)
+
+
+def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:
+    card = folder / "job.yaml"
+    card.write_text(card_with("path: traces/big.json"))
+    found = find(card, elsewhere={"traces/big.json": folder / "rank0.json"})
+    assert [(file.name, file.path) for file in found.files] == [("traces/big.json", folder / "rank0.json")]
+    address = "{path: traces/big.json, sha256: " + "0" * 64 + ", bytes: 1, url: https://example.org/big.json}"
+    card.write_text(card_with(address))
+    assert "fetch it from https://example.org/big.json" in str(refused(card))
