@@ -35,7 +35,9 @@ def _message(error: Exception) -> tuple[int, str]:
     if isinstance(error, CclbenchError):
         return error.exit_code, f"error: {error}"
     if isinstance(error, click.ClickException):
-        return error.exit_code, f"error: {error.format_message()}{_usage(error)}"
+        # click lists choices on lines of their own, behind tabs.
+        message = error.format_message().replace("\n\t", " ")
+        return error.exit_code, f"error: {message}{_usage(error)}"
     if isinstance(error, OSError):
         return InputError.exit_code, f"error: {_located(error)}"
     first = (str(error).strip().splitlines() or [""])[0][:300]

@@ -96,7 +96,7 @@ def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | Non
     from cclbench.contribute.place import existing, known
 
     if (bool(ids), every, commit is not None).count(True) != 1:
-        raise UsageError("which data points?", hint="name them, or give --all or --changed-since COMMIT")
+        raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
     if every and not known(collection):
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
     wanted = known(collection) if every else changed_since(collection, commit) if commit else ids

@@ -113,6 +113,7 @@ def test_a_picture_beside_the_answer(brought_in: Callable[..., Any], tmp_path: P
         (("claims",), 2, "cclbench import ccl-bench benchmark_data.json"),
         (("claims", "overlop"), 2, "did you mean overlap?"),
         (("claims", "-o", "claims.gif"), 2, "use .png, .svg, .pdf"),
+        (("import",), 2, "Choose from: ccl-bench\n"),
         (("import", "mlperf", "x.json"), 2, "'mlperf' is not 'ccl-bench'"),
         (("import", "ccl-bench", "none.json"), 3, "cannot be read"),
         (("import", "ccl-bench", "."), 3, "is not a file"),

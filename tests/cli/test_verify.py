@@ -88,8 +88,8 @@ def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: P
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ((), 2, "which data points?"),
-        ((ID, "--all"), 2, "which data points?"),
+        ((), 2, "name data points, or give one of --all and"),
+        ((ID, "--all"), 2, "name data points, or give one of --all and"),
         (("tiny-llama-ddp4",), 2, f"did you mean {ID}"),
         (("../../etc",), 2, "no data point"),
         (("\x1b[31m",), 2, "no data point"),
