@@ -104,6 +104,9 @@ def contribute(
     target = place(collection, value["id"])
     _vacant(target, card, (traces, scripts), replaced=wishes.replace)
     programs = _programs(scripts)
+    if "calibration" in value.get("hardware", {}):
+        hint = "take hardware.calibration out: only modelled figures rest on it, and they are not recorded"
+        raise UsageError("a data point carries no calibration", where=str(card), hint=hint)
     if wishes.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", wishes.url):
         raise UsageError("the URL prefix is no https address", where=wishes.url)
     with scratch_in(collection) as scratch:

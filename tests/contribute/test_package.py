@@ -332,6 +332,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
     "a card of version 1": lambda job: job.card.write_text("version: 1\n"),
     "a card with a wrong field": lambda job: reworded(job, "heads: 8", "heads: many"),
     "a card that contradicts itself": lambda job: reworded(job, "dp_replicate: 2", "dp_replicate: 3"),
+    "a calibration": lambda job: reworded(job, "{per_node: 2}", "{per_node: 2, calibration: x.yaml}"),
     "an id with a slash": lambda job: reworded(job, "id: my-job", "id: ../my-job"),
 }
 
@@ -352,6 +353,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
         ("a card of version 1", CheckFailed, "cclbench card upgrade"),
         ("a card with a wrong field", CheckFailed, "workload.model.heads: is .many. but must be"),
         ("a card that contradicts itself", CheckFailed, "parallelism"),
+        ("a calibration", UsageError, "carries no calibration"),
         ("an id with a slash", CheckFailed, "id: is"),
     ],
 )
