@@ -158,7 +158,8 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
         if silent and len(silent) < len(whole):
             row = silent[0].row("time.step_parts", stat=into)
             why = f" ({row['reason']})" if row and row["reason"] else ""
-            yield f"{_listed([s.letter for s in silent])} cannot tell {words}{why}: all of it is in {into.replace('_', ' ')}"
+            who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
+            yield f"{who}: all of it is in {into.replace('_', ' ')}"
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -14,6 +14,7 @@ from cclbench.compare.comparison import Comparison
 from cclbench.compare.document import document
 from cclbench.compare.markdown import markdown
 from cclbench.errors import UsageError
+from cclbench.report.destination import check_folder
 
 
 def _html(comparison: Comparison, path: Path) -> None:
@@ -42,8 +43,7 @@ def check_file(path: Path) -> None:
     """`UsageError` where the file's suffix names no form of a comparison, or its folder is not there."""
     if path.suffix not in _WRITERS:
         raise UsageError(f"{path}: no form of a comparison of that name", hint=f"use {', '.join(_WRITERS)}")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}", hint="create it first")
+    check_folder(path)
 
 
 def write(comparison: Comparison, path: Path) -> None:

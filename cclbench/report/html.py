@@ -18,6 +18,7 @@ from markupsafe import Markup
 from cclbench import __version__
 from cclbench.errors import InputError, UsageError
 from cclbench.report.charts.palette import classes, variables
+from cclbench.report.destination import check_folder
 from cclbench.report.words import bounded
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def check_page(path: Path) -> None:
     """`UsageError` where the file's suffix is not that of a page, or its folder is not there."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path}: a report is a page", hint=f"use {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}", hint="create it first")
+    check_folder(path)
 
 
 def page(template: str, context: Mapping[str, Any]) -> str:

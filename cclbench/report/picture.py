@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cclbench.errors import UsageError
+from cclbench.report.destination import check_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,9 +18,10 @@ _METADATA: Final = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate":
 
 
 def check_picture(path: Path) -> None:
-    """`UsageError` where the file's suffix names no format we draw."""
+    """`UsageError` where the file's suffix names no format we draw, or its folder is not there."""
     if path.suffix not in _METADATA:
         raise UsageError(f"{path}: no picture format of that name", hint=f"use {', '.join(_METADATA)}")
+    check_folder(path)
 
 
 def save_picture(draw: Callable[[], Figure], path: Path) -> None:

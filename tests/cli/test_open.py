@@ -72,7 +72,7 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         (["--ranks", "3"], 2, "has no rank 3; it has [0]"),
         (["--steps", "7:"], 2, "there is nothing to show; its steps are 0, 1"),
         (["--steps", "x"], 2, "'x' is not A:B"),
-        (["-o", "none/x.json"], 3, "none/x.json: No such file or directory"),
+        (["-o", "none/x.json"], 2, "none/x.json: there is no folder none; create it first"),
         (["-o", "/dev/full"], 3, "/dev/full: No space left on device"),
     ],
 )

@@ -60,5 +60,5 @@ def test_what_cannot_be_drawn(call: Call, trace: Path, arguments: list[str], mes
 
 def test_a_folder_that_does_not_exist(call: Call, trace: Path, tmp_path: Path) -> None:
     answer = call("timeline", trace, "-o", tmp_path / "none" / "x.png")
-    assert answer.code == 3
-    assert "No such file or directory" in answer.err
+    assert answer.code == 2
+    assert "there is no folder" in answer.err
