@@ -85,7 +85,9 @@ EVENTS: Final = _schema(
     _field("flops", pa.float64(), "operations, where the trace states them", "FLOP", null=True),
     _field("hbm_bytes", pa.int64(), "device memory traffic, where the trace states it", "B", null=True),
     _field("blocks", pa.int64(), "thread blocks in the kernel's grid", null=True),
-    _field("event_stream", pa.int64(), "of a wait for an event: stream whose work the event marks", null=True),
+    _field(
+        "event_stream", pa.int64(), "of a wait for an event: stream whose work it marks", null=True
+    ),
     _field(
         "event_record",
         pa.int64(),
@@ -283,6 +285,25 @@ RESULTS: Final = _schema(
     _field("version", pa.int32(), "version of the metric's definition"),
     _field("source", pa.string(), "reader of the files that say so; null without any", null=True),
 )
+
+TABLES: Final = {
+    "events": EVENTS,
+    "collectives": COLLECTIVES,
+    "groups": GROUPS,
+    "steps": STEPS,
+    "results": RESULTS,
+    **EVIDENCE,
+}
+"""All tables of a run, by name."""
+
+LAYOUT: Final = sha256(
+    "\n".join(
+        f"{table}.{field.name} {field.type} {field.nullable}"
+        for table, schema in TABLES.items()
+        for field in schema
+    ).encode()
+).hexdigest()[:12]
+"""Names one set of columns: tables written with another are of another version."""
 
 
 def group_id(ranks: tuple[int, ...]) -> str:

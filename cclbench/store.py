@@ -31,32 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
-from cclbench.schema import (
-    COLLECTIVES,
-    EVENTS,
-    EVIDENCE,
-    GROUPS,
-    KINDS,
-    RESULTS,
-    STEPS,
-    VERSION,
-    TraceFacts,
-)
+from cclbench.schema import EVENTS, EVIDENCE, KINDS, LAYOUT, RESULTS, TABLES, VERSION, TraceFacts
 
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 _BATCH_ROWS = 1 << 16
 _MADE = b"cclbench.made"
-_TABLES = {
-    "events": EVENTS,
-    "collectives": COLLECTIVES,
-    "groups": GROUPS,
-    "steps": STEPS,
-    "results": RESULTS,
-    **EVIDENCE,
-}
-TABLES = tuple(_TABLES)
-"""Names of the tables that `sql` knows."""
 
 
 class Store:
@@ -173,11 +153,12 @@ class StoredRun:
             manifest = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
-        if not isinstance(manifest, dict) or manifest.get("schema") != VERSION:
+        told = manifest if isinstance(manifest, dict) else {}
+        if told.get("schema") != VERSION or told.get("tables") != LAYOUT:
             raise InputError(
                 "was written by another version", where=str(path), hint="ingest the source again"
             )
-        return manifest
+        return told
 
     @property
     def ranks(self) -> list[int]:
@@ -204,13 +185,13 @@ class StoredRun:
     def table(self, name: str) -> pa.Table:
         """All ranks' rows of `collectives` or `steps`, in rank order."""
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
-        return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
+        return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
     def evidence(self, name: str) -> pa.Table:
         """Rows of `counters`, `timings`, `requests` or `serving`; none where no file tells of it."""
         paths = sorted((self.path / name).glob("*.parquet"))
         tables = [read_table(path) for path in paths]
-        return pa.concat_tables([_TABLES[name].empty_table(), *tables]).unify_dictionaries()
+        return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
     @property
     def sources(self) -> list[StoredRun]:
@@ -283,7 +264,7 @@ class StoredRun:
         ]
         files["results"] = [("results.parquet", "")]
         files["groups"] = [("groups.parquet", "")]
-        for name, schema in _TABLES.items():
+        for name, schema in TABLES.items():
             columns = ", ".join(f'"{column}"' for column in schema.names)
             selects = [
                 f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608

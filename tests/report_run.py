@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cclbench.compare.comparison import PARTS, CardDifference, Change, Comparison, Figure, Line, Mover, Versus
 from cclbench.compare.subject import Subject
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
 from cclbench.store import EventFile, StoredRun, write_table
 
 Row = dict[str, Any]
@@ -186,6 +186,7 @@ def manifest(run: str) -> dict[str, Any]:
     file = {"bytes": 1234, "sha256": "ab" * 32, "reader": "kineto"}
     return {
         "schema": VERSION,
+        "tables": LAYOUT,
         "cclbench": "0.1.0",
         "run": run,
         "source": f"traces/{run}",

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cclbench.errors import CclbenchError, InputError, UsageError
-from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, LAYOUT, RESULTS, STEPS, VERSION
 from cclbench.store import EventFile, Store, StoredRun, write_table
 
 RESULT = dict.fromkeys(RESULTS.names) | {
@@ -48,7 +48,7 @@ def fill(folder: Path, ranks: int = 2) -> None:
         write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
     entries = [{"rank": rank, "facts": {"world_size": ranks, "works_on": "device"}} for rank in range(ranks)]
-    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "ranks": entries}))
+    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "tables": LAYOUT, "ranks": entries}))
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def _short(cell: Any) -> Any:
 
 def _repeats(row: dict[str, Any], key: str) -> bool:
     """Whether the cell says again how the run is called, as the card of a published run does."""
-    return key == "card" and row[key] == row["run"]
+    return key == "card" and row.get(key) == row["run"]
 
 
 def _metrics(_: Path) -> Rows:
@@ -104,19 +104,27 @@ def _hardware(_: Path) -> Rows:
 
 
 def _runs(store: Path) -> Rows:
-    from cclbench.pipeline import runs
+    from cclbench.errors import InputError
+    from cclbench.store import Store
 
-    return [
-        {
-            "run": manifest["run"],
-            "ranks": len(manifest["ranks"]),
-            "steps": max((rank["steps"]["found"] for rank in manifest["ranks"]), default=0),
-            "card": manifest["card"]["id"] if manifest["card"] else None,
-            "published": (manifest.get("published") or {}).get("source"),
-            "source": manifest["source"],
-        }
-        for manifest in runs(store)
-    ]
+    rows: Rows = []
+    for stored in Store(store).runs():
+        try:
+            manifest = stored.manifest
+        except InputError as error:
+            rows.append({"run": stored.id, "source": f"not readable: {error.what}; {error.hint}"})
+            continue
+        rows.append(
+            {
+                "run": manifest["run"],
+                "ranks": len(manifest["ranks"]),
+                "steps": max((rank["steps"]["found"] for rank in manifest["ranks"]), default=0),
+                "card": manifest["card"]["id"] if manifest["card"] else None,
+                "published": (manifest.get("published") or {}).get("source"),
+                "source": manifest["source"],
+            }
+        )
+    return rows
 
 
 def _cards(_: Path) -> Rows:

@@ -25,7 +25,7 @@ from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration,
 from cclbench.ingestion.evidence import ingest_evidence
 from cclbench.ingestion.traces import Options, ingest_traces
 from cclbench.normalize.steps import families
-from cclbench.schema import VERSION
+from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.store import Store, StoredRun
 
@@ -41,7 +41,7 @@ def ingest(
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
     calibration = _calibration(found)
-    fingerprint = found.fingerprint(VERSION, __version__, options, *filter(None, [calibration]))
+    fingerprint = found.fingerprint(VERSION, LAYOUT, __version__, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
@@ -49,6 +49,7 @@ def ingest(
     with store.creating(run) as folder:
         common = {
             "schema": VERSION,
+            "tables": LAYOUT,
             "cclbench": __version__,
             "run": run,
             "fingerprint": fingerprint,

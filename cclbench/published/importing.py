@@ -20,7 +20,7 @@ from cclbench.published.columns import COLUMNS
 from cclbench.published.defects import defects
 from cclbench.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
 from cclbench.published.results import SOURCE, ResultRow, result_rows
-from cclbench.schema import GROUPS, VERSION
+from cclbench.schema import GROUPS, LAYOUT, VERSION
 from cclbench.store import Store, StoredRun, write_table
 
 _LONGEST_NAME: Final = 100
@@ -83,7 +83,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
 def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Path) -> ImportedRun:
     slug = re.sub(r"[^a-z0-9._]+", "-", row.name.lower())[:_LONGEST_NAME].strip("-._")
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
-    fingerprint = sha256(f"{VERSION} {__version__} {row.sha256}".encode()).hexdigest()
+    fingerprint = sha256(f"{VERSION} {LAYOUT} {__version__} {row.sha256}".encode()).hexdigest()
     kept = store.find(run)
     new = kept is None or kept.manifest.get("fingerprint") != fingerprint
     results = result_rows(row)
@@ -117,6 +117,7 @@ def _write(
     about = {"id": run, "path": f"row {row.number}", "description": row.text("description") or None}
     manifest = {
         "schema": VERSION,
+        "tables": LAYOUT,
         "cclbench": __version__,
         "run": run,
         "fingerprint": fingerprint,

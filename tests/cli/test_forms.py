@@ -238,6 +238,22 @@ def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
     ]
 
 
+def test_a_run_of_another_version_is_listed_as_that(
+    call: Callable[..., Any], trace: Path, tmp_path: Path
+) -> None:
+    run_id = json.loads(call("run", trace, "--json").out)["run"]["id"]
+    path = tmp_path / "store" / run_id / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tables": "0" * 12}))
+    (row,) = json.loads(call("list", "runs", "--json").out)["rows"]
+    assert row["run"] == run_id
+    assert "written by another version; ingest the source again" in row["source"]
+    assert call("list", "runs").code == 0
+    answer = call("sql", run_id, "SELECT 1")
+    assert (answer.code, "another version" in answer.err) == (3, True)
+    claims = call("claims")
+    assert (claims.code, f"run {run_id} is not readable" in claims.err) == (2, True)
+
+
 def test_list_cards(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "workload_cards").mkdir()
     (tmp_path / "workload_cards" / "broken.yaml").write_text("a: [")

@@ -56,17 +56,40 @@ def installed(folder: Path) -> None:
     (info / "entry_points.txt").write_text(text)
 
 
+def here(folder: Path) -> dict[str, str]:
+    """The environment of a person who has cclbench and works in the folder, on a terminal of 80 columns."""
+    return os.environ | {
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        "PYTHONPATH": str(folder),
+        "CCLBENCH_STORE": str(folder / "runs"),
+        "COLUMNS": "80",
+    }
+
+
+def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> None:
+    shown, command = 0, ""
+    for language, _, block in blocks((repository / "README.md").read_text()):
+        if language == "text":
+            ran = subprocess.run(
+                ["bash", "-c", command],  # noqa: S607
+                cwd=repository,
+                env=here(tmp_path),
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert_shown("README.md", block, plain(ran.stdout))
+            shown += 1
+        command = re.sub(r".*(?=\bcclbench)", "", block.strip())  # without making an environment first
+    assert shown == 2
+
+
 @pytest.mark.parametrize(("page", "commands"), PAGES.items())
 def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, commands: int) -> None:
     text = (repository / "docs" / page).read_text()
     for folder in ("workload_cards", "traces", "scripts") if "workload_cards/" in text else ():
         shutil.copytree(repository / folder, tmp_path / folder)
-    environment = os.environ | {
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-        "PYTHONPATH": str(tmp_path),
-        "CCLBENCH_STORE": str(tmp_path / "runs"),
-        "COLUMNS": "80",
-    }
+    environment = here(tmp_path)
     printed: list[str] = []
     ran = 0
     for language, name, block in blocks(text):

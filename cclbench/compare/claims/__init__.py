@@ -51,7 +51,8 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
     collected = collect(into)
     runs = collected.runs
     if not runs:
-        what = "has no results to examine" if collected.left_out else "is empty"
+        run, why = next(iter(collected.left_out.items()), ("", ""))
+        what = f"has no results to examine: run {run} {why}" if run else "is empty"
         raise UsageError(
             f"{into.folder}: the store {what}",
             hint="bring published ones in: cclbench import ccl-bench benchmark_data.json",

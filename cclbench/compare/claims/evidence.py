@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cclbench.card import load as load_card
 from cclbench.compare.subject import Row, Subject
+from cclbench.errors import InputError
 from cclbench.published.leaderboard import PublishedRow
 from cclbench.store import Store, StoredRun
 
@@ -79,20 +80,23 @@ def _whole(*parts: Any) -> tuple[Any, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """All of a store: runs with results, and those without, by reason."""
+    """All of a store: runs with results, and the others, by reason."""
 
     runs: tuple[Evidence, ...]
     left_out: Mapping[str, str]
 
 
 def collect(store: Store) -> Collected:
-    """The store's runs.  Raises `InputError` where one of them is damaged."""
+    """The store's runs; a damaged one, or one of another version, is left out."""
     told, left_out = [], {}
     for stored in store.runs():
-        if stored.results is None:
-            left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
-        else:
-            told.append(_evidence(stored))
+        try:
+            if stored.results is None:
+                left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
+            else:
+                told.append(_evidence(stored))
+        except InputError as error:
+            left_out[stored.id] = f"is not readable: {error.what}"
     return Collected(tuple(told), left_out)
 
 
