@@ -23,7 +23,7 @@ PARTS: Final = {
     "compute": "compute",
     "exposed_transfer": "exposed transfer",
     "exposed_wait": "exposed wait",
-    "exposed_unmatched": "exposed communication, wait or transfer unknown",
+    "exposed_unmatched": "exposed unmatched",
     "exposed_copy": "exposed copies",
     "idle_host": "host-bound idle",
     "idle_other": "other idle",

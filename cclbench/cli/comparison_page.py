@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.step_parts import PARTS
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.compare import shown
 from cclbench.compare.comparison import Comparison, Mover, Versus
@@ -80,8 +81,7 @@ def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
         ends.append(ends[-1] + change.change_ns)
     low, high = min(ends), max(ends)
     for change, begin, end in zip(one.changes, ends, ends[1:], strict=False):
-        label = change.part.replace("_", " ")
-        line = _row(f"  {label}", shown.seconds(change, one), change.change_ns / 1e9)
+        line = _row(f"  {PARTS[change.part]}", shown.seconds(change, one), change.change_ns / 1e9)
         yield line.append_text(_bar(begin, end, low, high, unicode))
         for mover in change.movers if verbose else shown.leading(change, one):
             yield _moved(mover)

@@ -48,11 +48,10 @@ def open_(
       cclbench open traces/my-job -o my-job.json.gz
     """
     from cclbench.pipeline import open_run
-    from cclbench.report.destination import check_folder
-    from cclbench.report.perfetto.trace import write_trace
+    from cclbench.report.perfetto.trace import check_trace, write_trace
 
     if output is not None:
-        check_folder(output)
+        check_trace(output)
     opened = open_run(run, store=store, jobs=jobs)
     if output is not None:
         click.echo(f"wrote {output}: {write_trace(opened, output, ranks=ranks, steps=steps)}", err=True)

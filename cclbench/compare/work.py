@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.subject import Subject
 
 _TOKENS_EQUAL: Final = 1e-6
@@ -159,7 +160,7 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
             row = silent[0].row("time.step_parts", stat=into)
             why = f" ({row['reason']})" if row and row["reason"] else ""
             who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
-            yield f"{who}: all of it is in {into.replace('_', ' ')}"
+            yield f"{who}: all of it is in {PARTS[into]}"
 
 
 def _equal(a: Any, b: Any) -> bool:

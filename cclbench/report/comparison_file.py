@@ -41,7 +41,7 @@ _WRITERS: Final[dict[str, Callable[[Comparison, Path], None]]] = {
 
 def check_file(path: Path) -> None:
     """`UsageError` where the file's suffix names no form of a comparison, or its folder is not there."""
-    if path.suffix not in _WRITERS:
+    if path.suffix.lower() not in _WRITERS:
         raise UsageError(f"{path}: no form of a comparison of that name", hint=f"use {', '.join(_WRITERS)}")
     check_folder(path)
 
@@ -50,7 +50,7 @@ def write(comparison: Comparison, path: Path) -> None:
     """Write the file, whole or not at all."""
     unfinished = path.with_name(f".{path.name}.{token_hex(4)}{path.suffix}")
     try:
-        _WRITERS[path.suffix](comparison, unfinished)
+        _WRITERS[path.suffix.lower()](comparison, unfinished)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -100,7 +100,12 @@ def test_the_gate_fails_with_1_and_the_reason(call: Call, trace: Path, second: P
 
 
 def test_files_have_the_form_of_their_suffix(call: Call, trace: Path, second: Path, tmp_path: Path) -> None:
-    for name, start in (("a.md", "B"), ("a.json", "{"), ("a.html", "<!doctype html>")):
+    for name, start in (
+        ("a.md", "B"),
+        ("a.json", "{"),
+        ("a.html", "<!doctype html>"),
+        ("b.HTML", "<!doctype html>"),
+    ):
         answer = call("compare", trace, second, "-q", "-o", tmp_path / name)
         assert (answer.code, answer.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).read_text().lower().startswith(start.lower())

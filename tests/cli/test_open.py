@@ -73,10 +73,21 @@ def test_the_page_fetches_the_trace(call: Call, trace: Path, monkeypatch: pytest
         (["--steps", "7:"], 2, "there is nothing to show; its steps are 0, 1"),
         (["--steps", "x"], 2, "'x' is not A:B"),
         (["-o", "none/x.json"], 2, "none/x.json: there is no folder none; create it first"),
-        (["-o", "/dev/full"], 3, "/dev/full: No space left on device"),
+        (["-o", "full.json"], 3, "full.json: No space left on device"),
+        (["-o", "x.html"], 2, "x.html: no Chrome trace of that name; use .json or .json.gz"),
     ],
 )
-def test_what_cannot_be_shown(call: Call, trace: Path, arguments: list[str], code: int, message: str) -> None:
+def test_what_cannot_be_shown(
+    call: Call,
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("full.json").symlink_to("/dev/full")
     answer = call("open", trace, *(["-o", "x.json"] if "-o" not in arguments else []), *arguments)
     assert answer.code == code
     assert message in answer.err

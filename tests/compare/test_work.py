@@ -110,7 +110,7 @@ def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
     (warning,) = warnings((told, subject("B", rows, card())))
     assert warning == (
         "B cannot tell how much of the idle time is host-bound (the CPU is the device):"
-        " all of it is in idle other"
+        " all of it is in other idle"
     )
 
 

@@ -49,10 +49,10 @@ SLICES: Final = (
         finer=(
             Slice("time.exposed_transfer", "exposed transfer", "transfer", "on-dark"),
             Slice("time.exposed_wait", "exposed wait", "wait", "on-pale", ("////", "wait-hatch")),
-            Slice("time.exposed_unmatched", "exposed, unmatched", "unmatched", "on-dark"),
+            Slice("time.exposed_unmatched", "exposed unmatched", "unmatched", "on-dark"),
         ),
     ),
-    Slice("time.exposed_copy", "exposed copy", "copy", "on-pale"),
+    Slice("time.exposed_copy", "exposed copies", "copy", "on-pale"),
     Slice(
         "time.idle",
         "idle",

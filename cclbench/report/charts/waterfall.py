@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.ticker import MaxNLocator
 
 _ROW_PX: Final = 30
-_SHORT: Final = {"exposed_unmatched": "exposed, unmatched"}
-"""What is too long beside a bar."""
 
 
 def waterfall(versus: Versus) -> Chart:
@@ -73,7 +71,7 @@ def _draw(versus: Versus) -> tuple[Figure, Titles]:
             fontweight="bold" if row == len(changes) else "normal",
             color=light("ink") if ns else light("muted"),
         )
-    names = [_SHORT.get(change.part, PARTS[change.part]) for change in changes]
+    names = [PARTS[change.part] for change in changes]
     axes.set_yticks(range(len(changes) + 1), [*names, f"{versus.other} − {versus.base}"])
     axes.set_ylim(len(changes) + 0.6, -0.6)
     axes.axhline(len(changes) - 0.5, color=light("line"), linewidth=1)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cclbench import __version__
 from cclbench.errors import UsageError
+from cclbench.report.destination import check_folder
 from cclbench.report.perfetto.events import Events
 from cclbench.report.perfetto.lines import line
 from cclbench.report.perfetto.meetings import Latest
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from cclbench.pipeline import Run, Steps
 
 _COMPRESSION: Final = 3
+SUFFIXES: Final = (".json", ".json.gz")
+"""How the names of files end that Perfetto's viewer is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class Written:
     def __str__(self) -> str:
         size = humanise(self.bytes, "B")
         return f"{self.slices:,} slices, arrows through {self.arrows:,} collectives, {size}"
+
+
+def check_trace(path: Path) -> None:
+    """`UsageError` where the file's name is not that of a Chrome trace, or its folder is not there."""
+    if not path.name.lower().endswith(SUFFIXES):
+        raise UsageError(f"{path}: no Chrome trace of that name", hint=f"use {' or '.join(SUFFIXES)}")
+    check_folder(path)
 
 
 def write_trace(
@@ -96,7 +106,7 @@ def _what_there_is(files: dict[int, RankFiles], steps: Steps | None) -> str:
 def _opened(path: Path) -> Iterator[BufferedIOBase]:
     try:
         with path.open("wb") as file:
-            if path.suffix == ".gz":
+            if path.suffix.lower() == ".gz":
                 # Without a name and a time within, the same run gives the same bytes.
                 with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
                     yield packed
