@@ -85,9 +85,7 @@ EVENTS: Final = _schema(
     _field("flops", pa.float64(), "operations, where the trace states them", "FLOP", null=True),
     _field("hbm_bytes", pa.int64(), "device memory traffic, where the trace states it", "B", null=True),
     _field("blocks", pa.int64(), "thread blocks in the kernel's grid", null=True),
-    _field(
-        "event_stream", pa.int64(), "of a wait for an event: stream whose work it marks", null=True
-    ),
+    _field("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks", null=True),
     _field(
         "event_record",
         pa.int64(),
