@@ -77,7 +77,9 @@ def test_paths_start_beside_workload_cards_or_at_the_card(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_elsewhere_may_be_missing_here(changed: Change) -> None:
-    card = changed("      format: kineto\n", "      format: kineto\n      url: https://example.org/rank0.json\n")
+    card = changed(
+        "      format: kineto\n", "      format: kineto\n      url: https://example.org/rank0.json\n"
+    )
     assert messages(card) == []  # it is here as well, and is what the card says
     (card.parent.parent / "traces/tiny/rank0.json").unlink()
     (problem,) = validate(card)
