@@ -70,8 +70,8 @@ class Store:
         """A folder to write a run into; it takes the run's name on success and vanishes on any failure."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            with _scratch(self.folder) as unfinished:
+            sweep(self.folder, _UNFINISHED)
+            with scratch(self.folder, _UNFINISHED) as unfinished:
                 yield unfinished
                 self._replace(unfinished, self.folder / run)
         except OSError as error:
@@ -84,28 +84,29 @@ class Store:
         except OSError as error:
             if error.errno not in _IN_THE_WAY:
                 raise
-            with _scratch(self.folder) as former:
+            with scratch(self.folder, _UNFINISHED) as former:
                 final.rename(former / "former")
                 unfinished.rename(final)
 
-    def _sweep(self) -> None:
-        """Remove what processes of this machine that were killed left behind."""
-        for left in self.folder.glob(f"{_UNFINISHED}*"):
-            process, _, rest = left.name.removeprefix(_UNFINISHED).partition("-")
-            here = rest.rpartition("-")[0] == socket.gethostname()
-            if here and process.isdecimal() and not _alive(int(process)):
-                shutil.rmtree(left, ignore_errors=True)
-
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
+def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
     """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
-    path = folder / f"{_UNFINISHED}{os.getpid()}-{socket.gethostname()}-{token_hex(4)}"
-    path.mkdir()
+    path = folder / f"{prefix}{os.getpid()}-{socket.gethostname()}-{token_hex(4)}"
+    path.mkdir(mode=mode)
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path, prefix: str) -> None:
+    """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
+    for left in folder.glob(f"{prefix}*"):
+        process, _, rest = left.name.removeprefix(prefix).partition("-")
+        here = rest.rpartition("-")[0] == socket.gethostname()
+        if here and process.isdecimal() and not _alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
@@ -227,7 +228,7 @@ class StoredRun:
         if made is not None:
             table = table.replace_schema_metadata({**(RESULTS.metadata or {}), _MADE: made.encode()})
         try:
-            with _scratch(self.path.parent) as folder:
+            with scratch(self.path.parent, _UNFINISHED) as folder:
                 pq.write_table(table, folder / "results.parquet")
                 (folder / "results.parquet").replace(self.path / "results.parquet")
         except OSError as error:

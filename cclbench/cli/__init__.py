@@ -2,8 +2,8 @@
 """The command line: one module a subcommand, imported when it is called; no logic.
 
 Data goes to stdout, all else to stderr.  Exit codes: 0 done, 1 a check failed, 2 wrong usage, 3 input
-unreadable, corrupt or unsupported (or the store can't be written), 4 internal error; 130 and 141 when
-interrupted or when the reader of the output went away, as shells count signals.
+unreadable, corrupt or unsupported (or the store can't be written), 4 internal error; 130, 141 and 143 when
+interrupted, when the reader of the output went away or when terminated, as shells count signals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +23,7 @@ from typing import Any, Final, TextIO
 import click
 
 from cclbench import __version__
-from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, tell, warn
+from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, warn
 from cclbench.cli.options import Session, debug_option
 from cclbench.errors import near
 
@@ -50,6 +52,29 @@ _PROGRAM = "cclbench"
 
 class _ClosedPipe(Exception):  # noqa: N818  (nobody's error)
     """Whoever read our output went away; click would answer an OSError with exit code 1 itself."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which is to leave no more behind than Ctrl-C does."""
+
+
+@contextmanager
+def _termination_cleans_up() -> Iterator[None]:
+    """Raise `_Terminated` at SIGTERM, once: `timeout` sends two, and the second would end the cleaning up."""
+
+    def terminate(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise _Terminated
+
+    by_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not by_default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager
@@ -134,15 +159,16 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
     session = Session()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _termination_cleans_up():
         warnings.showwarning = warn
         _tolerate_narrow_encodings(sys.stdout, sys.stderr)
         try:
             code = cli.main(argv, prog_name=_PROGRAM, standalone_mode=False, obj=session)
             sys.stdout.flush()
-        except click.Abort:
-            click.echo("interrupted", err=True)
-            return INTERRUPTED
+        except click.Abort as abort:
+            terminated = isinstance(abort.__cause__, _Terminated)
+            click.echo("terminated" if terminated else "interrupted", err=True)
+            return TERMINATED if terminated else INTERRUPTED
         except (_ClosedPipe, BrokenPipeError):
             _drop_output()
             return CLOSED_PIPE

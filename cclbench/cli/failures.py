@@ -14,6 +14,7 @@ from cclbench.errors import CclbenchError, InputError
 
 INTERRUPTED: Final = 130
 CLOSED_PIPE: Final = 141
+TERMINATED: Final = 143
 INTERNAL: Final = 4
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -3,33 +3,35 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from secrets import token_hex
+from typing import Final
 
 from cclbench.errors import InputError
+from cclbench.store import scratch, sweep
 
 Move = tuple[Path, Path]
 """From, to."""
+_SCRATCH: Final = ".cclbench-"
 
 
 @contextmanager
 def scratch_in(folder: Path) -> Iterator[Path]:
-    """A hidden folder in `folder`, gone at the end; git does not see it should the process be killed."""
-    path = folder / f".cclbench-{token_hex(4)}"
+    """A hidden folder in `folder`, gone at the end, that git does not see.
+
+    What killed processes left of such is swept first: it may hold originals that nobody redacted.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700)
-        (path / ".gitignore").write_text("*\n")
-        yield path
+        sweep(folder, _SCRATCH)
+        with scratch(folder, _SCRATCH, mode=0o700) as path:
+            (path / ".gitignore").write_text("*\n")
+            yield path
     except OSError as error:
         if error.filename is None or not Path(error.filename).is_relative_to(folder):
             raise
         raise InputError(f"cannot be written: {error.strerror}", where=str(folder)) from None
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def put_in_place(moves: Sequence[Move]) -> None:

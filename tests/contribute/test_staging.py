@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -59,6 +60,23 @@ def test_the_scratch_folder_is_hidden_from_git_and_gone_at_the_end(tmp_path: Pat
         assert scratch.stat().st_mode & 0o077 == 0
         raise KeyError
     assert [path.name for path in tmp_path.iterdir()] == [".git"]
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path, files: Tree) -> None:
+    killed = (
+        "import os, pathlib, sys; from cclbench.contribute.staging import scratch_in\n"
+        "with scratch_in(pathlib.Path(sys.argv[1])) as scratch:\n"
+        "    (scratch / 'unpacked').write_text('secret')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", killed, tmp_path], check=False)
+    assert done.returncode == -9
+    assert b"secret" in files(tmp_path).values()
+    with scratch_in(tmp_path) as own:
+        assert list(tmp_path.iterdir()) == [own]
+        with scratch_in(tmp_path) as another:  # this process lives, so the first stays
+            assert {*tmp_path.iterdir()} == {own, another}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
