@@ -95,7 +95,7 @@ def run_rows(
     most = max(policies.values(), key=POLICIES.index, default=asked)
     for metric in metrics:
         if metric.per_run is not None:
-            rows += [_row(metric, v, v.rank, most, v.source) for v in _ordered(of_run[metric.name])]
+            rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(of_run[metric.name])]
             continue
         own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
         answered = [rank for rank, values in own.items() if values[0].status == "ok"]

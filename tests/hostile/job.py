@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-PLANTED: Final = "planted"
+PLANTED: Final = "breakout"
 """File that a text which reaches a shell would make in the working folder."""
 
 TEXTS: Final = (

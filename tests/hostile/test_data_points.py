@@ -53,7 +53,7 @@ def test_contribute_and_verify(call: Call, cards: tuple[Path, Path], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "name", ["../planted.json", "/planted.json", "a/../../planted.json", "$(touch planted).json", "-rf"]
+    "name", ["../breakout.json", "/breakout.json", "a/../../breakout.json", "$(touch breakout).json", "-rf"]
 )
 def test_archives_stay_in_their_folder(
     call: Call, cards: tuple[Path, Path], tmp_path: Path, name: str
@@ -79,10 +79,10 @@ def test_archives_stay_in_their_folder(
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("id", "../planted"),
-        ("id", "$(touch planted)"),
+        ("id", "../breakout"),
+        ("id", "$(touch breakout)"),
         ("id", "<script>"),
-        ("path", "../../planted.json"),
+        ("path", "../../breakout.json"),
         ("path", "/etc/passwd"),
         ("path", "\u0000"),
         ("calibration", "../../../../etc/passwd"),
