@@ -162,6 +162,7 @@ def _document(told: Contribution) -> dict[str, Any]:
     return {
         "id": told.place.id,
         "card": str(told.place.card),
+        "calibration": str(told.place.calibration) if told.calibrated else None,
         "manifest": str(told.place.manifest),
         "files": [{"path": path, "bytes": size} for path, size in told.files],
         "scripts": list(told.scripts),
@@ -191,7 +192,8 @@ def _page(told: Contribution, *, verbose: bool) -> list[RenderableType]:
             parts += [Text(title, "bold"), bullets(lines), Text()]
     if verbose and told.redactions:
         parts += [Text("Every redaction", "bold"), *grid(_document(told)["redactions"], _COLUMNS), Text()]
-    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the three places above")]
+    places = "four" if told.calibrated else "three"
+    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
 
 
 def _files(number: int) -> str:
@@ -204,6 +206,7 @@ def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
     size = humanise(sum(size for _, size in told.files), "B")
     made = [
         f"{told.place.card}",
+        *([f"{told.place.calibration}"] if told.calibrated else []),
         f"{told.place.traces}/: {_files(len(told.files))}, {size}, and manifest.json",
         f"{told.place.scripts}/: {_files(len(told.scripts))}",
     ]

@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path, PurePosixPath
 
-from cclbench.contribute.place import known
+from cclbench.contribute.place import CALIBRATION, known
 from cclbench.errors import UsageError
 from cclbench.problem import printable
 
 _FOLDERS = ("workload_cards", "traces", "scripts")
+_BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"
 
 
 def changed_since(collection: Path, commit: str) -> list[str]:
-    """Ids of the collection's data points whose card, traces or scripts differ between HEAD and where it
-    branched off from `commit`, sorted; those that are gone are left out.
+    """Ids of the collection's data points whose card, calibration, traces or scripts differ between HEAD and
+    where it branched off from `commit`, sorted; those that are gone are left out.
 
     Raises `UsageError` where git is missing, or knows neither the folder nor the commit.
     """
@@ -34,7 +36,7 @@ def changed_since(collection: Path, commit: str) -> list[str]:
         raise UsageError(f"git does not compare with {commit!r}: {printable(said[0])[:200]}", hint=hint)
     names = [PurePosixPath(name) for name in told.stdout.decode("utf-8", "replace").split("\0") if name]
     touched = {
-        name.stem if len(name.parts) == 2 and name.suffix == ".yaml" else name.parts[1]
+        re.sub(_BESIDE, "", name.parts[1]) if len(name.parts) == 2 else name.parts[1]
         for name in names
         if len(name.parts) >= 2
     }

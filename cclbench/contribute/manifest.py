@@ -33,15 +33,17 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`traces/<id>/manifest.json` (`cclbench/schemas/manifest-data-point.json`).
 
-    `card` is the card's SHA-256; `redactions` counts places by kind of secret, None where nobody counted.
+    `card` and `calibration` are SHA-256, the latter None where the card names none; `redactions` counts
+    places by kind of secret, None where nobody counted.
     """
 
     id: str
     cclbench: str
     card: str
+    calibration: str | None = None
     ingest: Options
     files: list[File]
     redactions: dict[str, int] | None
@@ -52,7 +54,9 @@ class Manifest(msgspec.Struct, frozen=True):
         """The file's content: JSON, a file, metric and row a line."""
         order = ("schema", *(name for name in self.__struct_fields__ if name != "schema"))
         plain = msgspec.to_builtins(self)
-        return "".join(_lines({name: plain[name] for name in order}, "")) + "\n"
+        if self.calibration is None:
+            del plain["calibration"]
+        return "".join(_lines({name: plain[name] for name in order if name in plain}, "")) + "\n"
 
 
 @cache

@@ -26,7 +26,8 @@ from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record, rows_of
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
-from cclbench.ingestion import Options
+from cclbench.hardware.calibration import read_calibration
+from cclbench.ingestion import Options, calibration_at
 from cclbench.learned import trace_facts
 from cclbench.problem import check
 from cclbench.source import Source, SourceFile, find
@@ -64,13 +65,15 @@ class Wishes:
 class Contribution:
     """What was put in place.
 
-    `files` have name and bytes; `uploads` path and URL; `left_out` are files that are no evidence or hidden;
-    `rows` is how many result rows redaction left as they were, `recorded` how many metrics are recorded.
+    `files` have name and bytes; `calibrated` is whether a calibration lies beside the card; `uploads` path
+    and URL; `left_out` are files that are no evidence or hidden; `rows` is how many result rows redaction
+    left as they were, `recorded` how many metrics are recorded.
     """
 
     place: Place
     files: tuple[tuple[str, int], ...]
     scripts: tuple[str, ...]
+    calibrated: bool
     uploads: tuple[tuple[Path, str], ...]
     left_out: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...]
@@ -102,11 +105,9 @@ def contribute(
     document = read_card(card)
     value = draft(document, card.absolute().parent)
     target = place(collection, value["id"])
-    _vacant(target, card, (traces, scripts), replaced=wishes.replace)
+    calibration = _calibration(value, card)
+    _vacant(target, (card, calibration), (traces, scripts), replaced=wishes.replace)
     programs = _programs(scripts)
-    if "calibration" in value.get("hardware", {}):
-        hint = "take hardware.calibration out: only modelled figures rest on it, and they are not recorded"
-        raise UsageError("a data point carries no calibration", where=str(card), hint=hint)
     if wishes.url is not None and not re.fullmatch(r"https://[^\s/]+(/\S*)?", wishes.url):
         raise UsageError("the URL prefix is no https address", where=wishes.url)
     with scratch_in(collection) as scratch:
@@ -120,14 +121,16 @@ def contribute(
         launch, licence, left = _settled(learnt.card, found, facts, programs, wishes, document.file, ask)
         staged = Place(scratch / "new", target.id)
         files = {file.name: file.path for file in _all(found)}
-        originals = Originals(files, programs, card, learnt.card)
+        originals = Originals(files, programs, card, learnt.card, calibration)
         made = copies(
             originals, staged, scratch, annotations=wishes.annotations, jobs=jobs, progress=progress
         )
         put(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
         entries = _entries(found, facts, made.traces, staged, licence, wishes)
         put(made.card, "evidence.traces", entries)
-        staged.card.parent.mkdir(parents=True)
+        if calibration is not None:
+            put(made.card, "hardware.calibration", _carried(calibration, staged))
+        staged.card.parent.mkdir(parents=True, exist_ok=True)
         staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
         check(validate(staged.card))
         clean(staged, made.identities)
@@ -147,6 +150,7 @@ def contribute(
         place=target,
         files=tuple((file.path, file.bytes) for file in manifest.files),
         scripts=tuple(sorted(made.scripts.values())),
+        calibrated=calibration is not None,
         uploads=uploads,
         left_out=(*found.ignored, *(name for name in listed(scripts) if name not in programs)),
         renamed=tuple((a, b) for a, b in (*made.traces.items(), *made.scripts.items()) if a != b),
@@ -159,16 +163,37 @@ def contribute(
     )
 
 
-def _vacant(target: Place, card: Path, originals: Sequence[Path], *, replaced: bool) -> None:
-    """Refuse to overwrite a data point, and originals always."""
+def _calibration(card: Value, file: Path) -> Path | None:
+    """The calibration beside the card's file, where it names one; `InputError` of another machine's."""
+    hardware = card.get("hardware", {})
+    if "calibration" not in hardware:
+        return None
+    path = file.parent / str(hardware["calibration"])
+    calibration_at(path, hardware.get("system"))
+    return path
+
+
+def _carried(calibration: Path, staged: Place) -> str:
+    """The name of the redacted copy; `CheckFailed` where it no longer says what the original does."""
+    if read_calibration(staged.calibration) != read_calibration(calibration):
+        hint = "take out of it what looks like a name or a secret"
+        raise CheckFailed("redaction would change the calibration", where=str(calibration), hint=hint)
+    return staged.calibration.name
+
+
+def _vacant(target: Place, own: Sequence[Path | None], originals: Sequence[Path], *, replaced: bool) -> None:
+    """Refuse to overwrite a data point, but for the contributor's `own` files there, and originals always."""
     for path in originals:
         for folder in (target.traces, target.scripts):
             if path.resolve().is_relative_to(folder.resolve()):
                 hint = "move the original elsewhere: the redacted copy goes there"
                 raise UsageError("lies where the data point shall lie", where=str(path), hint=hint)
-    own_card = target.card.exists() and target.card.samefile(card)
-    there = [p for p in (target.traces, target.scripts, target.card) if p.exists()]
-    if there and not replaced and not (own_card and there == [target.card]):
+    there = [
+        path
+        for path in (target.traces, target.scripts, target.card, target.calibration)
+        if path.exists() and not any(file is not None and path.samefile(file) for file in own)
+    ]
+    if there and not replaced:
         hint = "choose another id, or give --replace"
         raise UsageError(f"the data point {target.id} is there already", where=str(there[0]), hint=hint)
 
@@ -323,6 +348,10 @@ def _published(
         if "url" in entry
     ]
     moves = [(staged.traces, target.traces), (staged.scripts, target.scripts), (staged.card, target.card)]
+    if staged.calibration.exists():
+        moves.append((staged.calibration, target.calibration))
+    elif target.calibration.exists():  # of the data point that makes way
+        moves.append((target.calibration, staged.calibration))
     with ExitStack() as stack:
         if large and wishes.outside:
             there = wishes.outside / staged.id

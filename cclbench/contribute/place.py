@@ -13,6 +13,8 @@ from cclbench.card.conform import misfit
 from cclbench.errors import InputError, UsageError, near
 
 MANIFEST = "manifest.json"
+CALIBRATION = ".calibration.yml"
+"""Not `.yaml`, which in workload_cards/ are cards."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Place:
     def card(self) -> Path:
         """The workload card."""
         return self.collection / "workload_cards" / f"{self.id}.yaml"
+
+    @property
+    def calibration(self) -> Path:
+        """What was measured of the machine, where the card names that: beside the card."""
+        return self.card.with_name(f"{self.id}{CALIBRATION}")
 
     @property
     def traces(self) -> Path:

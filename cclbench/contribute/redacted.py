@@ -29,12 +29,14 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class Originals:
-    """Traces and scripts by the contributor's own names, the card's file, and its fields so far."""
+    """Traces and scripts by the contributor's own names, the card's file, its fields so far, and the
+    calibration that it names."""
 
     traces: Mapping[str, Path]
     scripts: Mapping[str, Path]
     card_file: Path
     card: Value
+    calibration: Path | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def copies(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Copies:
-    """Write redacted traces and scripts to where `staged` has them; the card comes back as its fields.
+    """Write redacted files to where `staged` has them; the card comes back as its fields.
 
     With `annotations` the texts of annotations are replaced as well.
     """
@@ -65,13 +67,21 @@ def copies(
     hidden = scratch / "redacted" / plain.name
     plain.parent.mkdir()
     plain.write_text(render(originals.card, gaps=False), encoding="utf-8")
-    files = [*originals.traces.values(), *originals.scripts.values(), originals.card_file, plain]
+    calibrations = [path for path in (originals.calibration,) if path is not None]
+    files = [
+        *originals.traces.values(),
+        *originals.scripts.values(),
+        originals.card_file,
+        plain,
+        *calibrations,
+    ]
     known = redaction.collect(files)
     traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
     tasks = [
         *((path, staged.traces / traces[name]) for name, path in originals.traces.items()),
         *((path, staged.scripts / scripts[name]) for name, path in originals.scripts.items()),
+        *((path, staged.calibration) for path in calibrations),
         (plain, hidden),
     ]
     found: list[Redaction] = []

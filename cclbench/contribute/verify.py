@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
 from cclbench import __version__
-from cclbench.card import load
+from cclbench.card import Card, load
 from cclbench.contribute.evidence import Beside, FileState, named_by_card, states
 from cclbench.contribute.manifest import File, Manifest, read
 from cclbench.contribute.place import MANIFEST, Place, digest, listed
@@ -104,6 +104,7 @@ def record(
         id=place.id,
         cclbench=__version__,
         card=digest(place.card)[0],
+        calibration=_calibration(place, load(place.card)),
         ingest=options,
         files=files,
         redactions=None if kept is None else dict(kept),
@@ -163,6 +164,8 @@ def _disagreements(place: Place, manifest: Manifest) -> list[str]:
     ]
     if digest(place.card)[0] != manifest.card:
         found.append("the card is not the one that the results were recorded with")
+    if _calibration(place, card) != manifest.calibration:
+        found.append("the calibration is not the one that the results were recorded with")
     files = {f"traces/{place.id}/{file.path}": file for file in manifest.files}
     for trace in card.evidence.traces:
         file = files.get(trace.path)
@@ -171,6 +174,16 @@ def _disagreements(place: Place, manifest: Manifest) -> list[str]:
         elif (trace.sha256, trace.bytes, trace.url) != (file.sha256, file.bytes, file.url):
             found.append(f"card and manifest do not agree on {trace.path}")
     return found
+
+
+def _calibration(place: Place, card: Card) -> str | None:
+    """SHA-256 of the calibration beside the card, None where it names none; `InputError` for a link."""
+    if card.hardware.calibration is None:
+        return None
+    path = place.card.with_name(card.hardware.calibration)
+    if path.is_symlink():
+        raise InputError("is a link", where=str(path), hint="put the file itself there")
+    return digest(path)[0]
 
 
 def _judged(verdict: Verdict, manifest: Manifest, comparison: Comparison) -> Verdict:

@@ -29,7 +29,7 @@ from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.store import Store, StoredRun
 
-__all__ = ["Options", "ingest"]
+__all__ = ["Options", "calibration_at", "ingest"]
 
 PREFERENCE: Final = ("kineto", "nsys", "xplane", "xla_json")
 """Of traces of several kinds the first is the run's own: the one that tells most of the collectives."""
@@ -40,7 +40,7 @@ def ingest(
 ) -> StoredRun:
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
-    calibration = _calibration(found)
+    calibration = _calibration(found.card)
     fingerprint = found.fingerprint(VERSION, LAYOUT, __version__, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
@@ -95,17 +95,21 @@ def _finish(
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
 
 
-def _calibration(found: Source) -> Calibration | None:
+def _calibration(card: Path | None) -> Calibration | None:
     """What was measured of the machine, in the file beside the card that it names."""
-    if found.card is None or (name := (hardware := load_card(found.card).hardware).calibration) is None:
+    if card is None or (name := (hardware := load_card(card).hardware).calibration) is None:
         return None
-    path = found.card.parent / name
+    return calibration_at(card.parent / name, hardware.system)
+
+
+def calibration_at(path: Path, system: str | None) -> Calibration:
+    """The calibration that a card of that machine names; `InputError` where it is none of it."""
     if not path.is_file():
         raise InputError("the card names this calibration, and it is no file", where=str(path))
     calibration = read_calibration(path)
-    if calibration.system != hardware.system:
+    if calibration.system != system:
         raise InputError(
-            f"is a calibration of {calibration.system[:80]}, the card's hardware.system is {hardware.system}",
+            f"is a calibration of {calibration.system[:80]}, the card's hardware.system is {system}",
             where=str(path),
         )
     return calibration

@@ -56,6 +56,12 @@ def test_card_traces_and_scripts_count(collection: Path) -> None:
     assert changed_since(collection, "main") == ["a", "b", "c", "new"]
 
 
+def test_a_calibration_counts(collection: Path) -> None:
+    write(collection, "workload_cards/d.calibration.yml")
+    commit(collection)
+    assert changed_since(collection, "main") == ["d"]
+
+
 def test_what_others_changed_meanwhile_does_not_count(collection: Path) -> None:
     write(collection, "traces/a/x.json")
     commit(collection)

@@ -19,9 +19,11 @@ from cclbench.contribute.completion import Gap
 from cclbench.contribute.evidence import beside
 from cclbench.contribute.manifest import read
 from cclbench.contribute.package import Contribution, Wishes, contribute
-from cclbench.contribute.place import Place
+from cclbench.contribute.place import Place, known
 from cclbench.contribute.verify import verify
 from cclbench.errors import CheckFailed, InputError, UsageError
+from cclbench.hardware.calibration import Calibration, read_calibration, write_calibration
+from cclbench.hardware.collectives.sweeps import Sweep
 
 Tree = Callable[[Path], dict[str, bytes]]
 SECRET = b"ada-lovelace"
@@ -109,6 +111,48 @@ def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
     assert len(manifest.results.metrics) == told.recorded
     with beside([]) as nowhere:
         assert verify(told.place, nowhere).status == "verified"
+
+
+def calibrated(job: Any, *, of: str = "dgx-a100", release: str = "2.19.3") -> Path:
+    """The file of the calibration that the job's card names from now on."""
+    reworded(job, "{per_node: 2}", "{per_node: 2, system: dgx-a100, calibration: ada-lovelace.yaml}")
+    swept = Sweep("all_reduce", 2, 1, (1 << 20, 1 << 22), (3e-5, 5e-5), release)
+    path: Path = job.card.with_name("ada-lovelace.yaml")
+    write_calibration(Calibration(of, 2e-6, 1.1, 0.95, (swept,)), path)
+    path.write_text(f"# ada-lovelace measured it\n{path.read_text()}")
+    return path
+
+
+def test_a_calibration_lies_beside_the_card(job: Any, files: Tree) -> None:
+    original = calibrated(job)
+    told = made(job)
+    beside_it = told.place.calibration
+    assert "workload_cards/my-job.calibration.yml" in files(job.collection)
+    assert known(job.collection) == ["my-job"]
+    assert load(told.place.card).hardware.calibration == beside_it.name
+    assert beside_it.read_text().startswith("# user-1 measured it\n")
+    assert read_calibration(beside_it) == read_calibration(original)
+    assert read(told.place.manifest).calibration == sha256(beside_it.read_bytes()).hexdigest()
+    with beside([]) as nowhere:
+        assert verify(told.place, nowhere).status == "verified"
+        beside_it.write_text(beside_it.read_text().replace("rate: 0.95", "rate: 0.9"))
+        changed = verify(told.place, nowhere)
+        assert changed.status == "changed"
+        assert changed.reasons == ("the calibration is not the one that the results were recorded with",)
+        beside_it.unlink()
+        assert verify(told.place, nowhere).status == "unreadable"
+        beside_it.symlink_to(original)
+        assert verify(told.place, nowhere).reasons == (f"{beside_it}: is a link; put the file itself there",)
+
+
+def test_a_data_point_that_makes_way_takes_its_calibration_along(job: Any, files: Tree) -> None:
+    calibrated(job)
+    assert made(job).calibrated
+    reworded(job, ", calibration: ada-lovelace.yaml", "")
+    unchanged(job, files, UsageError, "the data point my-job is there already")
+    told = made(job, replace=True)
+    assert (told.calibrated, told.place.calibration.exists()) == (False, False)
+    assert read(told.place.manifest).calibration is None
 
 
 def test_an_archive_is_as_good_as_a_folder(job: Any, files: Tree, tmp_path: Path) -> None:
@@ -332,7 +376,11 @@ SPOILT: dict[str, Callable[[Any], object]] = {
     "a card of version 1": lambda job: job.card.write_text("version: 1\n"),
     "a card with a wrong field": lambda job: reworded(job, "heads: 8", "heads: many"),
     "a card that contradicts itself": lambda job: reworded(job, "dp_replicate: 2", "dp_replicate: 3"),
-    "a calibration": lambda job: reworded(job, "{per_node: 2}", "{per_node: 2, calibration: x.yaml}"),
+    "no calibration": lambda job: calibrated(job).unlink(),
+    "a calibration of another machine": lambda job: calibrated(job, of="dgx-h100"),
+    "a calibration that is none": lambda job: calibrated(job).write_text("system: [\n"),
+    "a calibration that redaction changes": lambda job: calibrated(job, release="2.19 ada-lovelace"),
+    "a calibration elsewhere": lambda job: reworded(job, "{per_node: 2}", "{calibration: ../x.yaml}"),
     "an id with a slash": lambda job: reworded(job, "id: my-job", "id: ../my-job"),
 }
 
@@ -353,7 +401,15 @@ SPOILT: dict[str, Callable[[Any], object]] = {
         ("a card of version 1", CheckFailed, "cclbench card upgrade"),
         ("a card with a wrong field", CheckFailed, "workload.model.heads: is .many. but must be"),
         ("a card that contradicts itself", CheckFailed, "parallelism"),
-        ("a calibration", UsageError, "carries no calibration"),
+        ("no calibration", InputError, "names this calibration, and it is no file"),
+        (
+            "a calibration of another machine",
+            InputError,
+            "of dgx-h100, the card's hardware.system is dgx-a100",
+        ),
+        ("a calibration that is none", InputError, "is no calibration"),
+        ("a calibration that redaction changes", CheckFailed, "redaction would change the calibration"),
+        ("a calibration elsewhere", CheckFailed, "hardware.calibration: is"),
         ("an id with a slash", CheckFailed, "id: is"),
     ],
 )
