@@ -25,7 +25,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, VERSION, group_id
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, STEPS, VERSION, group_id
 from cclbench.store import EventFile, StoredRun, write_table
 
 KERNELS_A_COLLECTIVE = 30
@@ -138,6 +138,7 @@ def make(path: Path, ranks: int, events: int) -> StoredRun:
     ]
     manifest = {
         "schema": VERSION,
+        "tables": LAYOUT,
         "ranks": entries,
         "sources": [],
         "clocks": {"reference_ns": 0, "ranks": []},

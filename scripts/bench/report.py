@@ -20,7 +20,7 @@ import pyarrow as pa
 from cclbench import __version__
 from cclbench.compare.subject import Subject
 from cclbench.report.page import write_run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
 from cclbench.store import EventFile, StoredRun, write_table
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")
@@ -201,6 +201,7 @@ def _manifest(ranks: int, steps: int) -> dict[str, object]:
     file = {"bytes": 1, "sha256": "0" * 64, "reader": "kineto"}
     return {
         "schema": VERSION,
+        "tables": LAYOUT,
         "cclbench": __version__,
         "run": "simulated",
         "source": "simulated",
