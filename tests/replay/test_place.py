@@ -13,7 +13,7 @@ import cclbench
 from cclbench.errors import InputError
 from cclbench.replay.place import place_of
 from cclbench.replay.pricing import Place
-from cclbench.schema import VERSION
+from cclbench.schema import LAYOUT, VERSION
 from cclbench.store import StoredRun
 
 
@@ -21,7 +21,7 @@ def stored(folder: Path, files: list[str], **facts: Any) -> StoredRun:
     """A run whose ranks' traces are those files."""
     told = {"works_on": "device", **facts}
     ranks = [{"rank": r, "facts": told, "files": [{"name": name}]} for r, name in enumerate(files)]
-    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "ranks": ranks}))
+    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "tables": LAYOUT, "ranks": ranks}))
     return StoredRun(folder)
 
 

@@ -3,19 +3,34 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from replay_rows import item, rank
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import price
+from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
+from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives.sweeps import Sweep
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
+from cclbench.replay.place import place_of
 from cclbench.replay.pricing import Place, Ratios, changed, ratios
 from cclbench.replay.scenario import scenario
+from cclbench.schema import LAYOUT, VERSION
+from cclbench.store import StoredRun
 
 GROUPS = {"0-1": (0, 1)}
+CARD = """\
+version: 2
+id: card
+description: Two ranks of a machine that was swept.
+workload: {phase: training}
+hardware: {system: dgx-h100, calibration: mine.yaml}
+"""
 COMM = (0, 20)
 
 
@@ -102,6 +117,28 @@ def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
     assert expected == pytest.approx((new.time_s / old.time_s).tolist())
     assert all(a <= b <= c for a, b, c in zip(low, expected, high, strict=True))
     assert 0.5 <= expected[1] < expected[0] <= 1
+
+
+@pytest.mark.parametrize("change", ["scale_up.bandwidth=x2", "scale_up.bandwidth=x0.25", "system=dgx-a100"])
+def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
+    """What takes three times the specification's time, and is calibrated so, does by other links too."""
+    machine, sizes = catalog.system("dgx-h100"), (1 << 20, 1 << 26)
+    new, old = (
+        price("all_reduce", sizes, (0, 1), m) for m in (changed(machine, scenario([change])), machine)
+    )
+    assert isinstance(new, Prediction)
+    assert isinstance(old, Prediction)
+    swept = Sweep("all_reduce", 2, 1, sizes, tuple((3 * old.time_s).tolist()))
+    write_calibration(Calibration(machine.id, 0.0, 1.5, 0.85, (swept,)), tmp_path / OF_RUN)
+    (tmp_path / "card.yaml").write_text(CARD)
+    ranks = [{"rank": r, "facts": {"works_on": "device"}, "files": [{"name": str(r)}]} for r in (0, 1)]
+    told = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
+    found = ratios(graph, scenario([change]), place_of(StoredRun(tmp_path)), GROUPS)
+    at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
+    predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
+    assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns
 
 
 def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
