@@ -19,6 +19,7 @@ from msgspec import structs
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
@@ -287,19 +288,30 @@ def changed(system: System, change: Scenario) -> System:
                 bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth"),
             )
         if tier in change.latency:
-            links = _late(links, change.latency[tier], made.id)
+            links = _late(made, links, change.latency[tier])
         made = structs.replace(made, **{tier: links})
     return made
 
 
-def _late(links: ScaleUp | ScaleOut, quantity: Quantity, where: str) -> ScaleUp | ScaleOut:
-    """Links with another latency: the hop's own inside a node, the software's between nodes."""
-    if isinstance(links, ScaleOut):
-        old = links.latency_s()
-        return structs.replace(links, transport_latency_s=_new(quantity, old, f"{where}: scale_out.latency"))
-    fabric = links.fabric
-    new = _new(quantity, fabric.hop_latency_s, f"{where}: scale_up.latency")
-    return structs.replace(links, fabric=structs.replace(fabric, hop_latency_s=new))
+def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
+    """Links with another latency: the hop's own inside a node, the software's between nodes.
+
+    `InputError` where the model would go on pricing the old one.
+    """
+    if isinstance(links, ScaleUp):
+        fabric = links.fabric
+        new = _new(quantity, fabric.hop_latency_s, f"{system.id}: scale_up.latency")
+        return structs.replace(links, fabric=structs.replace(fabric, hop_latency_s=new))
+    what, old = f"{system.id}: scale_out.latency", links.latency_s()
+    if old == 0 and quantity.factor not in (None, 1.0):
+        why = "is 0 beyond what NCCL counts, so no factor can act on it"
+        raise InputError(f"{what} {why}", hint="give a value with its unit")
+    late = structs.replace(links, transport_latency_s=_new(quantity, old, what))
+    before, after = (software(structs.replace(system, scale_out=out), None) for out in (links, late))
+    if before == after and old != late.transport_latency_s:
+        network = links.transport or "such a network"
+        raise InputError(f"{what} cannot be set: the model does not go by it for {network}")
+    return late
 
 
 def _new(quantity: Quantity, old: float | None, what: str) -> float:

@@ -150,6 +150,31 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     assert made.scale_up == machine.scale_up
 
 
+@pytest.mark.parametrize(
+    ("machine", "latency", "why"),
+    [
+        ("dgx-h100", "x0.5", "is 0 beyond what NCCL counts, so no factor can act on it; give a value"),
+        ("aws-p5", "x0.5", "cannot be set: the model does not go by it for aws-ofi-nccl"),
+        ("aws-p5", "5us", "cannot be set: the model does not go by it for aws-ofi-nccl"),
+        ("google-tpu-v5e-pod", "5us", "cannot be set: the model does not go by it for such a network"),
+        ("gcp-a3-mega", "x0.5", "is not known, so no factor can act on it"),
+    ],
+)
+def test_a_latency_that_would_change_no_price_is_refused(machine: str, latency: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"{machine}: scale_out.latency {why}"):
+        changed(catalog.system(machine), scenario([f"scale_out.latency={latency}"]))
+
+
+def test_a_stated_latency_is_priced() -> None:
+    machine = catalog.system("dgx-h100")
+    assert changed(machine, scenario(["scale_out.latency=x1"])).scale_out is not None
+    late = changed(machine, scenario(["scale_out.latency=50us"]))
+    new, old = (price("all_reduce", [8], range(16), one) for one in (late, machine))
+    assert isinstance(new, Prediction)
+    assert isinstance(old, Prediction)
+    assert new.time_s[0] - old.time_s[0] > 1.9 * 50e-6  # there and back, of two nodes
+
+
 def test_kernels_on_another_accelerator() -> None:
     graph = transfers([20], [1_000])
     place = Place(per_node=2, accelerator="nvidia-h100-sxm", dtype="bf16")
