@@ -52,7 +52,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
     """The network interfaces of one node, each `bytes_per_s` line rate per direction, B/s.
 
     `transport` is the software used by default, a key of the fabric's `transports`; its latency on this
-    machine, where one is published, is `transport_latency_s`.
+    machine, where one is published, is `transport_latency_s`.  `hop_latency_s` is what a scenario sets the
+    software's latency of a hop to, in place of all that is known of it.
     """
 
     fabric: Fabric
@@ -60,6 +61,7 @@ class ScaleOut(msgspec.Struct, frozen=True):
     bytes_per_s: float | None = None
     transport: str | None = None
     transport_latency_s: float | None = None
+    hop_latency_s: float | None = None
 
     @property
     def usable_bytes_per_s(self) -> float | None:

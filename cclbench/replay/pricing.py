@@ -294,24 +294,22 @@ def changed(system: System, change: Scenario) -> System:
 
 
 def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
-    """Links with another latency: the hop's own inside a node, the software's between nodes.
+    """Links with another latency: the hop's own inside a node; between nodes what the software adds to it.
 
-    `InputError` where the model would go on pricing the old one.
+    Between nodes NCCL's own figure of a hop stays; `InputError` where nothing is known of the software, or
+    where a factor has nothing to act on.
     """
     if isinstance(links, ScaleUp):
         fabric = links.fabric
         new = _new(quantity, fabric.hop_latency_s, f"{system.id}: scale_up.latency")
         return structs.replace(links, fabric=structs.replace(fabric, hop_latency_s=new))
-    what, old = f"{system.id}: scale_out.latency", links.latency_s()
-    if old == 0 and quantity.factor not in (None, 1.0):
+    what, known = f"{system.id}: scale_out.latency", software(structs.replace(system, scale_out=links), None)
+    if known is None:
+        raise InputError(f"{what} cannot be set: what drives its network is not known")
+    if known.hop.expected == 0 and quantity.factor not in (None, 1.0):
         why = "is 0 beyond what NCCL counts, so no factor can act on it"
         raise InputError(f"{what} {why}", hint="give a value with its unit")
-    late = structs.replace(links, transport_latency_s=_new(quantity, old, what))
-    before, after = (software(structs.replace(system, scale_out=out), None) for out in (links, late))
-    if before == after and old != late.transport_latency_s:
-        network = links.transport or "such a network"
-        raise InputError(f"{what} cannot be set: the model does not go by it for {network}")
-    return late
+    return structs.replace(links, hop_latency_s=_new(quantity, known.hop.expected, what))
 
 
 def _new(quantity: Quantity, old: float | None, what: str) -> float:

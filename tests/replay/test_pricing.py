@@ -15,6 +15,7 @@ from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
 from cclbench.hardware.collectives.sweeps import Sweep
+from cclbench.hardware.collectives.transport import software
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.place import place_of
@@ -146,7 +147,7 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     made = changed(machine, scenario(["scale_out=infiniband-xdr", "scale_out.latency=5us"]))
     assert made.scale_out is not None
     assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
-    assert made.scale_out.latency_s() == 5e-6
+    assert made.scale_out.hop_latency_s == 5e-6
     assert made.scale_up == machine.scale_up
 
 
@@ -154,10 +155,7 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     ("machine", "latency", "why"),
     [
         ("dgx-h100", "x0.5", "is 0 beyond what NCCL counts, so no factor can act on it; give a value"),
-        ("aws-p5", "x0.5", "cannot be set: the model does not go by it for aws-ofi-nccl"),
-        ("aws-p5", "5us", "cannot be set: the model does not go by it for aws-ofi-nccl"),
-        ("google-tpu-v5e-pod", "5us", "cannot be set: the model does not go by it for such a network"),
-        ("gcp-a3-mega", "x0.5", "is not known, so no factor can act on it"),
+        ("google-tpu-v5e-pod", "5us", "cannot be set: what drives its network is not known"),
     ],
 )
 def test_a_latency_that_would_change_no_price_is_refused(machine: str, latency: str, why: str) -> None:
@@ -173,6 +171,34 @@ def test_a_stated_latency_is_priced() -> None:
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
     assert new.time_s[0] - old.time_s[0] > 1.9 * 50e-6  # there and back, of two nodes
+
+
+@pytest.mark.parametrize(
+    ("machine", "latency", "hop"),
+    [
+        ("aws-p5", "x0.5", (4e-6, 10e-6, 20e-6)),  # aws-ofi-nccl: 8, 20 and 40 us
+        ("aws-p5", "50us", (20e-6, 50e-6, 100e-6)),
+        ("gcp-a3-mega", "x2", (30e-6, 78e-6, 200e-6)),  # tcpxo: 15, 39 and 100 us
+        ("dgx-h100", "5us", (5e-6, 5e-6, 5e-6)),  # verbs: nothing beyond what NCCL counts
+        ("dgx-h100", "x1", (0.0, 0.0, 0.0)),
+    ],
+)
+def test_a_latency_between_nodes_acts_on_what_the_software_adds(
+    machine: str, latency: str, hop: tuple[float, float, float]
+) -> None:
+    made = changed(catalog.system(machine), scenario([f"scale_out.latency={latency}"]))
+    found = software(made, None)
+    assert found is not None
+    assert found.hop == pytest.approx(hop)
+
+
+def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
+    machine = catalog.system("aws-p5")
+    less = changed(machine, scenario(["scale_out.latency=x0.5"]))
+    new, old = (price("all_reduce", [8], range(16), one) for one in (less, machine))
+    assert isinstance(new, Prediction)
+    assert isinstance(old, Prediction)
+    assert old.time_s[0] - new.time_s[0] == pytest.approx(2 * 10e-6, rel=0.01)  # there and back, of two nodes
 
 
 def test_kernels_on_another_accelerator() -> None:
