@@ -43,9 +43,13 @@ def assert_clean(text: str) -> None:
 @pytest.mark.parametrize(
     "words", COMMANDS, ids=lambda words: " ".join(words)[:60].encode("unicode_escape").decode()
 )
-def test_the_terminal_stays_clean(call: Call, cards: tuple[Path, Path], words: tuple[str, ...]) -> None:
-    card, other = cards
-    places = {"card": card, "other": other, "traces": card.parent.parent / "traces" / card.stem}
+def test_the_terminal_stays_clean(
+    call: Call, cards: tuple[Path, Path], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = cards[0].parent.parent
+    monkeypatch.chdir(root)  # paths as short as a person's
+    card, other = (path.relative_to(root) for path in cards)
+    places = {"card": card, "other": other, "traces": Path("traces") / card.stem}
     answer = call(*(word.format(**places) if word.startswith("{") else word for word in words))
     assert answer.code == 0, answer.err[:1000]
     assert_clean(answer.out)
