@@ -13,7 +13,7 @@ from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
 from cclbench.replay.tables import RankRows, Rows
-from cclbench.replay.waits import Stretches, handed_over, stretches
+from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
 
@@ -74,28 +74,21 @@ def pauses(rank: RankRows) -> Pauses:
     start = np.concatenate([rows.start for rows in (rank.host, *calls)])
     end = np.concatenate([rows.end for rows in (rank.host, *calls)])
     busy = np.concatenate([rank.computing, np.ones(sum(map(len, calls)), np.bool_)])
-    found: list[tuple[int, Stretches]] = []
+    found: list[Pauses] = []
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
         mine = mine[np.lexsort((-end[mine], start[mine]))]
         own = stretches(start[mine], end[mine])
         quiet = (own.around < 0) | ~busy[mine[own.around]]
         first, last = start[mine].min(), end[mine].max()
-        found.append(
-            (
-                one,
-                Stretches(
-                    np.concatenate([[first - _AGES], own.start[quiet], [last]]),
-                    np.concatenate([[first], own.end[quiet], [last + _AGES]]),
-                    np.concatenate([[-1], own.around[quiet], [-1]]),
-                ),
-            )
-        )
+        begins = np.concatenate([[first - _AGES], own.start[quiet], [last]])
+        ends = np.concatenate([[first], own.end[quiet], [last + _AGES]])
+        found.append(Pauses(np.full(len(begins), one, np.int64), begins, ends))
     empty = np.empty(0, np.int64)
     return Pauses(
-        np.concatenate([empty, *(np.full(len(s.start), t, np.int64) for t, s in found)]),
-        np.concatenate([empty, *(s.start for _, s in found)]),
-        np.concatenate([empty, *(s.end for _, s in found)]),
+        np.concatenate([empty, *(p.thread for p in found)]),
+        np.concatenate([empty, *(p.start for p in found)]),
+        np.concatenate([empty, *(p.end for p in found)]),
     )
 
 
