@@ -175,8 +175,6 @@ def _priced(change: Scenario, place: Place, parts: _Parts) -> tuple[Float, Float
         if needed:
             raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
         return _by_fit(change, tier, parts)
-    ratio = np.full(len(size), np.nan)
-    low, high = ratio.copy(), ratio.copy()
     algorithm = change.algorithm.get(kind)
     priced = "send_recv" if kind in ("send", "recv") else kind
     sizes, of = np.unique(size, return_inverse=True)
