@@ -8,7 +8,8 @@ import http.client
 import ipaddress
 import socket
 import ssl
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -34,7 +35,7 @@ def fetch(url: str, target: Path, *, sha256: str, size: int, progress: Progress 
     draft = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with closing(_Answer(url)) as answer, draft.open("wb") as file:
+        with _answer(url) as answer, draft.open("wb") as file:
             sum_ = hashlib.sha256()
             done = 0
             while chunk := answer.read(_CHUNK):
@@ -60,41 +61,27 @@ def _refused(url: str, why: str) -> InputError:
     return InputError(printable(why), where=printable(url)[:300])
 
 
-class _Answer:
-    """The body of a GET, after redirects."""
+@contextmanager
+def _answer(url: str) -> Iterator[http.client.HTTPResponse]:
+    """The body of a GET, after redirects; each connection is closed whatever happens."""
+    for _ in range(_REDIRECTS + 1):
+        parts = _checked(url)
+        with closing(_Public(parts.hostname or "", parts.port or 443, timeout=SECONDS)) as connection:
+            response = _get(connection, parts)
+            if response.status == 200:
+                yield response
+                return
+            if response.status not in _MOVED:
+                raise _refused(url, f"the server answers {response.status}")
+            url = urljoin(url, response.headers["Location"] or "")
+    raise _refused(url, f"more than {_REDIRECTS} redirects")
 
-    def __init__(self, url: str) -> None:
-        for _ in range(_REDIRECTS + 1):
-            parts = _checked(url)
-            self._connection = _Public(parts.hostname or "", parts.port or 443, timeout=SECONDS)
-            try:
-                self._response = self._get(parts)
-                if self._response.status not in _MOVED:
-                    break
-                url = urljoin(url, self._response.headers["Location"] or "")
-                self._connection.close()
-            except BaseException:
-                self._connection.close()
-                raise
-        else:
-            raise _refused(url, f"more than {_REDIRECTS} redirects")
-        if self._response.status != 200:
-            self._connection.close()
-            raise _refused(url, f"the server answers {self._response.status}")
 
-    def _get(self, parts: SplitResult) -> http.client.HTTPResponse:
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {"User-Agent": f"cclbench/{__version__}", "Accept-Encoding": "identity"}
-        self._connection.request("GET", path, headers=headers)
-        return self._connection.getresponse()
-
-    def read(self, size: int) -> bytes:
-        """The next bytes, none at the end."""
-        return self._response.read(size)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._connection.close()
+def _get(connection: http.client.HTTPSConnection, parts: SplitResult) -> http.client.HTTPResponse:
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers = {"User-Agent": f"cclbench/{__version__}", "Accept-Encoding": "identity"}
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
 
 
 def _checked(url: str) -> SplitResult:
