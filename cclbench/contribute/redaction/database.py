@@ -25,7 +25,6 @@ from cclbench.readers.nsys.database import EXPORT_AGAIN, Database
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")
 """Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
-_BATCH: Final = 1 << 14
 _LONGEST: Final = 64 << 20
 _OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
