@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from cclbench.replay.answer import Answer
     from cclbench.replay.critical_path import Path as Route
 
-
 _TOLD: Final = 0.03
-_LABEL: Final = 26
 """Share of the critical path from which on a place is shown."""
+_LABEL: Final = 26
 
 
 class Factor(click.ParamType[float | None]):
