@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from cclbench.compare.comparison import Comparison
 from cclbench.compare.document import document
 from cclbench.compare.markdown import markdown
 from cclbench.errors import UsageError
-from cclbench.report.destination import check_folder
+from cclbench.report.destination import check_folder, write_whole
 
 
 def _html(comparison: Comparison, path: Path) -> None:
@@ -24,12 +22,12 @@ def _html(comparison: Comparison, path: Path) -> None:
 
 
 def _markdown(comparison: Comparison, path: Path) -> None:
-    path.write_text(markdown(comparison), encoding="utf-8")
+    write_whole(markdown(comparison), path)
 
 
 def _json(comparison: Comparison, path: Path) -> None:
     text = json.dumps(document(comparison), indent=2, allow_nan=False, ensure_ascii=False)
-    path.write_text(f"{text}\n", encoding="utf-8")
+    write_whole(f"{text}\n", path)
 
 
 _WRITERS: Final[dict[str, Callable[[Comparison, Path], None]]] = {
@@ -48,9 +46,4 @@ def check_file(path: Path) -> None:
 
 def write(comparison: Comparison, path: Path) -> None:
     """Write the file, whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.{token_hex(4)}{path.suffix}")
-    try:
-        _WRITERS[path.suffix.lower()](comparison, unfinished)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    _WRITERS[path.suffix.lower()](comparison, path)

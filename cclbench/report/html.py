@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from markupsafe import Markup
@@ -18,7 +15,7 @@ from markupsafe import Markup
 from cclbench import __version__
 from cclbench.errors import InputError, UsageError
 from cclbench.report.charts.palette import classes, variables
-from cclbench.report.destination import check_folder
+from cclbench.report.destination import check_folder, write_whole
 from cclbench.report.words import bounded
 
 if TYPE_CHECKING:
@@ -48,15 +45,10 @@ def page(template: str, context: Mapping[str, Any]) -> str:
 def write_page(text: str, path: Path) -> None:
     """The file, whole or as it was before; `InputError` where it can't be written."""
     check_page(path)
-    unfinished = path.with_name(f".{path.name[:80]}.{token_hex(4)}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
+        write_whole(text, path)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
-    finally:
-        with suppress(FileNotFoundError):
-            unfinished.unlink()
 
 
 def _environment() -> Environment:
