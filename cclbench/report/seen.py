@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cclbench.compare.shown import headline
 from cclbench.compare.subject import Subject
-from cclbench.report.charts.palette import MARKERS, SUBJECTS, light, marker
+from cclbench.report.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.report.rows import Rows
 
 
@@ -30,7 +30,7 @@ class Seen:
     @property
     def colour(self) -> str:
         """The name of its colour."""
-        return SUBJECTS[self.place % len(SUBJECTS)]
+        return subject_colour(self.place)
 
     @property
     def ink(self) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
-from cclbench.report.charts.palette import MARKERS, SUBJECTS, light, marker
+from cclbench.report.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.report.charts.svg import drawn
 from cclbench.report.rows import Row
 from cclbench.report.seen import Seen, together
@@ -80,7 +80,7 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
     svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=f"Bus bandwidth: {label}")
     alone = len(runs) == 1
     legend = [
-        (SUBJECTS[place % len(SUBJECTS)] if alone else "ink", MARKERS[marker(place)], kind)
+        (subject_colour(place) if alone else "ink", MARKERS[marker(place)], kind)
         for place, kind in enumerate(kinds)
     ]
     legend += [(run.colour, "▬", run.letter) for run, _ in found if run.letter]
@@ -111,12 +111,8 @@ def roofs_of(run: Seen) -> list[Roof]:
     by_rate: dict[str, list[str]] = {}
     for group, (rate, _) in rates.items():
         by_rate.setdefault(f"{rate:.4g}", []).append(group)
-    return [Roof(*_first(rates, groups)) for groups in by_rate.values()]
-
-
-def _first(rates: Mapping[str, tuple[float, str | None]], groups: list[str]) -> tuple[Any, ...]:
-    rate, told = rates[groups[0]]
-    return rate, tuple(groups), told
+    firsts = ((rates[groups[0]], groups) for groups in by_rate.values())
+    return [Roof(rate, tuple(groups), told) for (rate, told), groups in firsts]
 
 
 def _draw(
@@ -153,7 +149,7 @@ def _draw(
 
 
 def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
-    colour = light(SUBJECTS[kinds.index(point.kind) % len(SUBJECTS)]) if run.alone else run.ink
+    colour = light(subject_colour(kinds.index(point.kind))) if run.alone else run.ink
     shown = point.row["provenance"] in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
@@ -190,16 +186,9 @@ def _frame(axes: Axes, found: Sequence[tuple[Seen, Sequence[Point]]]) -> None:
     stride = -(-(last - first) // _TICKS) or 1
     powers = range(first, last + 1, stride)
     axes.set_xticks([2**p for p in powers], [f"{2 ** (p % 10)} {_UNITS[p // 10]}" for p in powers])
-    axes.xaxis.set_minor_locator(_no_ticks())
-    axes.yaxis.set_minor_locator(_no_ticks())
+    axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "B/s"))
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom / 1.3, top * 1.6)
     axes.set_xlabel("size of the payload")
     axes.set_ylabel("bus bandwidth")
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()

@@ -41,6 +41,11 @@ def light(name: str) -> str:
     return COLOURS[name][0]
 
 
+def subject_colour(place: int) -> str:
+    """The name of the colour of the subject at that place."""
+    return SUBJECTS[place % len(SUBJECTS)]
+
+
 def marker(place: int) -> str:
     """The mark of that place, as matplotlib calls it."""
     return list(MARKERS)[place % len(MARKERS)]
