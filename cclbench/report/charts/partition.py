@@ -132,7 +132,7 @@ def _bars(run: Seen) -> list[Bar]:
     ]
     mean = tuple((one, sum(found[one.metric][rank] for rank in whole) / len(whole)) for one in chosen)
     title = "one rank" if len(whole) == 1 else f"mean of {len(whole)} ranks"
-    bars = [Bar(title, tuple((one, s) for one, s in mean)), *(ranks if len(ranks) > 1 else [])]
+    bars = [Bar(title, mean), *(ranks if len(ranks) > 1 else [])]
     present = {one for bar in bars for one, seconds in bar.slices if seconds > 0}
     return [Bar(bar.name, tuple(pair for pair in bar.slices if pair[0] in present)) for bar in bars]
 

@@ -128,7 +128,7 @@ def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Title
         (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
         strip.set_gid(f"rank-{rank}")
         titles[f"rank-{rank}"] = _told(whole, rank)
-    stride = max(1, -(-12 * count // (row * count)))
+    stride = -(-12 // row)
     axes.set_yticks(range(0, count, stride), [f"rank {rank}" for rank in shown.ranks[::stride]])
     last = len(shown.steps) - 1
     ticks = sorted({round(last * part / 10) for part in range(11)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
@@ -116,13 +116,13 @@ def _plain(element: ET.Element, prefix: str) -> None:
     element.attrib = found
 
 
-def _title(group: ET.Element, text: str | object) -> None:
+def _title(group: ET.Element, text: str | Sequence[str]) -> None:
     """Hover text of a group of marks, or of each of its marks in turn."""
     if isinstance(text, str):
         _first(group, text)
         return
     marks = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"]
-    for mark, one in zip(marks, text, strict=True):  # type: ignore[call-overload]
+    for mark, one in zip(marks, text, strict=True):
         _first(mark, one)
 
 
