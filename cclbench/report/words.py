@@ -69,10 +69,8 @@ def definition(metric: str) -> str:
     return METRICS.get(known).definition if known in METRICS else ""
 
 
-def number(row: Mapping[str, Any] | None) -> Markup:
+def number(row: Mapping[str, Any]) -> Markup:
     """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
-    if row is None:
-        return Markup('<span class="none">–</span>')
     if row["status"] != "ok":
         word = "failed" if row["status"] == "failed" else "n/a"
         return Markup('<span class="none"{}>{}</span>').format(hover(*told(row)), word)
