@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from cclbench.report.findings import facts, summary
 from cclbench.report.seen import Seen
-from cclbench.units import humanise
 
 MOST_FILES: Final = 300
 MOST_FIELDS: Final = 200
@@ -25,7 +24,6 @@ class File:
 
     rank: str
     name: str
-    size: str
     bytes: int
     sha256: str
     reader: str
@@ -86,5 +84,4 @@ def _files(manifest: Mapping[str, Any]) -> Iterator[File]:
 
 
 def _file(file: Mapping[str, Any], rank: str) -> File:
-    name = PurePath(file["name"]).name
-    return File(rank, name, humanise(file["bytes"], "B"), file["bytes"], file["sha256"], file["reader"])
+    return File(rank, PurePath(file["name"]).name, file["bytes"], file["sha256"], file["reader"])
