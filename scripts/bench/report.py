@@ -103,7 +103,7 @@ def _write(
         [random.integers(0, 200, (steps, kernels)), np.full((steps, 1), 200)], axis=1
     ).ravel()
     count = len(start)
-    table = EVENTS.empty_table().to_pydict() | {
+    table = {
         "side": _words(np.zeros(count, int), ["device"]),
         "kind": _words(np.zeros(count, int), ["kernel"]),
         "category": _words(np.where(which < 200, which % 5, 5), [*CATEGORIES, "communication"]),
@@ -134,7 +134,7 @@ def _words(which: np.ndarray, words: list[str]) -> pa.Array:
 def _table(columns: dict[str, object], schema: pa.Schema, count: int) -> pa.Table:
     arrays = [
         columns[field.name].cast(field.type)  # type: ignore[attr-defined]
-        if columns.get(field.name)
+        if field.name in columns
         else pa.nulls(count, field.type)
         for field in schema
     ]
