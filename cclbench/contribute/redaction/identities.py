@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.pattern import LOCAL, NOT_CALLED, NOTHING, Pattern
+from cclbench.contribute.redaction.pattern import BEGINS, ENDS, LOCAL, NOT_CALLED, NOTHING, QUOTE, Pattern
 
-_QUOTE: Final = r"\\?[\"']?"
 _WORD: Final = r"[^\s\x00\"'$`;|&<>(){}\\%][^\s\x00\"'$`;|&<>\\]*"
 _NAME: Final = r"[^\s\x00/\"'`:;,()<>|\\$*{}\[\]=@]+"
 _NO_NAME: Final = r"(?i:none|null|true|false|\W*)"
@@ -23,7 +22,9 @@ _SHARED: Final = (
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _HEX: Final = r"[0-9a-fA-F]"
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_ALONE: Final = r"(?<![A-Za-z0-9])"
+_BY_LETTER: Final = rf"(?:[A-Za-z]/(?={_NAME}))?"
+"""Ahead of a user's own folder: the letter that some file systems sort users by."""
+_PATH_BEGINS: Final = r"(?:(?<![\w.~/-])|(?<=file://)|(?<=\s-[A-Za-z]))"
 
 
 def _variables(kind: str) -> Pattern:
@@ -32,7 +33,7 @@ def _variables(kind: str) -> Pattern:
     return Pattern(
         f"variable of a {kind}",
         kind,
-        rf"(?:{'|'.join(names)})={_QUOTE}(?P<hide>{_WORD})",
+        rf"(?:{'|'.join(names)})={QUOTE}(?P<hide>{_WORD})",
         marks=tuple(f"{name}=" for name in names),
         before=r"(?<![A-Za-z0-9_])",
         role=kind,
@@ -50,7 +51,7 @@ def _named(kind: str, names: str, marks: str) -> Pattern:
         rf"|:[ \t]{{0,3}}{NOT_CALLED}(?P<hide>{_WORD})"
         rf"|=(?=[^\s\x00,)]*[\d-])(?![A-Za-z_]\w*\.[A-Za-z_]){NOT_CALLED}(?P<single>{_WORD}))",
         marks=tuple(marks.split()),
-        before=_ALONE,
+        before=BEGINS,
         role=kind,
         learn=True,
         unless=f"{_NO_NAME}|{_TYPE}" if kind == kinds.JOB else f"{NOTHING}|{LOCAL}|{_TYPE}",
@@ -79,7 +80,7 @@ NAMES: Final = (
         "job in an option",
         kinds.JOB,
         r"(?:--(?:job-name|account|wckey|reservation)(?:=|[ \t]+)|#SBATCH[ \t]+-[JA][ \t]*"
-        rf"|#PBS[ \t]+-[NA][ \t]+){_QUOTE}(?P<hide>{_WORD})",
+        rf"|#PBS[ \t]+-[NA][ \t]+){QUOTE}(?P<hide>{_WORD})",
         marks=("--job-name", "--account", "--wckey", "--reservation", "#SBATCH", "#PBS"),
         role=kinds.JOB,
         learn=True,
@@ -90,8 +91,8 @@ NAMES: Final = (
         r"[Jj][Oo][Bb](?: id| ID)?[ #=:]{0,2}(?P<hide>\d{4,12})|slurm-(?P<single>\d{4,12})"
         r"|(?P<quoted>\d{4,12})(?=\.(?:pbs|sdb|batch)\b)",
         marks=("ob", "OB", "slurm-", ".pbs", ".sdb", ".batch"),
-        before=_ALONE,
-        after=r"(?![A-Za-z0-9])",
+        before=BEGINS,
+        after=ENDS,
         role=kinds.JOB,
         learn=True,
     ),
@@ -99,7 +100,7 @@ NAMES: Final = (
         "host in an option",
         kinds.HOST,
         r"--(?:nodelist|exclude|host|hosts|master[_-]addr|rdzv[_-]endpoint|dist[_-]init[_-]addr|head[_-]node)"
-        rf"(?:=|[ \t]+){_QUOTE}(?P<hide>{_WORD})|#SBATCH[ \t]+-w[ \t]*(?P<quoted>{_WORD})",
+        rf"(?:=|[ \t]+){QUOTE}(?P<hide>{_WORD})|#SBATCH[ \t]+-w[ \t]*(?P<quoted>{_WORD})",
         marks=("--nodelist", "--exclude", "--host", "--master", "--rdzv", "--dist", "--head", "#SBATCH"),
         role=kinds.HOST,
         learn=True,
@@ -108,7 +109,7 @@ NAMES: Final = (
     Pattern(
         "user in an option",
         kinds.USER,
-        rf"--(?:mail-user|uid|user)={_QUOTE}(?P<hide>{_WORD})|sshd: (?P<quoted>[\w.-]+)",
+        rf"--(?:mail-user|uid|user)={QUOTE}(?P<hide>{_WORD})|sshd: (?P<quoted>[\w.-]+)",
         marks=("--mail-user", "--uid", "--user", "sshd: "),
         role=kinds.USER,
         learn=True,
@@ -127,9 +128,9 @@ NAMES: Final = (
         "home folder",
         kinds.HOME,
         r"(?:/[\w.-]+){0,3}?/(?:home|homes|Users|users|jusers|u\d{0,2}|sd)/"
-        rf"(?:[A-Za-z]/(?={_NAME}))?(?P<hide>{_NAME})",
+        rf"{_BY_LETTER}(?P<hide>{_NAME})",
         marks=("/home", "/Users/", "/users/", "/jusers/", "/u", "/sd/"),
-        before=r"(?:(?<![\w.~/-])|(?<=file://)|(?<=\s-[A-Za-z]))",
+        before=_PATH_BEGINS,
         role=kinds.USER,
         learn=True,
         unless=_SHARED,
@@ -138,8 +139,8 @@ NAMES: Final = (
         "folder of a user",
         kinds.HOME,
         r"(?:home|homes|Users|users|scratch\d*|pscratch)/(?:users/|cscs/|sd/)?"
-        rf"(?:[A-Za-z]/(?={_NAME}))?(?P<hide>{_NAME})(?=/)"
-        rf"|(?<=/)p?scratch\d*/(?:users/|cscs/|sd/)?(?:[A-Za-z]/(?={_NAME}))?(?P<quoted>{_NAME})",
+        rf"{_BY_LETTER}(?P<hide>{_NAME})(?=/)"
+        rf"|(?<=/)p?scratch\d*/(?:users/|cscs/|sd/)?{_BY_LETTER}(?P<quoted>{_NAME})",
         marks=("home/", "homes/", "Users/", "users/", "scratch"),
         before=r"(?:^|(?<=[/\s\"'=:(]))",
         role=kinds.USER,
@@ -159,7 +160,7 @@ NAMES: Final = (
         kinds.HOME,
         r"/root",
         marks=("/root",),
-        before=r"(?:(?<![\w.~/-])|(?<=file://)|(?<=\s-[A-Za-z]))",
+        before=_PATH_BEGINS,
         after=r"(?![\w.-])",
     ),
     Pattern(
@@ -177,8 +178,8 @@ NAMES: Final = (
         rf"(?:ip-\d{{1,3}}(?:-\d{{1,3}}){{3}}|ec2-\d{{1,3}}(?:-\d{{1,3}}){{3}})(?:\.{_LABEL}){{0,6}}"
         r"|i-[0-9a-f]{17}|t1v-n-[0-9a-f]{8}-w-\d+|gke-[a-z0-9-]{8,60}|nid\d{4,8}",
         marks=("ip-", "ec2-", "i-", "t1v-n-", "gke-", "nid"),
-        before=_ALONE,
-        after=r"(?![A-Za-z0-9])",
+        before=BEGINS,
+        after=ENDS,
         role=kinds.HOST,
         learn=True,
     ),

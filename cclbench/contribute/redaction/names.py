@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.pattern import BEGINS, ENDS, LOOPBACK
 
 _CLEAN: Final = re.compile(kinds.CLEAN)
-_LOOPBACK: Final = re.compile(
-    r"(?i:localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?|)"
-)
+_LOOPBACK: Final = re.compile(rf"(?i:{LOOPBACK}|)")
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
 _ENTRY: Final = re.compile(r"(?P<name>[^\s,:\[]+(?:\[[^\]]*\][^\s,:]*)?)(?P<port>(?::\d+)?)")
 _LISTED: Final = re.compile(
@@ -59,12 +58,12 @@ class Identities:
     @cached_property
     def anywhere(self) -> re.Pattern[str] | None:
         """Matches those names as whole words; numbers only beside what marks an id."""
-        alone, domain = r"(?<![A-Za-z0-9])", rf"(?:\.{alternatives(self.domains)})?" if self.domains else ""
+        domain = rf"(?:\.{alternatives(self.domains)})?" if self.domains else ""
         forms = {
-            kinds.USER: (alone, r"(?![A-Za-z0-9])"),
-            kinds.HOST: (alone, rf"{domain}(?![A-Za-z0-9])"),
-            kinds.JOB: (alone, r"(?![A-Za-z0-9])"),
-            "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", r"(?![A-Za-z0-9])"),
+            kinds.USER: (BEGINS, ENDS),
+            kinds.HOST: (BEGINS, f"{domain}{ENDS}"),
+            kinds.JOB: (BEGINS, ENDS),
+            "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", ENDS),
         }
         found = []
         for form, (before, after) in forms.items():
@@ -110,7 +109,7 @@ class Learner(Identities):
         """What was learnt; a name within what a card publishes on purpose is no secret elsewhere."""
 
         def is_published(name: str) -> bool:
-            whole = re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])")
+            whole = re.compile(f"{BEGINS}{re.escape(name)}{ENDS}")
             return any(whole.search(text) for text in published)
 
         everywhere = frozenset(known for known in self._everywhere if not is_published(known[1]))

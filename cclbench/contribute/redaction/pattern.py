@@ -19,10 +19,16 @@ NOTHING: Final = (
     r"(?i:-?[\d.]+[kmg]?|true|false|none|null|nil|yes|no|on|off|auto|required|optional|undefined|\W*)"
 )
 """Values that are no secret and no name, whatever the field is called."""
-LOCAL: Final = r"(?i:localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?|\*)(?::\d+)?"
-"""What every machine calls itself, and addresses that mean any or no machine."""
+LOOPBACK: Final = r"localhost(?:\.localdomain)?|local(?: \(cli\))?|(?:127|0|255)\.[\d.]+|::1?"
+"""What every machine calls itself, and addresses that mean any or no machine; in any case of letters."""
+LOCAL: Final = rf"(?i:{LOOPBACK}|\*)(?::\d+)?"
+"""The same as a value, with or without a port."""
 NOT_CALLED: Final = r"(?![\w.]*[(\[])"
 """Ahead of a value: it is no call or index of a program."""
+QUOTE: Final = r"\\?[\"']?"
+"""Ahead of a value: its quote, escaped or not, where it has one."""
+BEGINS, ENDS = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+"""Before and after what no letter or digit adjoins."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.pattern import NOT_CALLED, NOTHING, Pattern
+from cclbench.contribute.redaction.pattern import BEGINS, ENDS, NOT_CALLED, NOTHING, QUOTE, Pattern
 
-_QUOTE: Final = r"\\?[\"']?"
-_SET: Final = rf"(?:\\?[\"']\]?)?[ \t]{{0,3}}[=:][ \t]{{0,3}}{_QUOTE}"
+_SET: Final = rf"(?:\\?[\"']\]?)?[ \t]{{0,3}}[=:][ \t]{{0,3}}{QUOTE}"
 _VALUE: Final = (
     r"(?:(?<=\")(?P<quoted>[^\"\n$`<\[\\][^\"\n]{2,})|(?<=')(?P<single>[^'\n$`<\[\\][^'\n]{2,})"
     r"|(?P<hide>[^\s\x00\"'$`;|&<>(){}\[\],\\%][^\s\x00\"';|&<>,\\]{2,}))"
@@ -39,14 +38,14 @@ SECRETS: Final = (
             *("xox", "xapp-", "npm_", "pypi-", "dckr_pat_", "nvapi-", "wandb_v1_", "r8_", "gsk_", "ya29."),
             "dop_v1_",
         ),
-        before=r"(?<![A-Za-z0-9])",
+        before=BEGINS,
     ),
     Pattern(
         "web token",
         kinds.TOKEN,
         r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}",
         marks=("eyJ",),
-        before=r"(?<![A-Za-z0-9])",
+        before=BEGINS,
     ),
     Pattern(
         "authorization",
@@ -76,8 +75,8 @@ SECRETS: Final = (
             *("AKIA", "ASIA", "ABIA", "ACCA", "AROA", "AIDA", "AGPA", "ANPA", "ANVA", "APKA", "AIza"),
             "GOCSPX-",
         ),
-        before=r"(?<![A-Za-z0-9])",
-        after=r"(?![A-Za-z0-9])",
+        before=BEGINS,
+        after=ENDS,
     ),
     Pattern(
         "cloud key by its name",
@@ -131,7 +130,7 @@ SECRETS: Final = (
         "secret in an option",
         kinds.SECRET,
         r"--?(?:[\w-]+[_-])?(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key)"
-        rf"[= ][ \t]{{0,3}}{_QUOTE}(?P<hide>[^\s\x00\"'$`;|&<>(){{}}\[\]\\-][^\s\x00\"';|&<>]{{3,}})",
+        rf"[= ][ \t]{{0,3}}{QUOTE}(?P<hide>[^\s\x00\"'$`;|&<>(){{}}\[\]\\-][^\s\x00\"';|&<>]{{3,}})",
         marks=("password", "passwd", "passphrase", "secret", "token", "key"),
         before=r"(?<![\w-])",
         unless=NOTHING,
@@ -141,7 +140,7 @@ SECRETS: Final = (
         kinds.BUCKET,
         r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|hdfs|r2|oci|oss|cos|swift|az)://(?P<hide>[^\s\x00\"'`,;)\]}>${\\]+)",
         marks=("://",),
-        before=r"(?<![A-Za-z0-9])",
+        before=BEGINS,
     ),
     Pattern(
         "bucket behind https",
