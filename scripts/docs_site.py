@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\]\(\.\./([^)#]+)")
-_TABLES = {
-    "events": schema.EVENTS,
-    "collectives": schema.COLLECTIVES,
-    "groups": schema.GROUPS,
-    "steps": schema.STEPS,
-    "results": schema.RESULTS,
-    **schema.EVIDENCE,
-}
 
 
 def prose(text: str) -> str:
@@ -124,7 +116,7 @@ def tables() -> str:
         "What `cclbench sql` queries and what `run.events()` and its like return. Times are nanoseconds since"
         " 1970 by the rank's own clock, unless a column says otherwise. What nobody knows is null.",
     ]
-    for name, own in _TABLES.items():
+    for name, own in schema.TABLES.items():
         rows = [(field.name, _kind(field), _meaning(field)) for field in own]
         rows += [("rank", "int32", "rank whose event it is")] if name == "events" else []
         parts += [f"## {name}", facts((_code(column), kind, text) for column, kind, text in rows)]
