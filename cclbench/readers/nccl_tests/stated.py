@@ -166,7 +166,7 @@ def read_csv(path: Path) -> SweepRows:
         elif line:
             _csv_row(path, rows, sweep, line, at)
     rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
-    if each := _statedcount(path, stated, "gpus_per_node"):
+    if each := _stated_count(path, stated, "gpus_per_node"):
         rows.facts["gpus_per_node"] = each
     if "derived" in stated:
         rows.notes.append("its bandwidths are recomputed from size and time, by its own words")
@@ -174,12 +174,12 @@ def read_csv(path: Path) -> SweepRows:
 
 
 def _stated_sweep(path: Path, stated: dict[str, str]) -> Sweep:
-    ranks, nodes = (_statedcount(path, stated, key) for key in ("ranks", "nodes"))
+    ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
     library = next((name for name in ("nccl", "rccl") if name in stated), None)
     return Sweep(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
 
 
-def _statedcount(path: Path, stated: dict[str, str], key: str) -> int | None:
+def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
     value = stated.get(key)
     if value is None:
         return None
