@@ -61,11 +61,8 @@ def near(name: str, known: Iterable[str]) -> str:
     """
     known = sorted(known)
     begun = [each for each in known if name and each.startswith(name)]
-    close = [
-        *begun,
-        *(each for each in difflib.get_close_matches(name, known, n=3, cutoff=0.5) if each not in begun),
-    ]
-    close = close[:3]
+    alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = list(dict.fromkeys([*begun, *alike]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""
