@@ -43,9 +43,7 @@ WORK: Final = (
     Fact("model", _field("workload.model.name"), work=True),
     Fact("parameters", _field("workload.model.parameters"), work=True),
     Fact("global batch", _field("workload.batch.global"), work=True),
-    Fact(
-        "sequence length", _field("workload.batch.sequence_length", "workload.batch.input_length"), work=True
-    ),
+    Fact("sequence length", _field(*_LENGTHS), work=True),
     Fact("output length", _field("workload.batch.output_length"), work=True),
     Fact("tokens per step", _tokens, work=True),
 )
@@ -165,10 +163,15 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, str) and isinstance(b, str):
-        return re.sub(r"[\W_]", "", a).casefold() == re.sub(r"[\W_]", "", b).casefold()
+        return bare(a) == bare(b)
     if isinstance(a, int) and isinstance(b, int):
         return abs(a - b) <= _TOKENS_EQUAL * max(abs(a), abs(b))
     return bool(a == b)
+
+
+def bare(name: str) -> str:
+    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
+    return re.sub(r"[\W_]", "", name).casefold()
 
 
 def _shown(value: Any) -> str:

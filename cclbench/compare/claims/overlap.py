@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from cclbench.compare.claims.claim import Claim, Line, plural
 from cclbench.compare.claims.evidence import Evidence
+from cclbench.compare.work import bare
 from cclbench.units import humanise
 
 STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
@@ -162,16 +162,12 @@ def _caveats(runs: Sequence[Evidence], pairs: Sequence[Line]) -> Iterator[str]:
 
 def _however_spelled(run: Evidence) -> Any:
     alike = _alike(run)
-    return alike and tuple(_bare(part) if isinstance(part, str) else part for part in alike)
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).casefold()
+    return alike and tuple(bare(part) if isinstance(part, str) else part for part in alike)
 
 
 def _respelled(runs: Sequence[Evidence]) -> str:
     spellings: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         if run.model:
-            spellings[_bare(run.model)].add(run.model)
+            spellings[bare(run.model)].add(run.model)
     return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)
