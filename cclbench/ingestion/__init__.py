@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cclbench import __version__
+from cclbench.card import Card
 from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
@@ -40,7 +41,9 @@ def ingest(
 ) -> StoredRun:
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
-    calibration = _calibration(found.card)
+    card = None if found.card is None else load_card(found.card)
+    measured = _calibration_file(found, card)
+    calibration = calibration_at(measured, card.hardware.system) if card and measured else None
     fingerprint = found.fingerprint(VERSION, LAYOUT, __version__, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
@@ -54,7 +57,7 @@ def ingest(
             "run": run,
             "fingerprint": fingerprint,
             "source": str(found.path),
-            "card": _card(found),
+            "card": None if card is None else _card(found, card),
             "ingest": {
                 "allow_truncated": options.allow_truncated,
                 "step_annotation": options.step_annotation,
@@ -64,12 +67,12 @@ def ingest(
         for files in others:
             into = folder / "sources" / files[0].reader
             of_kind = replace(found, files=files, beside=())
-            told = ingest_traces(of_kind, into, options, jobs=jobs, progress=progress)
+            told = ingest_traces(of_kind, card, into, options, jobs=jobs, progress=progress)
             _finish(into, found, calibration, {**common, **told, "sources": [], "evidence": []})
-        told = ingest_traces(replace(found, files=first), folder, options, jobs=jobs, progress=progress)
+        told = ingest_traces(replace(found, files=first), card, folder, options, jobs=jobs, progress=progress)
         told["sources"] = [files[0].reader for files in others]
         told["evidence"] = ingest_evidence(found.evidence, folder, jobs=jobs, progress=progress)
-        told["notes"] = [*_notes(found, first, others), *told["notes"]]
+        told["notes"] = [*_notes(found, first, others, measured), *told["notes"]]
         _finish(folder, found, calibration, {**common, **told})
     return StoredRun(store.folder / run)
 
@@ -95,11 +98,11 @@ def _finish(
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
 
 
-def _calibration(card: Path | None) -> Calibration | None:
-    """What was measured of the machine, in the file beside the card that it names."""
-    if card is None or (name := (hardware := load_card(card).hardware).calibration) is None:
+def _calibration_file(found: Source, card: Card | None) -> Path | None:
+    """What was measured of the machine: the file beside the card that it names."""
+    if found.card is None or card is None or card.hardware.calibration is None:
         return None
-    return calibration_at(card.parent / name, hardware.system)
+    return found.card.parent / card.hardware.calibration
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:
@@ -115,17 +118,18 @@ def calibration_at(path: Path, system: str | None) -> Calibration:
     return calibration
 
 
-def _card(found: Source) -> dict[str, Any] | None:
-    if found.card is None:
-        return None
-    card = load_card(found.card)
+def _card(found: Source, card: Card) -> dict[str, Any]:
     return {"id": card.id, "path": str(found.card), "description": card.description}
 
 
-def _notes(found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]]) -> list[str]:
+def _notes(
+    found: Source,
+    first: Sequence[SourceFile],
+    others: Sequence[Sequence[SourceFile]],
+    measured: Path | None,
+) -> list[str]:
     notes = list(found.notes)
-    used = found.card and found.card.parent / (load_card(found.card).hardware.calibration or "")
-    ignored = [name for name in found.ignored if found.path / name != used]
+    ignored = [name for name in found.ignored if found.path / name != measured]
     if ignored:
         shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
         notes.append(f"{len(ignored)} files in the folder are no traces and were not read: {shown}")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cclbench import engine
-from cclbench.card import load as load_card
+from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks, write_groups
@@ -38,7 +38,13 @@ class Options:
 
 
 def ingest_traces(
-    found: Source, folder: Path, options: Options, *, jobs: int, progress: Progress | None
+    found: Source,
+    card: Card | None,
+    folder: Path,
+    options: Options,
+    *,
+    jobs: int,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     """Bring the source's traces, all of one kind, into `folder`; returns their part of the manifest."""
     if not found.files:
@@ -57,8 +63,8 @@ def ingest_traces(
     across = match_ranks(
         folder,
         [entry["rank"] for entry in entries],
-        Places(_hosts(found, entries), _shared_clocks(entries)),
-        _degrees(found),
+        Places(_hosts(card, entries), _shared_clocks(entries)),
+        _degrees(card),
     )
     return {"ranks": entries, **across, "notes": _notes(found, entries)}
 
@@ -205,12 +211,12 @@ def kept(file: SourceFile) -> dict[str, Any]:
     return {"name": file.name, "bytes": file.bytes, "sha256": file.sha256, "reader": file.reader}
 
 
-def _hosts(found: Source, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+def _hosts(card: Card | None, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
     """Number of each rank's host: by the card's devices in a node; else one host where it has a device
     for every rank of the world, or a file for each where files hold several ranks; else unknown."""
     files = [entry["files"][0]["name"] for entry in entries]
     shared = len(set(files)) < len(files)
-    per_node = None if found.card is None else load_card(found.card).hardware.per_node
+    per_node = None if card is None else card.hardware.per_node
     hosts = {}
     for entry in entries:
         devices, world = entry["facts"].get("device_count"), entry["facts"].get("world_size")
@@ -234,9 +240,9 @@ def _shared_clocks(entries: Sequence[dict[str, Any]]) -> dict[int, int]:
     return shared
 
 
-def _degrees(found: Source) -> dict[str, int]:
+def _degrees(card: Card | None) -> dict[str, int]:
     """The card's parallel degrees, by name."""
-    return {} if found.card is None else dict(msgspec.structs.asdict(load_card(found.card).parallelism))
+    return {} if card is None else dict(msgspec.structs.asdict(card.parallelism))
 
 
 def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
