@@ -20,8 +20,6 @@ from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select
 from cclbench.analyzers.run_view import Replayed, RunView
 from cclbench.analyzers.sources import side_by_side
 from cclbench.analyzers.view import POLICIES, RankView
-from cclbench.card import Card
-from cclbench.card import load as load_card
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.catalog import users_own
@@ -356,8 +354,9 @@ def _asked(rows: Sequence[Row], chosen: Sequence[tuple[Metric, Alias | None]]) -
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     stored = StoredRun(task.path)
-    card = _card(task.path)
-    view = RankView(stored.rank(task.rank), rank=task.rank, window=task.window, steps=task.steps, card=card)
+    view = RankView(
+        stored.rank(task.rank), rank=task.rank, window=task.window, steps=task.steps, card=stored.card
+    )
     chosen = [METRICS.get(name) for name in task.metrics]
     return rank_rows(view, chosen, model=task.model), window_policy(view, task.window)
 
@@ -381,14 +380,7 @@ def _replayed(stored: StoredRun, everything: bool, narrowed: bool) -> Callable[[
 def _run_view(
     stored: StoredRun, window: str, steps: Steps | None, replayed: Callable[[str], Replayed] | None
 ) -> RunView:
-    card = _card(stored.path)
-
     def view(rank: int) -> RankView:
-        return RankView(stored.rank(rank), rank=rank, window=window, steps=steps, card=card)
+        return RankView(stored.rank(rank), rank=rank, window=window, steps=steps, card=stored.card)
 
-    return RunView(stored, ranks=stored.ranks, view=cache(view), card=card, replayed=replayed)
-
-
-def _card(run: Path) -> Card | None:
-    path = run / "card.yaml"
-    return load_card(path) if path.is_file() else None
+    return RunView(stored, ranks=stored.ranks, view=cache(view), card=stored.card, replayed=replayed)

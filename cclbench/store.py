@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +32,9 @@ import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, LAYOUT, RESULTS, TABLES, VERSION, TraceFacts
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
 
 _UNFINISHED = ".unfinished-"
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
@@ -193,6 +196,14 @@ class StoredRun:
         paths = sorted((self.path / name).glob("*.parquet"))
         tables = [read_table(path) for path in paths]
         return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
+
+    @cached_property
+    def card(self) -> Card | None:
+        """The workload card that came with it; None without one."""
+        from cclbench.card import load
+
+        path = self.path / "card.yaml"
+        return load(path) if path.is_file() else None
 
     @property
     def sources(self) -> list[StoredRun]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from cclbench.analyzers.metric import resolve
-from cclbench.card import load as load_card
 from cclbench.compare import gate
 from cclbench.compare.comparison import Comparison
 from cclbench.compare.lines import card_differences, lines
@@ -77,6 +76,5 @@ def subject_of(
 ) -> Subject:
     """A run with all its results, computed unless the store has them, and its card."""
     results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
-    path = run.path / "card.yaml"
-    card = load_card(path).raw if path.is_file() else None
-    return Subject(letter, run._stored, results, card)
+    card = run._stored.card
+    return Subject(letter, run._stored, results, None if card is None else card.raw)

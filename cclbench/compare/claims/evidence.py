@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cclbench.card import load as load_card
+import pyarrow as pa
+
 from cclbench.compare.subject import Row, Subject
 from cclbench.errors import InputError
 from cclbench.published.leaderboard import PublishedRow
@@ -91,20 +92,18 @@ def collect(store: Store) -> Collected:
     told, left_out = [], {}
     for stored in store.runs():
         try:
-            if stored.results is None:
+            results = stored.results
+            if results is None:
                 left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
             else:
-                told.append(_evidence(stored))
+                told.append(_evidence(stored, results))
         except InputError as error:
             left_out[stored.id] = f"is not readable: {error.what}"
     return Collected(tuple(told), left_out)
 
 
-def _evidence(stored: StoredRun) -> Evidence:
-    path = stored.path / "card.yaml"
-    results = stored.results
-    assert results is not None  # noqa: S101  (the caller has looked)
-    subject = Subject("", stored, results, load_card(path).raw if path.is_file() else None)
+def _evidence(stored: StoredRun, results: pa.Table) -> Evidence:
+    subject = Subject("", stored, results, None if stored.card is None else stored.card.raw)
     facts = _published_facts(stored.manifest) if subject.published else _facts(subject)
     return Evidence(run=stored.id, published=subject.published, figures=dict(_figures(subject)), **facts)
 
