@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+"""How often all data goes round: an all-reduce is a reduce-scatter, then an all-gather."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:

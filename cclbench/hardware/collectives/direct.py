@@ -10,20 +10,17 @@ not: there it is priced when asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
-_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-
 
 def direct(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
-    n, rounds = group.ranks, _ROUNDS.get(kind)
+    n, rounds = group.ranks, ROUNDS.get(kind)
     if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):
         return
     for protocol in (LL, SIMPLE):

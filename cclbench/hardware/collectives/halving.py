@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log2
-from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
-_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-
 
 def halving_doubling(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
     """Its cost; none for other kinds or where n is no power of two."""
-    n, rounds = group.ranks, _ROUNDS.get(kind)
+    n, rounds = group.ranks, ROUNDS.get(kind)
     if rounds is None or n & (n - 1) or group.nodes & (group.nodes - 1):
         return
     inside, across = log2(group.per_node), log2(group.nodes)

@@ -9,20 +9,17 @@ of its node's interfaces.  Not an algorithm of NCCL's: priced when asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
-_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
-
 
 def hierarchical(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
     """Its cost; none for other kinds or where there is only one tier."""
-    rounds = _ROUNDS.get(kind)
+    rounds = ROUNDS.get(kind)
     g, nodes = group.per_node, group.nodes
     if rounds is None or nodes == 1 or g == 1:
         return

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import RING_LL128, Constants, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
-
-_ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 PLATEAU = 0.965
 """Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
@@ -25,11 +23,11 @@ def ring(
     kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
 ) -> Iterator[Cost]:
     """Costs of a ring by protocol; none for kinds that rings do not do."""
-    if kind not in _ROUNDS and kind not in ("broadcast", "reduce"):
+    if kind not in ROUNDS and kind not in ("broadcast", "reduce"):
         return
     n = group.ranks
     rate = ring_bytes_per_s(group)
-    rounds = _ROUNDS.get(kind)
+    rounds = ROUNDS.get(kind)
     total = n - 1 if rounds is None else rounds * (n - 1)
     across = 0 if group.nodes == 1 else (rounds or 1) * (group.nodes - 1)
     share = 1.0 if rounds is None else total / n

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.p2p import PAIRS
 
 _HOP_S: Final = 1e-6
-_ROUNDS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
 def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
@@ -31,8 +31,8 @@ def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
     per_axis = group.up_bytes_per_s / len(axes)
     links = sum(per_axis * (1.0 if closes else 0.5) for _, closes in axes)
     start = Steps(1, assumed.launch_s, "launch")
-    if kind in _ROUNDS:
-        rounds = _ROUNDS[kind]
+    if kind in ROUNDS:
+        rounds = ROUNDS[kind]
         share = rounds * (n - 1) / n
         yield Cost(
             "torus_bucket",
@@ -51,7 +51,7 @@ def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
             (start, Steps(hops, hop, "hops along the axes")),
             Traffic(longest / 4 / cuts, link * assumed.rate, "cut through the longest axis"),
         )
-    elif kind in ("send", "recv", "send_recv"):
+    elif kind in PAIRS:
         yield Cost(
             "torus_neighbour",
             "ici",
