@@ -146,16 +146,13 @@ CHUNKS_BYTES: Final = 16 * 512 * 1024
 
 def constants(version: str | None) -> Constants:
     """The table of that release (`2.21.5`); the newest where none is known, or it is `unread`."""
-    found = _VERSION.match(version or "")
-    if found is None:
-        return VERSIONS[0]
-    release = int(found[1]), int(found[2])
-    return next(table for table in VERSIONS if table.since <= release)
+    release = _release(version)
+    return next(table for table in VERSIONS if release is None or table.since <= release)
 
 
 def unread(version: str | None) -> tuple[str, ...]:
     """What is assumed of a version that is stated and is none: words, or none."""
-    if version is None or _VERSION.match(version):
+    if version is None or _release(version) is not None:
         return ()
     return (f"{version[:20]!a} is no version of NCCL: the newest release's figures are taken",)
 
@@ -165,12 +162,15 @@ def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tup
 
     Behind a Grace CPU they are not, unless a release (2.28 on) takes its C2C link for near enough.
     """
+    release = _release(version)
+    near = group.nodes == 1 or group.host_cpu != "arm" or (release is not None and release >= (2, 28))
+    fit = near and group.peers != "pcie-tree"
+    return tuple(protocol for protocol in _allowed(group, assumed) if fit or protocol != LL128)
+
+
+def _release(version: str | None) -> tuple[int, int] | None:
     found = _VERSION.match(version or "")
-    if group.peers == "pcie-tree":
-        return tuple(protocol for protocol in _allowed(group, assumed) if protocol != LL128)
-    near = group.host_cpu != "arm" or (found is not None and (int(found[1]), int(found[2])) >= (2, 28))
-    near |= group.nodes == 1
-    return tuple(protocol for protocol in _allowed(group, assumed) if near or protocol != LL128)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def _allowed(group: Group, assumed: Assumed) -> tuple[str, ...]:
