@@ -33,7 +33,7 @@ def tree(
         return
     depth = ceil(log2(group.nodes))
     for protocol in protocols:
-        rate, half = _bytes_per_s(group)
+        rate = _bytes_per_s(group)
         if protocol == LL:
             rate = min(rate * TREE_LL, table.ll_bytes_per_s(group))
         elif protocol == LL128:
@@ -55,7 +55,7 @@ def tree(
                 Steps(1, table.base_s("tree", protocol) * assumed.latency, "base"),
                 *hops,
             ),
-            Traffic(half, rate * assumed.rate, "narrowest place of the tree"),
+            Traffic(2.0, rate * assumed.rate, "narrowest place of the tree"),
             pipeline=Pipeline(sum(hop.total_s for hop in hops), _largest_s(group, depth) / assumed.rate),
             rendezvous=rendezvous(group, 2 * depth, protocol, assumed),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if protocol == LL else 2),
@@ -68,10 +68,10 @@ def _largest_s(group: Group, depth: int) -> float:
     return CHUNKS_BYTES * (inside + across)
 
 
-def _bytes_per_s(group: Group) -> tuple[float, float]:
-    """The rate of the narrowest place, and how often S passes it."""
+def _bytes_per_s(group: Group) -> float:
+    """The rate of the narrowest place, which S passes twice."""
     inside = group.up_bytes_per_s * TREE_RATE
     if group.nodes == 1:
-        return inside, 2.0
+        return inside
     across = group.out_bytes_per_s * (2 if group.nodes == 2 else 1)
-    return (across if group.per_node == 1 else min(inside, across)), 2.0
+    return across if group.per_node == 1 else min(inside, across)
