@@ -60,7 +60,7 @@ def _share(up: ScaleUp, size: int) -> float | str:
 
 def _interfaces(system: System, ranks: Sequence[int]) -> int:
     """Interfaces near the group in the domain that has fewest; a domain may be of several nodes."""
-    domain = max(system.scale_up.domain if system.scale_up else 1, system.per_node)
+    domain = max(system.domain, system.per_node)
     members: dict[int, list[int]] = {}
     for rank in set(ranks):
         members.setdefault(rank // domain, []).append(rank)

@@ -92,12 +92,16 @@ class System(msgspec.Struct, frozen=True):
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
+    @property
+    def domain(self) -> int:
+        """How many accelerators a scale-up domain holds: one where nothing joins them."""
+        return self.scale_up.domain if self.scale_up else 1
+
     def tier_of(self, ranks: Sequence[int]) -> Literal["scale_up", "scale_out"] | None:
         """The tier that a group spans: within one scale-up domain or across; None for a group of one."""
         if len(set(ranks)) < 2:
             return None
-        domain = self.scale_up.domain if self.scale_up else 1
-        return "scale_up" if len({rank // domain for rank in ranks}) == 1 else "scale_out"
+        return "scale_up" if len({rank // self.domain for rank in ranks}) == 1 else "scale_out"
 
     def nodes(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """How many of the group's ranks each of its nodes holds, by node."""

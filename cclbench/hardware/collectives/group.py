@@ -80,10 +80,9 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
     hosted = max(system.nodes(members))
     if system.scale_up is None and hosted > 1:
         return Refusal(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
-    domain = system.scale_up.domain if system.scale_up else 1
     islands: dict[int, list[int]] = {}
     for rank in members:
-        islands.setdefault(rank // domain, []).append(rank)
+        islands.setdefault(rank // system.domain, []).append(rank)
     sizes = sorted({len(island) for island in islands.values()})
     if len(sizes) > 1:
         return Refusal(
@@ -163,7 +162,7 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
         )
     island = rate * max(system.rails(members), 1)
     # Islands of several nodes (NVL72) have the interfaces of all of them: rails counts one node's.
-    if system.scale_up is not None and system.scale_up.domain > system.per_node:
+    if system.domain > system.per_node:
         island *= max(len(system.nodes(members)) // group.nodes, 1)
     return replace(
         group,
