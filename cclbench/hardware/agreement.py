@@ -10,10 +10,9 @@ from typing import Any, Final
 from cclbench.document import Document
 from cclbench.errors import near
 from cclbench.hardware.accelerator import Accelerator
-from cclbench.hardware.entry import refuse
+from cclbench.hardware.entry import problem, refuse
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import figures
-from cclbench.problem import Problem
 from cclbench.units import humanise
 
 _APART: Final = 2.0
@@ -25,7 +24,7 @@ Finding = tuple[tuple[str, ...], str]
 
 def refuse_all(read: Document, found: Iterable[Finding]) -> None:
     """Raise one `InputError` with the lines of what was found in a file, if anything was."""
-    refuse([Problem("error", read.file, read.line(path), ".".join(path), why) for path, why in found])
+    refuse([problem(read, path, why) for path, why in found])
 
 
 def contradictions(

@@ -46,11 +46,11 @@ def problems(document: Document) -> list[Problem]:
     if kind not in KINDS:
         known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
         message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
-        return [_problem(document, ("kind",), message)]
+        return [problem(document, ("kind",), message)]
     found = departures(document, schema()["definitions"][kind])
     if not found:
-        found = [_problem(document, path, message) for path, message in _contradictions(document.value)]
-    return sorted(found, key=lambda problem: problem.line or 0)
+        found = [problem(document, path, message) for path, message in _contradictions(document.value)]
+    return sorted(found, key=lambda each: each.line or 0)
 
 
 def check(document: Document) -> None:
@@ -65,7 +65,8 @@ def refuse(found: list[Problem]) -> None:
         raise InputError("\n".join([*map(str, found[:_MOST_SHOWN]), *more]))
 
 
-def _problem(document: Document, path: Path, message: str) -> Problem:
+def problem(document: Document, path: Path, message: str) -> Problem:
+    """What is wrong with a field of a file, with its line."""
     return Problem("error", document.file, document.line(path), dotted(path), message)
 
 
