@@ -37,8 +37,7 @@ def own_sweeps(
     table = rows.take(pa.array(order[last]))
 
     group, names = codes(table, "group")
-    parts = [set(system.nodes(members.get(name or "", ()))) for name in names]
-    counts = [len(system.nodes(members.get(name or "", ()))) for name in names]
+    held = [system.nodes(members.get(name or "", ())) for name in names]
     library, libraries = codes(table, "library")
     size, known = payload(table)
     unusable = {
@@ -46,9 +45,9 @@ def own_sweeps(
         "by libraries whose algorithms the model lacks": ~np.isin([word or "" for word in libraries], PRICED)[
             library
         ],
-        "of groups that are unknown, or on nodes in unequal parts": np.array([len(p) != 1 for p in parts])[
-            group
-        ],
+        "of groups that are unknown, or on nodes in unequal parts": np.array(
+            [len(set(each)) != 1 for each in held]
+        )[group],
         "of unknown size": ~known,
     }
     left_out = {"not matched across ranks": int((~matched).sum())}
@@ -60,7 +59,7 @@ def own_sweeps(
         {
             "kind": pa.array([kind or None for kind in kinds(table).tolist()], pa.string()),
             "group_size": group_sizes(table),
-            "nodes": np.array(counts)[group],
+            "nodes": np.array([len(each) for each in held])[group],
             "bytes": size,
             "dur_ns": table["transfer_ns"],
             "in_place": pa.nulls(len(table), pa.bool_()),
