@@ -21,6 +21,9 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64
 from cclbench.schema import group_id
 
+UNKNOWN_RANKS: Final = "whose ranks are not known"
+"""Why nothing is said of a collective of which `members_of` knows no ranks."""
+
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?")
 _LIST: Final = re.compile(r"\d{1,9}(?:,\d{1,9})*")
 

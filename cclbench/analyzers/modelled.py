@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.columns import codes
-from cclbench.analyzers.links import members_of, system_of
+from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
 from cclbench.analyzers.metric import NotApplicable, Value, counts, stand_in
 from cclbench.analyzers.transfers import Float64, Timed, timed
 from cclbench.analyzers.values import NS_PER_S
@@ -24,7 +24,6 @@ PRICED: Final = ("nccl", "rccl", "xla")
 """Libraries whose algorithms the model has."""
 _MOST_BYTES: Final = 2**60
 _BANDS: Final = (None, "low", "high")
-_UNKNOWN_RANKS: Final = "whose ranks are not known"
 
 
 @stand_in("comm.transfer")
@@ -107,7 +106,7 @@ def _prices(
                 str(kinds[which]), sizes, members[group], system, library_version=rank.facts.library_version
             )
             if members[group]
-            else Refusal(_UNKNOWN_RANKS)
+            else Refusal(UNKNOWN_RANKS)
         )
         if isinstance(found, Refusal):
             lacking[found.reason] = lacking.get(found.reason, 0) + len(here)

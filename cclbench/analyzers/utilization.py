@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.links import members_of, system_of
+from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
 from cclbench.analyzers.metric import NotApplicable, Value, counts, metric
 from cclbench.analyzers.payloads import LARGE_SIDE
 from cclbench.analyzers.transfers import (
@@ -92,7 +92,7 @@ def _limits(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dic
     lacking: dict[str, int] = {}
     line: set[str] = set()
     for number, ranks in enumerate(members):
-        found = rate_of(system, ranks) if ranks else "whose ranks are not known"
+        found = rate_of(system, ranks) if ranks else UNKNOWN_RANKS
         if isinstance(found, Rate):
             limit[number] = found.bytes_per_s
             line |= set() if found.usable else {found.fabric}
