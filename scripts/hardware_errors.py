@@ -70,13 +70,11 @@ def swept(path: Path) -> list[Sweep]:
 
 
 def row(name: str, found: Sequence[Deviation]) -> str:
-    """A line of a table: per band median, 90th percentile and share within the band."""
+    """A line of a table: by size band, then of all: median, 90th percentile, share within the band."""
     cells = []
-    for band in BANDS:
-        own = summary([each for each in found if each.band == band])
+    for part in (*([each for each in found if each.band == band] for band in BANDS), found):
+        own = summary(part)
         cells.append("-" if own is None else f"{own.median:.0%} / {own.p90:.0%} / {own.within:.0%}")
-    every = summary(found)
-    cells.append("-" if every is None else f"{every.median:.0%} / {every.p90:.0%} / {every.within:.0%}")
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
