@@ -33,11 +33,17 @@ GOALS = {"below 64 KiB": 0.40, "64 KiB to 16 MiB": 0.35, "above 16 MiB": 0.10}
 FALLBACK = "cscs_daint_gh200_2n8_allreduce_tcp_fallback"
 
 
-def published(test_data: Path, name: str) -> Sweep:
-    """The one sweep of a file."""
-    read = NcclTests().read(test_data / "nccl_tests" / f"{name}.csv")
+def swept(path: Path) -> tuple[Sweep, dict[str, int]]:
+    """The one sweep of a file, and what is left out of it."""
+    read = NcclTests().read(path)
     version = read.facts.get("library_version")
     (sweep,), left_out = sweeps(read.timings, None if version is None else str(version))
+    return sweep, left_out
+
+
+def published(test_data: Path, name: str) -> Sweep:
+    """The one sweep of a file, of which nothing but rows in place is left out."""
+    sweep, left_out = swept(test_data / "nccl_tests" / f"{name}.csv")
     assert set(left_out) <= {"in place, where out of place is compared"}
     return sweep
 
@@ -87,16 +93,18 @@ def test_the_misconfigured_run_stands_out(test_data: Path) -> None:
 PUBLISHED = Path(__file__).parent / "published"
 
 
+def header(path: Path) -> dict[str, str]:
+    """What the comments at the head of a published sweep state."""
+    return dict(re.findall(r"^# (\w+): (.*)$", path.read_text("utf-8"), re.MULTILINE))
+
+
 def half(name: str) -> list[Deviation]:
     """Deviations of that half of the published sweeps, of those that the model has a price of."""
     found = []
     for path in sorted(PUBLISHED.glob("*.csv")):
-        stated = dict(re.findall(r"^# (\w+): (.*)$", path.read_text("utf-8"), re.MULTILINE))
+        stated = header(path)
         if stated["half"] == name:
-            read = NcclTests().read(path)
-            version = read.facts.get("library_version")
-            (sweep,), _ = sweeps(read.timings, None if version is None else str(version))
-            own = deviations(sweep, system(stated["system"]))
+            own = deviations(swept(path)[0], system(stated["system"]))
             found += own if isinstance(own, list) else []
     return found
 
@@ -125,7 +133,7 @@ def test_published_sweeps_say_where_they_are_from() -> None:
     """Each names its source, a system of the catalog and one half; a machine is in one half only."""
     halves: dict[str, set[str]] = {}
     for path in PUBLISHED.glob("*.csv"):
-        stated = dict(re.findall(r"^# (\w+): (.*)$", path.read_text("utf-8"), re.MULTILINE))
+        stated = header(path)
         assert stated["source"]
         assert system(stated["system"])
         halves.setdefault(stated["source"] + stated["gpu"], set()).add(stated["half"])
