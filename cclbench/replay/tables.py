@@ -88,8 +88,6 @@ class Calls:
     group: tuple[str | None, ...]
     size: Int64
     bytes: Int64
-    start: Int64
-    end: Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +180,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         host=host,
         computing=computing & ~annotation,
         annotation=annotation,
-        calls=_calls(table, clock),
+        calls=_calls(table),
         policy=policy,
         windows=windows,
         marks=marks.at(np.flatnonzero(marks.correlation < 0)),
@@ -243,7 +241,7 @@ def _windows(files: RankFiles, clock: _Clock) -> tuple[str, tuple[tuple[int | No
     return "none", ()
 
 
-def _calls(table: pa.Table, clock: _Clock) -> Calls:
+def _calls(table: pa.Table) -> Calls:
     def numbers(name: str) -> Int64:
         return np.asarray(table[name].fill_null(-1).to_numpy(), np.int64)
 
@@ -254,8 +252,6 @@ def _calls(table: pa.Table, clock: _Clock) -> Calls:
         group=tuple(table["group"].to_pylist()),
         size=numbers("group_size"),
         bytes=np.maximum(numbers("in_bytes"), numbers("out_bytes")),
-        start=clock.common(table["start_ns"].to_numpy()),
-        end=clock.common(table["end_ns"].to_numpy()),
     )
 
 

@@ -73,8 +73,6 @@ def rank(
         [name in {i["name"] for i in notes} for name in (host.names[n] for n in host.name)], np.bool_
     )
     computing = np.array(["::" in host.names[n] and "c10d" not in host.names[n] for n in host.name], np.bool_)
-    of = [i for i in work if "call" in i]
-    of.sort(key=lambda i: i["call"])
     return RankRows(
         rank=number,
         on_host=on_host,
@@ -91,8 +89,6 @@ def rank(
             group=(f"0-{size - 1}",) * len(instances),
             size=np.full(len(instances), size),
             bytes=np.array(nbytes or [1024] * len(instances), np.int64),
-            start=np.array([i["start"] * US for i in of], np.int64),
-            end=np.array([i["end"] * US for i in of], np.int64),
         ),
         policy=policy,
         windows=tuple((s, round(a * US), round(b * US)) for s, a, b in windows),
