@@ -100,27 +100,29 @@ class Replay:
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
         found: Ratios = ratios(self.graph, change, self.place, self.groups)
-        expected = None
-        if not np.isnan(found.expected).any():
-            expected = self._outcome(found.expected)
-        bounds = [found.low, found.high]
-        if expected is not None and all(np.array_equal(found.expected, b) for b in bounds):
-            low = high = expected
-        else:
-            low, high = (self._outcome(bound) for bound in bounds)
-        steps = [o.step_ns for o in (low, high, expected) if o is not None]
-        path = (expected or high).path
-        return Predicted(change, expected, min(steps), max(steps), path, found.basis)
+        bounded = bool(np.isnan(found.expected).any())
+        ratio = found.high if bounded else found.expected
+        shown = self._outcome(ratio)
+        others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
+        steps = [shown.step_ns, *(self._step(self._replayed(bound)[1]) for bound in others)]
+        expected = None if bounded else shown
+        return Predicted(change, expected, min(steps), max(steps), shown.path, found.basis)
 
     def _outcome(self, ratio: Float) -> Outcome:
         """The replay of nodes that take so many times as long, shape (nodes,)."""
+        graph, times = self._replayed(ratio)
+        return Outcome(self._step(times), self._path(graph, times))
+
+    def _replayed(self, ratio: Float) -> tuple[Graph, Times]:
+        """The nodes with those ratios, and when they run."""
         nodes = self.graph.nodes
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
         graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
-        times = replayed(graph, self.contention)
-        length = lengths(self.windows, times.start, times.end)
-        return Outcome(step_time(self.windows, length), self._path(graph, times))
+        return graph, replayed(graph, self.contention)
+
+    def _step(self, times: Times) -> float:
+        return step_time(self.windows, lengths(self.windows, times.start, times.end))
 
     def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
