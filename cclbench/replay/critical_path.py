@@ -42,7 +42,6 @@ class _Walk:
         self.places: Counter[str] = Counter()
         self.communication: Counter[tuple[str | None, str | None]] = Counter()
         self.ranks: Counter[int] = Counter()
-        self.terms = np.searchsorted(graph.cut.target, np.arange(len(graph.cut.head) + 1))
 
     def back_from(self, last: int) -> Path:
         end = self.cursor = int(self.times.end[last])
@@ -115,7 +114,7 @@ class _Walk:
     def _source(self, piece: int) -> int | None:
         """What the piece's first node waited for last."""
         cut, times = self.graph.cut, self.times
-        terms = slice(int(self.terms[piece]), int(self.terms[piece + 1]))
+        terms = slice(int(cut.begin[piece]), int(cut.begin[piece + 1]))
         sources = cut.source[terms]
         if not len(sources):
             return None

@@ -28,8 +28,9 @@ class Pieces:
     """How a graph falls into pieces, whatever its durations.
 
     `piece` is each node's piece, `head` each piece's first node, `fed_by` the host piece that launches a
-    piece's nodes (−1 for none); `source`, `target` (a piece), `lag` the terms of each piece's entry, and
-    `own` which of them come from the lane itself (their lag is the head's gap).
+    piece's nodes (−1 for none); `source`, `target` (a piece), `lag` the terms of each piece's entry, in order
+    of piece, each piece's from `begin` on, shape (pieces + 1,); and `own` which of them come from the lane
+    itself (their lag is the head's gap).
     """
 
     piece: Int64
@@ -38,6 +39,7 @@ class Pieces:
     source: Int64
     target: Int64
     lag: Int64
+    begin: Int64
     own: Mask
     order: npt.NDArray[np.int64]
     """Pieces in an order in which each comes behind all that it waits for."""
@@ -80,8 +82,9 @@ def pieces(nodes: Nodes, source: Int64, target: Int64, lag: Int64) -> Pieces:
     own = np.arange(len(terms[0])) >= len(source)
     by_target = np.argsort(terms[1], kind="stable")
     sources, targets, lags = (t[by_target] for t in terms)
+    begin = np.searchsorted(targets, np.arange(len(head) + 1))
     order = _order(piece[sources], targets, fed_by, nodes.start[head], nodes.rank[head])
-    return Pieces(piece, head, fed_by, sources, targets, lags, own[by_target], order)
+    return Pieces(piece, head, fed_by, sources, targets, lags, begin, own[by_target], order)
 
 
 def _changes(feeder_piece: Int64, fed: Mask, first: Mask) -> Mask:
@@ -162,7 +165,7 @@ def _entries(nodes: Nodes, cut: Pieces, by_lane: Int64, by_launch: Int64) -> Int
     through = cut.fed_by[source_piece].tolist()
     lanes, launches = (by_lane[cut.source] + lag).tolist(), (by_launch[cut.source] + lag).tolist()
     pieces_of = source_piece.tolist()
-    begin = np.searchsorted(cut.target, np.arange(len(cut.head) + 1)).tolist()
+    begin = cut.begin.tolist()
     free = (np.diff(begin) == 0) & (nodes.feeder[cut.head] < 0)
     entry: list[int] = np.where(free, nodes.start[cut.head] - nodes.late[cut.head], _NEVER).tolist()
     for p in cut.order.tolist():
