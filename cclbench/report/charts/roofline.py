@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view import RankView
-from cclbench.card import load as load_card
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
 from cclbench.report.charts.svg import drawn
@@ -110,9 +109,8 @@ def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
 def peaks_of(run: Seen) -> Peaks:
     """The two peaks of the first rank's accelerator, as the metrics take them."""
     stored = run.subject.stored
-    path = stored.path / "card.yaml"
     rank = stored.ranks[0]
-    view = RankView(stored.rank(rank), rank=rank, card=load_card(path) if path.is_file() else None)
+    view = RankView(stored.rank(rank), rank=rank, card=stored.card)
     lacking: list[str] = []
 
     def known(ask: Callable[[RankView], float]) -> float | None:
