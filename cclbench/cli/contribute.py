@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -201,6 +200,7 @@ def _files(number: int) -> str:
 
 
 def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
+    from cclbench.contribute.redaction import by_kind
     from cclbench.units import humanise
 
     size = humanise(sum(size for _, size in told.files), "B")
@@ -214,11 +214,8 @@ def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
     yield "Learnt from the traces", list(told.inferred)
     yield "Card and traces disagree", list(told.contradictions)
     yield "Still open in the card", [str(gap) for gap in told.gaps]
-    counts: Counter[str] = Counter()
-    for one in told.redactions:
-        counts[one.kind] += one.count
-    redacted = [f"{kind}: {count:,}" for kind, count in sorted(counts.items())] or ["nothing was found"]
-    yield "Redacted, by kind and number of places", redacted
+    redacted = [f"{kind}: {count:,}" for kind, count in by_kind(told.redactions).items()]
+    yield "Redacted, by kind and number of places", redacted or ["nothing was found"]
     proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
     yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
     yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from cclbench.contribute.evidence import beside
 from cclbench.contribute.place import Place, digest, listed, place
 from cclbench.contribute.record import differences
 from cclbench.contribute.redacted import Originals, clean, copies
+from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record, rows_of
 from cclbench.engine import Progress
@@ -140,7 +140,7 @@ def contribute(
                 staged,
                 nowhere,
                 wishes.reading,
-                redactions=_counts(made.redactions),
+                redactions=by_kind(made.redactions),
                 store=store,
                 jobs=jobs,
                 progress=progress,
@@ -329,13 +329,6 @@ def _proved(
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
         raise CheckFailed(told + "\n".join(lines))
     return len(after)
-
-
-def _counts(redactions: Sequence[Redaction]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for one in redactions:
-        counts[one.kind] += one.count
-    return dict(sorted(counts.items()))
 
 
 def _published(

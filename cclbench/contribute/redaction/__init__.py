@@ -18,10 +18,10 @@ from cclbench.contribute.redaction import formats, kinds
 from cclbench.contribute.redaction.files import blocks, check, copied, name_inside
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Redaction, Tally
+from cclbench.contribute.redaction.tally import Redaction, Tally, by_kind
 from cclbench.errors import InputError
 
-__all__ = ["Identities", "Redaction", "collect", "leftovers", "redact", "redacted_name"]
+__all__ = ["Identities", "Redaction", "by_kind", "collect", "leftovers", "redact", "redacted_name"]
 
 _UNPUBLISHED: Final = ("contributor", "description", "evidence", "environment")
 """Of a card, what may hold a name that is not meant for everybody."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cclbench.problem import printable
@@ -20,6 +20,14 @@ class Redaction:
     place: str
     kind: str
     count: int
+
+
+def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
+    """How many things of each kind were replaced, sorted by kind."""
+    counts: Counter[str] = Counter()
+    for one in redactions:
+        counts[one.kind] += one.count
+    return dict(sorted(counts.items()))
 
 
 class Tally:
