@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
+from cclbench.analyzers.values import NS_PER_S
 from cclbench.compare.comparison import Change, Dimension, Mover
 from cclbench.compare.subject import KEYS, Row, Subject
 
 _METRIC: Final = "time.step_parts"
-_NS_PER_S: Final = 10**9
 _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
 
 
@@ -21,7 +21,7 @@ def change_of_step(base: Subject, other: Subject) -> int | None:
     before, after = base.value("time.step"), other.value("time.step")
     if before is None or after is None:
         return None
-    return round((Fraction(after) - Fraction(before)) * _NS_PER_S)
+    return round((Fraction(after) - Fraction(before)) * NS_PER_S)
 
 
 def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]:
@@ -34,7 +34,7 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
         return ()
     spans = {part: [s.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
     known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
-    exact = [(Fraction(after) - Fraction(before)) * _NS_PER_S for before, after in known.values()]
+    exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
     return tuple(
         Change(part, before, after, ns, _movers(base, other, part), _untold(base, other, part))
         for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)

@@ -11,6 +11,8 @@ from cclbench.analyzers.step_parts import PARTS as PARTS  # what a difference is
 from cclbench.compare.subject import Subject
 
 Dimension = Literal["category", "collective", "group", "dimension"]
+Measure = Literal["time.step", "throughput.tokens_per_device"]
+Outcome = Literal["faster", "slower", "no difference", "not comparable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +53,14 @@ class Versus:
     base: str
     other: str
     """Letters of subjects."""
-    measure: Literal["time.step", "throughput.tokens_per_device"]
+    measure: Measure
     """What the two are ranked by: step time for equal work, else tokens per second and device."""
     ratio: float | None
     """The other's measure / the base's; None where either lacks it."""
     low: float | None
     high: float | None
     """95 % interval of the ratio by bootstrap over steps; None where either has a single step."""
-    outcome: Literal["faster", "slower", "no difference", "not comparable"]
+    outcome: Outcome
     """What the other is."""
     words: str
     """The verdict in a sentence or two."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.attribution import change_of_step, changes
 from cclbench.compare.bootstrap import interval
-from cclbench.compare.comparison import Change, Versus
+from cclbench.compare.comparison import Change, Measure, Outcome, Versus
 from cclbench.compare.subject import Floats, Subject
 from cclbench.compare.work import PHASE, differs, unequal, unknown
 from cclbench.units import humanise
-
-Measure = Literal["time.step", "throughput.tokens_per_device"]
-Outcome = Literal["faster", "slower", "no difference", "not comparable"]
 
 _TOLD: Final = 0.05
 """Share of the largest part's change from which on a part is told in the sentence."""
