@@ -13,10 +13,11 @@ from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.compare.comparison import Check
 from cclbench.compare.lines import selector
-from cclbench.compare.subject import KEYS, Row, Subject
+from cclbench.compare.shown import stated
+from cclbench.compare.subject import KEYS, Subject
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.problem import shown
-from cclbench.units import Dimension, humanise, parse_quantity
+from cclbench.units import Dimension, parse_quantity
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -142,17 +143,11 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
             why = f": {found['reason']}" if found and found["reason"] else ""
             return Check(gate.expression, other.letter, False, f"{subject.letter} has no {name}{why}")
     assert row is not None  # noqa: S101 - just looked
-    said = f"{name} of {other.letter} is {_figure(row)}"
+    said = f"{name} of {other.letter} is {stated(row)}"
     limit = gate.number
     if gate.against and before is not None:
         limit = before["value"] * (1 + gate.number) if gate.percent else before["value"] + gate.number
-        said += f", of {base.letter} {_figure(before)}"
+        said += f", of {base.letter} {stated(before)}"
         if before["value"]:
             said += f": {100 * (row['value'] / before['value'] - 1):+.2f} %"
     return Check(gate.expression, other.letter, not _OPERATORS[gate.operator](row["value"], limit), said)
-
-
-def _figure(row: Row) -> str:
-    """A row's figure; one that nobody measured says so."""
-    figure = humanise(row["value"], row["unit"])
-    return figure if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {figure}"

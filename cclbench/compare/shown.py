@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cclbench.compare.comparison import Change, Comparison, Figure, Line, Mover, Versus
-from cclbench.compare.subject import Subject
+from cclbench.compare.subject import Row, Subject
 from cclbench.problem import printable
 from cclbench.units import humanise
 
@@ -45,6 +45,12 @@ def cell(figure: Figure, unit: str) -> str:
     if figure.value is None:
         return "failed" if figure.status == "failed" else "n/a"
     return _MARKS.get(figure.provenance or "", "") + humanise(figure.value, unit)
+
+
+def stated(row: Row) -> str:
+    """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
+    figure = humanise(row["value"], row["unit"])
+    return figure if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {figure}"
 
 
 def seconds(change: Change, versus: Versus) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.attribution import change_of_step, changes
 from cclbench.compare.bootstrap import interval
 from cclbench.compare.comparison import Change, Measure, Outcome, Versus
+from cclbench.compare.shown import stated
 from cclbench.compare.subject import Floats, Subject
 from cclbench.compare.work import PHASE, differs, unequal, unknown
 from cclbench.units import humanise
@@ -148,11 +149,9 @@ def _whole(subject: Subject) -> bool:
 
 
 def _figure(subject: Subject, measure: Measure) -> str:
-    """The subject's figure; one that is neither measured nor derived says what it is."""
     row = subject.row(measure)
     assert row is not None  # noqa: S101 - it has a ratio
-    shown = humanise(row["value"], row["unit"]).removesuffix(" /s")
-    return shown if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {shown}"
+    return stated(row).removesuffix(" /s")
 
 
 def _spread(ratio: _Ratio, *, inverse: bool) -> str:
