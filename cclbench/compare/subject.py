@@ -135,8 +135,16 @@ class Subject:
         for name in path.split("."):
             found = found.get(name) if isinstance(found, Mapping) else None
         if found is None and self.published and (self.card is None or path in _NO_CARD_HOLDS):
-            row = PublishedRow(0, self.stored.manifest["published"]["metadata"], {}, "")
-            if path in _PUBLISHED_TEXTS:
-                return row.text(_PUBLISHED_TEXTS[path]) or None
-            return row.count(_PUBLISHED_COUNTS[path]) if path in _PUBLISHED_COUNTS else None
+            return self.published_field(path)
         return found
+
+    @cached_property
+    def published_row(self) -> PublishedRow:
+        """The metadata that were published with its figures, without the figures."""
+        return PublishedRow(0, self.stored.manifest["published"]["metadata"], {}, "")
+
+    def published_field(self, path: str) -> str | int | None:
+        """What those metadata say of a field of the card, word for word; None where they say nothing."""
+        if path in _PUBLISHED_TEXTS:
+            return self.published_row.text(_PUBLISHED_TEXTS[path]) or None
+        return self.published_row.count(_PUBLISHED_COUNTS[path]) if path in _PUBLISHED_COUNTS else None

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from cclbench.compare.subject import Row, Subject
 from cclbench.errors import InputError
-from cclbench.published.leaderboard import PublishedRow
 from cclbench.store import Store, StoredRun
 
 _DEGREES: Final = {
@@ -104,7 +103,7 @@ def collect(store: Store) -> Collected:
 
 def _evidence(stored: StoredRun, results: pa.Table) -> Evidence:
     subject = Subject("", stored, results, None if stored.card is None else stored.card.raw)
-    facts = _published_facts(stored.manifest) if subject.published else _facts(subject)
+    facts = _published_facts(subject) if subject.published else _facts(subject)
     return Evidence(run=stored.id, published=subject.published, figures=dict(_figures(subject)), **facts)
 
 
@@ -128,16 +127,16 @@ def _facts(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _published_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _published_facts(subject: Subject) -> dict[str, Any]:
     """From the published metadata, which says more than the card could take over, word for word."""
-    row = PublishedRow(0, manifest["published"]["metadata"], {}, "")
+    row = subject.published_row
     return {
-        "model": row.text("model_family") or None,
-        "phase": row.text("phase") or None,
-        "accelerator": row.text("hardware_model") or None,
-        "devices": row.count("total_count"),
-        "batch": row.count("batch_size"),
-        "sequence_length": row.count("seq_len"),
+        "model": subject.published_field("workload.model.name"),
+        "phase": subject.published_field("workload.phase"),
+        "accelerator": subject.published_field("hardware.accelerator"),
+        "devices": subject.published_field("hardware.count"),
+        "batch": subject.published_field("workload.batch.global"),
+        "sequence_length": subject.published_field("workload.batch.sequence_length"),
         "framework": _VERSION.sub("", row.text("framework")) or None,
         "plan": _plan({key: row.count(key) for key in _DEGREES}),
     }
