@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,12 +128,13 @@ def contribute(
             jobs=jobs,
             progress=bars,
         )
+    document = _document(told)
     emit(
         form,
-        document={"schema": "contribution.v1", **_document(told)},
-        rows=_document(told)["redactions"],
+        document=document,
+        rows=document["redactions"],
         columns=_COLUMNS,
-        table=lambda: _page(told, verbose=verbosity > 0),
+        table=lambda: _page(told, document["redactions"] if verbosity > 0 else []),
     )
 
 
@@ -159,6 +161,7 @@ def _ask(gap: Gap) -> Any:
 
 def _document(told: Contribution) -> dict[str, Any]:
     return {
+        "schema": "contribution.v1",
         "id": told.place.id,
         "card": str(told.place.card),
         "calibration": str(told.place.calibration) if told.calibrated else None,
@@ -171,16 +174,14 @@ def _document(told: Contribution) -> dict[str, Any]:
         "inferred": list(told.inferred),
         "contradictions": list(told.contradictions),
         "gaps": [gap.path for gap in told.gaps],
-        "redactions": [
-            {"file": str(r.file), "place": r.place, "kind": r.kind, "count": r.count} for r in told.redactions
-        ],
+        "redactions": [asdict(redaction) for redaction in told.redactions],
         "rows_equal": told.rows,
         "metrics_recorded": told.recorded,
     }
 
 
-def _page(told: Contribution, *, verbose: bool) -> list[RenderableType]:
-    """What was done, a section a subject."""
+def _page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """What was done, a section a subject; `every` are the redactions to list one by one."""
     from rich.text import Text
 
     from cclbench.cli.output import bullets, grid
@@ -189,8 +190,8 @@ def _page(told: Contribution, *, verbose: bool) -> list[RenderableType]:
     for title, lines in _sections(told):
         if lines:
             parts += [Text(title, "bold"), bullets(lines), Text()]
-    if verbose and told.redactions:
-        parts += [Text("Every redaction", "bold"), *grid(_document(told)["redactions"], _COLUMNS), Text()]
+    if every:
+        parts += [Text("Every redaction", "bold"), *grid(every, _COLUMNS), Text()]
     places = "four" if told.calibrated else "three"
     return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
 
