@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.cli.options import QUIET, VERBOSE
+from cclbench.cli.output import bullets
 from cclbench.compare import shown
 from cclbench.compare.comparison import Comparison, Mover, Versus
 from cclbench.compare.verdict import signed
@@ -36,12 +37,12 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
     parts: list[RenderableType] = [_subjects(comparison), Text()]
     for number, words in enumerate(verdicts):
         parts += [words, Text()] if number < len(verdicts) - 1 else [words]
-    for title, bullets in (
+    for title, lines in (
         ("Checks", checks),
         ("Warnings", list(map(Text, map(printable, comparison.warnings)))),
     ):
-        if bullets:
-            parts += [Text(), Text(title, "bold"), _bullets(bullets)]
+        if lines:
+            parts += [Text(), Text(title, "bold"), bullets(lines)]
     for one in comparison.versus:
         if one.changes:
             parts += [Text(), Group(*_waterfall(one, unicode=unicode, verbose=verbose))]
@@ -63,13 +64,6 @@ def _subjects(comparison: Comparison) -> Table:
 def _check(passed: bool, expression: str, reason: str) -> Text:
     line = Text("passed" if passed else "FAILED", "" if passed else "bold red")
     return line.append(f"  {printable(expression)}: {printable(reason)}", "default")
-
-
-def _bullets(lines: Sequence[Text]) -> Table:
-    table = Table.grid(padding=(0, 1))
-    for line in lines:
-        table.add_row("-", line)
-    return table
 
 
 def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:

@@ -17,6 +17,7 @@ from cclbench.problem import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 Row = Mapping[str, Any]
 _WHOLE: Final = 48
@@ -99,14 +100,14 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     return [table]
 
 
-def bullets(lines: Sequence[str]) -> RenderableType:
-    """Lines under one another, each behind a dash that its folded part does not reach."""
+def bullets(lines: Sequence[str | Text]) -> RenderableType:
+    """Lines under one another, each behind a dash that its folded part does not reach; a `Text` as it is."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1))
     for line in lines:
-        table.add_row("-", Text(printable(line), overflow="fold"))
+        table.add_row("-", Text(printable(line), overflow="fold") if isinstance(line, str) else line)
     return table
 
 
