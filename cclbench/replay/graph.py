@@ -19,7 +19,7 @@ from cclbench.replay.accelerator import accelerator
 from cclbench.replay.cpu import cpu
 from cclbench.replay.nodes import Edges, Nodes
 from cclbench.replay.simulate import Pieces, pieces
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import RankRows, recoded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +63,8 @@ def build(ranks: Sequence[RankRows]) -> Graph:
     for rank in ranks:
         part = cpu(rank) if rank.on_host else accelerator(rank)
         own = part.nodes
-        coded = np.array([names.setdefault(w, len(names)) for w in part.names] or [0], np.int64)
-        kinds = np.array(
-            [categories.setdefault(w, len(categories)) for w in part.categories] or [0], np.int64
-        )
-        own.name[:] = np.where(own.name >= 0, coded[own.name], -1)
-        own.category[:] = np.where(own.category >= 0, kinds[own.category], -1)
+        own.name[:] = recoded(own.name, part.names, names)
+        own.category[:] = recoded(own.category, part.categories, categories)
         own.call[:] = np.where(own.call >= 0, own.call + calls, -1)
         own.lane[:] += lanes
         source, target, lag = part.edges.arrays(shift)

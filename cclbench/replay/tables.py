@@ -314,9 +314,9 @@ def joined(parts: Sequence[Rows]) -> Rows:
     columns: dict[str, list[Any]] = {f: [] for f in _ARRAYS}
     for p in parts:
         coded = {
-            "name": _recoded(p.name, p.names, names),
-            "category": _recoded(p.category, p.categories, categories),
-            "lane": _recoded(p.lane, p.lanes, lanes),
+            "name": recoded(p.name, p.names, names),
+            "category": recoded(p.category, p.categories, categories),
+            "lane": recoded(p.lane, p.lanes, lanes),
         }
         for f, column in columns.items():
             column.append(coded[f] if f in coded else getattr(p, f))
@@ -324,7 +324,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
     return Rows(**arrays, names=(*names,), categories=(*categories,), lanes=(*lanes,))
 
 
-def _recoded(codes: Int32, words: Sequence[Any], known: dict[Any, int]) -> Int32:
-    """Codes into `words` as codes into `known`, which grows."""
-    table = np.array([known.setdefault(word, len(known)) for word in words], np.int32)
-    return np.asarray(table[codes] if len(codes) else codes, np.int32)
+def recoded(codes: Int32 | Int64, words: Sequence[Any], known: dict[Any, int]) -> Int32:
+    """Codes into `words`, −1 for none, as codes into `known`, which grows."""
+    table = np.array([*(known.setdefault(word, len(known)) for word in words), -1], np.int32)
+    return np.asarray(table[codes], np.int32)
