@@ -54,8 +54,7 @@ class Times:
     entry: Int64
     """Of each piece."""
     by_lane: Int64
-    by_launch: Int64
-    """b and a of each node."""
+    """b of each node."""
     launched: Int64
     """The node of the same piece whose launch decides a, −1 for none."""
 
@@ -137,7 +136,7 @@ def simulate(nodes: Nodes, cut: Pieces) -> Times:
     entry = _entries(nodes, cut, by_lane, by_launch)
     feeding = np.where(cut.fed_by >= 0, entry[cut.fed_by], _NEVER)
     end = np.maximum(entry[cut.piece] + by_lane, feeding[cut.piece] + by_launch)
-    return Times(end - nodes.dur, end, entry, by_lane, by_launch, launched)
+    return Times(end - nodes.dur, end, entry, by_lane, launched)
 
 
 def _by_launch(nodes: Nodes, cut: Pieces, by_lane: Int64) -> tuple[Int64, Int64]:
