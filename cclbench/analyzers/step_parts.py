@@ -115,28 +115,28 @@ def _slowest(ranks: Mapping[int, RankParts]) -> dict[int | None, tuple[int, int 
 def _amounts(own: RankParts, windows: Sequence[int], divisor: int) -> dict[Piece, Fraction]:
     """Exact ns of each piece over those windows, over `divisor`."""
     rows = np.isin(own.window, windows)
-    places, place = np.unique(np.stack([own.piece[rows], own.crowd[rows]]), axis=1, return_inverse=True)
-    ns = np.zeros(places.shape[1], np.int64)
-    np.add.at(ns, place.ravel(), own.ns[rows])
     sums: dict[Piece, Fraction] = {}
-    for (piece, crowd), amount in zip(places.T.tolist(), ns.tolist(), strict=True):
+    for (piece, crowd), amount in _summed(own.ns[rows], own.piece[rows], own.crowd[rows]):
         key = own.pieces[piece]
         sums[key] = sums.get(key, Fraction(0)) + Fraction(amount, crowd * divisor)
     return sums
 
 
+def _summed(ns: Int64, *keys: Int64) -> Iterator[tuple[list[int], int]]:
+    """Sums of `ns` over the rows that are alike in all `keys`, with those; arrays of shape (rows,)."""
+    places, place = np.unique(np.stack(keys), axis=1, return_inverse=True)
+    sums = np.zeros(places.shape[1], np.int64)
+    np.add.at(sums, place.ravel(), ns)
+    return zip(places.T.tolist(), sums.tolist(), strict=True)
+
+
 def _by_window(own: RankParts, windows: Sequence[int]) -> dict[int, dict[str, Fraction]]:
     """Exact ns of each part in each of those windows."""
-    rows = np.flatnonzero(np.isin(own.window, windows))
+    rows = np.isin(own.window, windows)
     part = np.array([_NUMBER[piece.part] for piece in own.pieces], np.int64)[own.piece[rows]]
-    places, place = np.unique(
-        np.stack([own.window[rows], part, own.crowd[rows]]), axis=1, return_inverse=True
-    )
-    ns = np.zeros(places.shape[1], np.int64)
-    np.add.at(ns, place.ravel(), own.ns[rows])
     names = list(PARTS)
     found: dict[int, dict[str, Fraction]] = {window: {} for window in windows}
-    for (window, number, crowd), amount in zip(places.T.tolist(), ns.tolist(), strict=True):
+    for (window, number, crowd), amount in _summed(own.ns[rows], own.window[rows], part, own.crowd[rows]):
         name = names[number]
         found[window][name] = found[window].get(name, Fraction(0)) + Fraction(amount, crowd)
     return found
