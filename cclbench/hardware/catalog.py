@@ -166,16 +166,19 @@ def _entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[st
 @cache
 def _package(kind: str) -> tuple[Document, ...]:
     """The package's own files of one kind, which tests have checked."""
-    texts = {
-        file.name: file.read_text("utf-8")
-        for file in (files("cclbench.hardware") / "data").iterdir()
-        if file.name.endswith(".yaml")
-    }
     return tuple(
         document.parse(text, name, _NOUN)
-        for name, text in sorted(texts.items())
+        for name, text in _texts()
         if (match := _KIND.search(text)) and match[1] == kind
     )
+
+
+@cache
+def _texts() -> tuple[tuple[str, str], ...]:
+    """Names and texts of the package's own files, whatever their kind, by name."""
+    folder = files("cclbench.hardware") / "data"
+    own = (file for file in folder.iterdir() if file.name.endswith(".yaml"))
+    return tuple(sorted((file.name, file.read_text("utf-8")) for file in own))
 
 
 @cache
