@@ -16,6 +16,7 @@ from cclbench.errors import CheckFailed, InputError, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from cclbench.contribute.place import Place
     from cclbench.contribute.verify import Verdict
 
 _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
@@ -91,16 +92,18 @@ def verify(
         raise error(f"{len(failed)} of {len(verdicts)} data points are not verified")
 
 
-def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[Any]:
+def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | None) -> list[Place]:
     from cclbench.contribute.changed import changed_since
-    from cclbench.contribute.place import existing, known
+    from cclbench.contribute.place import existing, known, place
 
     if (bool(ids), every, commit is not None).count(True) != 1:
         raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
-    if every and not known(collection):
+    if ids:
+        return [existing(collection, identity) for identity in dict.fromkeys(ids)]
+    wanted = known(collection) if every else changed_since(collection, commit) if commit else []
+    if every and not wanted:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
-    wanted = known(collection) if every else changed_since(collection, commit) if commit else ids
-    return [existing(collection, identity) for identity in dict.fromkeys(wanted)]
+    return [place(collection, identity) for identity in wanted]
 
 
 def _document(verdict: Verdict) -> dict[str, Any]:
