@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from cclbench.card import load as load_card
 from cclbench.hardware import catalog
 from cclbench.replay.pricing import Place
 from cclbench.store import StoredRun
@@ -15,8 +14,7 @@ def place_of(run: StoredRun, *, system: str | None = None, per_node: int | None 
     One node has all ranks where the traces count a device for each of the world; else a capture is of one
     node, where one holds several ranks.
     """
-    path = run.path / "card.yaml"
-    card = load_card(path) if path.is_file() else None
+    card = run.card
     facts = [run.rank(rank).facts for rank in run.ranks]
     first = facts[0] if facts else None
     named = system or (card.hardware.system if card else None)
