@@ -24,11 +24,10 @@ class Nodes:
     """Nodes in order of (lane, place in the lane), arrays of shape (nodes,), times in ns.
 
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
-    −1 for none) + `feed_lag`; and the sources of its edges + their lags.  `late` ns after that it begins
-    to run and takes `dur`, of which it may have taken `slack` less: a transfer that had ended when it was
-    awaited.  Of a CPU-only rank's gaps `busy` ns are operators.  `start` and `end` are as
-    measured, `call` a code into the graph's collectives, `name` and `category` codes of words; −1 for
-    none.
+    −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
+    have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
+    ns are operators.  `start` and `end` are as measured, `call` a code into the graph's collectives, `name`
+    and `category` codes of words; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -37,7 +36,6 @@ class Nodes:
     start: Int64
     end: Int64
     gap: Int64
-    late: Int64
     dur: Int64
     slack: Int64
     busy: Int64
@@ -60,7 +58,7 @@ class Nodes:
 def blank(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
     types = {"rank": np.int32, "kind": np.int8}
-    zero = ("gap", "late", "dur", "slack", "busy", "feed_lag", "start", "end")
+    zero = ("gap", "dur", "slack", "busy", "feed_lag", "start", "end")
     arrays = {}
     for f in fields(Nodes):
         value = columns.pop(f.name, 0 if f.name in zero else -1)

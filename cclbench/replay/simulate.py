@@ -127,10 +127,10 @@ def _order(source: Int64, target: Int64, fed_by: Int64, at: Int64, rank: npt.NDA
 
 def simulate(nodes: Nodes, cut: Pieces) -> Times:
     """Start and end of all nodes."""
-    step = nodes.gap + nodes.late + nodes.dur
+    step = nodes.gap + nodes.dur
     before = np.cumsum(step)
     # b: from the head's entry to the node's end; the head's own gap lies before its entry
-    base = before[cut.head] - nodes.late[cut.head] - nodes.dur[cut.head]
+    base = before[cut.head] - nodes.dur[cut.head]
     by_lane = before - base[cut.piece]
     by_launch, launched = _by_launch(nodes, cut, by_lane)
     entry = _entries(nodes, cut, by_lane, by_launch)
@@ -144,8 +144,7 @@ def _by_launch(nodes: Nodes, cut: Pieces, by_lane: Int64) -> tuple[Int64, Int64]
     fed = nodes.feeder >= 0
     own = np.full(len(nodes), _NEVER, np.int64)
     at = np.flatnonzero(fed)
-    hold = nodes.late[at] + nodes.dur[at]
-    own[at] = by_lane[nodes.feeder[at]] + nodes.feed_lag[at] + hold - by_lane[at]
+    own[at] = by_lane[nodes.feeder[at]] + nodes.feed_lag[at] + nodes.dur[at] - by_lane[at]
     # a running maximum within each piece: pieces are lifted above one another, then let down again
     low, high = (int(own[at].min()), int(own[at].max())) if len(at) else (0, 0)
     lift = cut.piece * (high - low + 2)
@@ -166,7 +165,7 @@ def _entries(nodes: Nodes, cut: Pieces, by_lane: Int64, by_launch: Int64) -> Int
     pieces_of = source_piece.tolist()
     begin = cut.begin.tolist()
     free = (np.diff(begin) == 0) & (nodes.feeder[cut.head] < 0)
-    entry: list[int] = np.where(free, nodes.start[cut.head] - nodes.late[cut.head], _NEVER).tolist()
+    entry: list[int] = np.where(free, nodes.start[cut.head], _NEVER).tolist()
     for p in cut.order.tolist():
         latest = entry[p]
         for term in range(begin[p], begin[p + 1]):

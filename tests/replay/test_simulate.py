@@ -27,9 +27,8 @@ def one_by_one(nodes: Nodes, source: np.ndarray, target: np.ndarray, lag: np.nda
             edges = [(int(s), int(g)) for s, t, g in zip(source, target, lag, strict=True) if t == i]
             causes = own + fed + edges
             if i not in ends and all(cause in ends for cause, _ in causes):
-                late, dur = int(nodes.late[i]), int(nodes.dur[i])
-                ready = max((ends[c] + g for c, g in causes), default=int(nodes.start[i]) - late)
-                ends[i] = ready + late + dur
+                ready = max((ends[c] + g for c, g in causes), default=int(nodes.start[i]))
+                ends[i] = ready + int(nodes.dur[i])
     return [ends[i] for i in range(len(nodes))]
 
 
@@ -72,7 +71,6 @@ def test_pieces_give_what_the_definition_gives(seed: int) -> None:
         start=when,
         end=when,
         gap=random.integers(0, 20, count),
-        late=random.integers(0, 3, count),
         dur=random.integers(0, 40, count),
         feeder=feeder,
         feed_lag=random.integers(0, 9, count),
