@@ -18,6 +18,8 @@ from cclbench.contribute import archive
 from cclbench.contribute.archive import is_archive, unpack
 from cclbench.errors import InputError
 
+from .conftest import tree
+
 FILES = {"rank0.json": b'{"a": 1}', "sub/rank1.json": b"x" * 300_000}
 
 
@@ -53,10 +55,6 @@ def zipped(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def read(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 @pytest.mark.parametrize("name", ["a.tar.gz", "A.TGZ", "a.tar", "a.zip"])
 def test_an_archive_gives_its_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -66,7 +64,7 @@ def test_an_archive_gives_its_files(tmp_path: Path, name: str) -> None:
         tar(path, plain(FILES), "w" if name.endswith(".tar") else "w:gz")
     assert is_archive(path)
     assert unpack(path, tmp_path / "out") == [tmp_path / "out" / n for n in sorted(FILES)]
-    assert read(tmp_path / "out") == FILES
+    assert tree(tmp_path / "out") == FILES
 
 
 def test_a_trace_is_no_archive(tmp_path: Path) -> None:
@@ -95,10 +93,10 @@ UNSAFE = ["../out.json", "a/../../out.json", "/tmp/out.json", "..", r"..\out.jso
 def test_nothing_leaves_the_folder(tmp_path: Path, kind: str, name: str) -> None:
     files = {"good.json": b"{}", name: b"evil"}
     path = zipped(tmp_path / "a.zip", files) if kind == "zip" else tar(tmp_path / "a.tgz", plain(files))
-    before = read(tmp_path)
+    before = tree(tmp_path)
     with pytest.raises(InputError, match=r"relative|upwards"):
         unpack(path, tmp_path / "deep" / "out")
-    assert {n for n in read(tmp_path) if n not in before} <= {"deep/out/good.json"}
+    assert {n for n in tree(tmp_path) if n not in before} <= {"deep/out/good.json"}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_nothing_leaves_the_folder(tmp_path: Path, kind: str, name: str) -> None
 def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes, link: str) -> None:
     with pytest.raises(InputError, match="link, a device or a sparse file"):
         unpack(tar(tmp_path / "a.tgz", special("x.json", kind, link)), tmp_path / "out")
-    assert read(tmp_path / "out") == {}
+    assert tree(tmp_path / "out") == {}
 
 
 def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
@@ -143,7 +141,7 @@ def test_a_bomb_is_stopped_early(tmp_path: Path, kind: str) -> None:
     assert path.stat().st_size * archive.LARGEST_RATIO < archive.ALWAYS_BYTES + 1
     with pytest.raises(InputError, match="more than 400 times its size"):
         unpack(path, tmp_path / "out")
-    assert sum(len(c) for c in read(tmp_path / "out").values()) <= archive.ALWAYS_BYTES
+    assert sum(len(c) for c in tree(tmp_path / "out").values()) <= archive.ALWAYS_BYTES
 
 
 def test_many_members_share_one_allowance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
