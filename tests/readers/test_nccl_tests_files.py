@@ -31,15 +31,9 @@ Read = Callable[..., Evidence]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read(written: Callable[..., Path]) -> Read:
     """Reads a sweep of that text."""
-
-    def read(text: str | bytes, name: str = "sweep.txt") -> Evidence:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return NcclTests().read(path)
-
-    return read
+    return lambda text, name="sweep.txt": NcclTests().read(written(text, name))
 
 
 def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
