@@ -121,6 +121,16 @@ def test_one_node_learns_parameters_but_no_ratio_from_several() -> None:
     assert "fitted to other groups" in str(other.reason)
 
 
+def test_a_barrier_goes_by_the_parameters_of_the_machine() -> None:
+    """It is an all-reduce of a byte, of which the sweeps tell launch and latency."""
+    found = predicted(calibrated(swept(2, TRUE), swept(4, TRUE)), 0, 8, "barrier")
+    group = group_of(NODE, range(8))
+    assert isinstance(group, Group)
+    byte = np.ones(1)
+    expected = min(cost.time_s(byte)[0] for cost in costs("all_reduce", group, TRUE))
+    assert found.time_s[0] == pytest.approx(expected)
+
+
 def test_leave_one_out_errors_are_reported() -> None:
     """A machine that is the model: nothing is missed; one wild size is missed by what it is off."""
     clean = calibrated(swept(2, TRUE), swept(4, TRUE), swept(8, TRUE))

@@ -138,6 +138,16 @@ def test_short_axes_of_v5e_do_not_close() -> None:
     assert group(long, range(256)).rings == (True, True)
 
 
+def test_a_system_says_itself_whether_its_axes_close() -> None:
+    """What a system states goes before what its fabric can."""
+    long = {"dims": (16, 16), "wraps": False}
+    mesh = msgspec.structs.replace(TORUS, scale_up=ScaleUp(ICI, "torus", 256, 4, 400e9, **long))
+    assert group(mesh, range(256)).rings == (False, False)
+    cannot = msgspec.structs.replace(ICI, wraps=False)
+    closed = ScaleUp(cannot, "torus", 256, 4, 400e9, **{**long, "wraps": True})
+    assert group(msgspec.structs.replace(TORUS, scale_up=closed), range(256)).rings == (True, True)
+
+
 @pytest.mark.parametrize(
     ("system", "ranks", "field"),
     [

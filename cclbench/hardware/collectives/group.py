@@ -138,7 +138,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
         up_hop_s=up.fabric.hop_latency_s,
         reduces=up.in_network_reduction,
         dims=tuple(length for length, _ in block),
-        rings=tuple(bool(up.fabric.wraps) and whole and length >= closes for length, whole in block),
+        rings=tuple(bool(up.rings) and whole and length >= closes for length, whole in block),
         assumptions=assumptions,
     )
 

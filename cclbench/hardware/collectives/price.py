@@ -96,7 +96,7 @@ def price(
     if isinstance(known_group, Refusal):
         return known_group
     return price_group(
-        "all_reduce" if kind == "barrier" else kind,
+        kind,
         sizes,
         known_group,
         library_version=library_version,
@@ -171,7 +171,8 @@ def costs(
     plan: Schedule | None = None,
     algorithm: str | None = None,
 ) -> list[Cost]:
-    """What each algorithm and protocol that applies to the group costs."""
+    """What each algorithm and protocol that applies to the group costs; a barrier is an all-reduce."""
+    kind = "all_reduce" if kind == "barrier" else kind
     table = constants(library_version)
     if group.architecture == "amd":
         table = table.of_rccl()
