@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from page_commands import blocks, here, printed_by
 
 from cclbench.hardware import catalog, rates
 
@@ -505,24 +505,14 @@ def test_the_page_shows_what_its_commands_print(repository: Path, test_data: Pat
     page = (repository / "docs" / "hardware-model.md").read_text()
     shutil.copy(test_data / "nccl_tests" / "aws_p5_2n16_allreduce.csv", tmp_path / "sweep.csv")
     (tmp_path / "docs" / "images").mkdir(parents=True)
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = os.environ | {"PATH": path, "COLUMNS": "80"}
-    blocks = re.findall(r"```(sh|text)\n(.*?)```", page, re.DOTALL)
-    assert [kind for kind, _ in blocks] == ["sh", "text"] * 5
+    found = [(kind, block) for kind, _, block in blocks(page) if kind in ("sh", "text")]
+    assert [kind for kind, _ in found] == ["sh", "text"] * 5
     printed = ""
-    for kind, block in blocks:
+    for kind, block in found:
         if kind == "text":
             assert block == printed
-            continue
-        ran = subprocess.run(
-            ["bash", "-c", block],  # noqa: S607
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        printed = ran.stdout
+        else:
+            printed = printed_by(block, tmp_path, here(tmp_path))
     assert (tmp_path / "docs" / "images" / "hardware-model.png").stat().st_size < 200_000
     script = subprocess.run(
         [sys.executable, repository / "scripts" / "hardware_errors.py", test_data / "nccl_tests"],

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_commands import here
 
 ID = "tiny-llama-ddp4-gloo-cpu"
 _COUNTS = (
@@ -45,12 +45,9 @@ def shell(command: str, folder: Path) -> list[str]:
     """What a block of commands prints, errors too."""
     roles = [f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]
     environment = {
-        **os.environ,
+        **here(folder),
         **dict.fromkeys(roles, "ada@example.org"),
         "GIT_CONFIG_GLOBAL": os.devnull,
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-        "CCLBENCH_STORE": str(folder / "runs"),
-        "COLUMNS": "80",
     }
     ran = subprocess.run(
         ["bash", "-c", f"exec 2>&1\nset -e\n{command}"],  # noqa: S607

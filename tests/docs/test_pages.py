@@ -3,26 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_commands import blocks, here, printed_by
 
 PAGES = {"tutorial.md": 8, "compare.md": 7, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
 """With the number of commands on each."""
-_BLOCK = re.compile(r'^```(\w+)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-
-
-def blocks(page: str) -> Iterator[tuple[str, str | None, str]]:
-    """Language, file name and text of each block of code."""
-    for match in _BLOCK.finditer(page):
-        yield match[1], match[2] or None, match[3]
 
 
 def plain(text: str) -> list[str]:
@@ -56,29 +46,11 @@ def installed(folder: Path) -> None:
     (info / "entry_points.txt").write_text(text)
 
 
-def here(folder: Path) -> dict[str, str]:
-    """The environment of a person who has cclbench and works in the folder, on a terminal of 80 columns."""
-    return os.environ | {
-        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-        "PYTHONPATH": str(folder),
-        "CCLBENCH_STORE": str(folder / "runs"),
-        "COLUMNS": "80",
-    }
-
-
 def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> None:
     shown, command = 0, ""
     for language, _, block in blocks((repository / "README.md").read_text()):
         if language == "text":
-            ran = subprocess.run(
-                ["bash", "-c", command],  # noqa: S607
-                cwd=repository,
-                env=here(tmp_path),
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            assert_shown("README.md", block, plain(ran.stdout))
+            assert_shown("README.md", block, plain(printed_by(command, repository, here(tmp_path))))
             shown += 1
         command = re.sub(r".*(?=\bcclbench)", "", block.strip())  # without making an environment first
     assert shown == 2
@@ -89,7 +61,7 @@ def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, 
     text = (repository / "docs" / page).read_text()
     for folder in ("workload_cards", "traces", "scripts") if "workload_cards/" in text else ():
         shutil.copytree(repository / folder, tmp_path / folder)
-    environment = here(tmp_path)
+    environment = here(tmp_path) | {"PYTHONPATH": str(tmp_path)}
     printed: list[str] = []
     ran = 0
     for language, name, block in blocks(text):
@@ -100,9 +72,6 @@ def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, 
         elif language == "text":
             assert_shown(page, block, printed)
         elif language in ("sh", "python"):
-            program = ["bash", "-c", block] if language == "sh" else [sys.executable, "-c", block]
-            done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, f"{page}: {block}\n{done.stderr}"
-            printed = plain(done.stdout)
+            printed = plain(printed_by(block, tmp_path, environment, language))
             ran += 1
     assert ran == commands
