@@ -25,6 +25,12 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for tests that only ask: the traces are read once."""
+    return tmp_path_factory.mktemp("store")
+
+
 def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["whatif", *arguments])
     out, err = capsys.readouterr()
@@ -91,18 +97,18 @@ def test_errors_say_what_to_do(
     code: int,
     says: str,
     traces: Path,
-    tmp_path: Path,
+    store: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found, out, err = called(capsys, str(traces), "--store", str(tmp_path), *arguments)
+    found, out, err = called(capsys, str(traces), "--store", str(store), *arguments)
     assert found == code
     assert not out
     assert says in " ".join(err.split())
 
 
-def test_contention_may_be_fitted(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contention_may_be_fitted(traces: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = called(
-        capsys, str(traces), "--store", str(tmp_path), "--set", "compute=x2", "--contention", "fit", "-q"
+        capsys, str(traces), "--store", str(store), "--set", "compute=x2", "--contention", "fit", "-q"
     )
     assert code == 0
     assert "inferred" not in out
