@@ -100,7 +100,7 @@ def _chosen(collection: Path, ids: Sequence[str], every: bool, commit: str | Non
         raise UsageError("name data points, or give one of --all and --changed-since COMMIT")
     if ids:
         return [existing(collection, identity) for identity in dict.fromkeys(ids)]
-    wanted = known(collection) if every else changed_since(collection, commit) if commit else []
+    wanted = known(collection) if commit is None else changed_since(collection, commit)
     if every and not wanted:
         raise UsageError("holds no workload_cards/ and no traces/", where=str(collection))
     return [place(collection, identity) for identity in wanted]

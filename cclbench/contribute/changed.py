@@ -21,6 +21,8 @@ def changed_since(collection: Path, commit: str) -> list[str]:
 
     Raises `UsageError` where git is missing, or knows neither the folder nor the commit.
     """
+    if not commit:  # which git takes for HEAD: nothing would have changed
+        raise UsageError("no commit is named to compare with", hint="such as --changed-since origin/main")
     command = ["git", "-C", str(collection), "diff", "--name-only", "--no-renames", "-z", "--relative"]
     try:
         told = subprocess.run(  # noqa: S603  (a list of arguments: no shell reads it)

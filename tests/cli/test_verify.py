@@ -92,6 +92,7 @@ def test_recording_is_verified_at_once(verify: Callable[..., Any], collection: P
         (("\x1b[31m",), 2, "no data point"),
         ((ID, "--evidence", "/nowhere"), 2, "no folder and no archive"),
         (("--changed-since", "-x"), 2, "git"),
+        (("--changed-since", ""), 2, "no commit is named to compare with"),
     ],
 )
 def test_a_wrong_call_is_told(
