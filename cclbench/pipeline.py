@@ -19,12 +19,13 @@ from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, res
 from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
 from cclbench.analyzers.run_view import Replayed, RunView
 from cclbench.analyzers.sources import side_by_side
-from cclbench.analyzers.view import POLICIES, RankView
+from cclbench.analyzers.view import RankView
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.catalog import users_own
 from cclbench.ingestion import Options
 from cclbench.ingestion import ingest as ingest_source
+from cclbench.normalize.steps import POLICIES
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
 from cclbench.source import find
 from cclbench.store import Store, StoredRun

@@ -50,6 +50,9 @@ COLLECTIVE_KINDS: Final = (
     "barrier",
 )
 
+HAS_VALUE: Final = ("ok", "partial")
+"""Statuses of a result that has a number."""
+
 _WORD = pa.dictionary(pa.int8(), pa.string())
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -129,6 +132,13 @@ COLLECTIVES: Final = _schema(
     _field("arrival_ns", pa.int64(), "begin on the common clock; null until matched", "ns", null=True),
     _field("wait_ns", pa.int64(), "latest arrival − own arrival; null until matched", "ns", null=True),
     _field("transfer_ns", pa.int64(), "end − latest arrival; null until matched", "ns", null=True),
+    _field(
+        "least_wait_ns",
+        pa.int64(),
+        "of a collective that lacks some rank's trace: latest arrival that is seen − own arrival",
+        "ns",
+        null=True,
+    ),
 )
 
 GROUPS: Final = _schema(
@@ -146,6 +156,14 @@ STEPS: Final = _schema(
     _field("start_ns", pa.int64(), "begin, inclusive", "ns"),
     _field("end_ns", pa.int64(), "end, exclusive", "ns"),
     _field("source", _WORD, "how it was found: " + ", ".join(WINDOW_SOURCES)),
+    _field("open", pa.bool_(), "whether no further step says where it ends: means leave it out"),
+    _field(
+        "purity",
+        pa.float64(),
+        "share of the kernel time in it that its own step launched; null without kernels or launches",
+        "1",
+        null=True,
+    ),
 )
 
 _SOURCE = (
@@ -262,9 +280,19 @@ EVIDENCE: Final = {"counters": COUNTERS, "timings": TIMINGS, "requests": REQUEST
 RESULTS: Final = _schema(
     "results",
     _field("metric", pa.string(), "topic.name"),
-    _field("value", pa.float64(), "the number; null unless status is ok", null=True),
+    _field("value", pa.float64(), "the number; null unless status is ok or partial", null=True),
     _field("unit", pa.string(), "base unit: s, B, B/s, FLOP/s, 1 (a fraction), count, ..."),
-    _field("status", pa.string(), "ok, not_applicable or failed"),
+    _field(
+        "status", pa.string(), "ok, partial (rows that belong to it are left out), not_applicable or failed"
+    ),
+    _field("coverage", pa.float64(), "of a partial number: share of the rows it uses", "1", null=True),
+    _field(
+        "coverage_time",
+        pa.float64(),
+        "of a partial number: share of those rows' summed durations; null where they have none",
+        "1",
+        null=True,
+    ),
     _field("provenance", pa.string(), "measured, derived, modelled or published", null=True),
     _field("reason", pa.string(), "why there is no number, or what qualifies the one there is", null=True),
     _field("better", pa.string(), "direction: higher, lower or null where neither", null=True),

@@ -184,7 +184,8 @@ class StoredRun:
         except msgspec.ValidationError as error:
             where = str(self.path / "manifest.json")
             raise InputError(f"damaged manifest: {error}", where=where, hint="delete the run") from None
-        return RankFiles(self.path, rank, facts)
+        residuals = [clock["residual_ns"] for clock in self.manifest["clocks"]["ranks"]]
+        return RankFiles(self.path, rank, facts, max(residuals, default=0.0))
 
     def table(self, name: str) -> pa.Table:
         """All ranks' rows of `collectives` or `steps`, in rank order."""
@@ -302,8 +303,13 @@ def _quoted(text: str) -> str:
 class RankFiles:
     """One rank's tables on disk: what analyzers read."""
 
-    def __init__(self, path: Path, rank: int, facts: TraceFacts) -> None:
-        self.path, self._rank, self._facts = path, rank, facts
+    def __init__(self, path: Path, rank: int, facts: TraceFacts, clock_residual_ns: float) -> None:
+        self.path, self._rank, self._facts, self._residual_ns = path, rank, facts, clock_residual_ns
+
+    @property
+    def clock_residual_ns(self) -> float:
+        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
+        return self._residual_ns
 
     @property
     def facts(self) -> TraceFacts:

@@ -44,11 +44,12 @@ def fill(folder: Path, ranks: int = 2) -> None:
         file.write(pa.Table.from_pylist([event("a", 0, 10)], EVENTS))
         file.write(pa.Table.from_pylist([event("b", 20, 5 + rank)], EVENTS))
         file.close()
-        step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device"}
+        step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
         write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
     entries = [{"rank": rank, "facts": {"world_size": ranks, "works_on": "device"}} for rank in range(ranks)]
-    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "tables": LAYOUT, "ranks": entries}))
+    manifest = {"schema": VERSION, "tables": LAYOUT, "ranks": entries, "clocks": {"ranks": []}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from synthetic import Case, Truth, write
 from true_rows import (
+    NONE,
     NS,
     PARTS,
     Key,
@@ -48,10 +49,12 @@ def exactly(case: Case) -> None:
         expected |= of(truth)
     expected |= true_skews(truth.instances)
     told = {key[0] for key in expected}
-    alike({key: v for key, v in found.items() if key[0] in told and not _partly_told(key)}, expected)
+    foremost = named(truth, run)
+    named_rows = {("balance.straggler_rank", None, *NONE), foremost}
+    compared = {k: v for k, v in found.items() if k[0] in told and not _partly_told(k)}
+    alike({key: v for key, v in compared.items() if key not in named_rows}, expected)
     hockney(truth, found)
     sum_to_exposed(run)
-    named(truth, run)
 
 
 def _partly_told(key: Key) -> bool:
@@ -99,11 +102,19 @@ def sum_to_exposed(run: cclbench.Run) -> None:
         )
 
 
-def named(truth: Truth, run: cclbench.Run) -> None:
-    """The straggler's reason names it."""
-    (row,) = [r for r in run.rows if r["metric"] == "balance.straggler_rank" and r["category"] is None]
-    if truth.straggler_rank is not None:
-        assert row["reason"].startswith(f"rank {truth.straggler_rank} arrives last in ")
+def named(truth: Truth, run: cclbench.Run) -> Key | None:
+    """The row of the foremost rank's p-value; the run's own row has its share, and says who it is."""
+    rows = [r for r in run.rows if r["metric"] == "balance.straggler_rank"]
+    own = next(r for r in rows if r["category"] is None)
+    if not any(truth.last_share.values()):
+        assert own["status"] == "not_applicable"
+        return None
+    (p_value,) = (r for r in rows if r["stat"] == "p_value")
+    foremost = int(p_value["category"])
+    assert own["value"] == pytest.approx(float(truth.last_share[foremost]), rel=1e-12)
+    said = f"rank {foremost} arrives last in "
+    assert own["reason"].startswith(said if p_value["value"] < 0.01 else f"no rank stands out: {said}")
+    return "balance.straggler_rank", None, None, None, str(foremost), "p_value"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

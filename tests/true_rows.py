@@ -97,13 +97,17 @@ def true_sums(truth: Truth) -> Values:
         exposed: list[tuple[Any, Fraction, Fraction]] = [(i.key_on(r), Fraction(0), Fraction(0)) for i in own]
         exposed += [(key, *both) for step in rank.steps for key, both in step.exposed.items()]
         for metric, parts in (
-            ("comm.wait", [(i.key_on(r), i.wait_ns[r]) for i in own]),
-            ("comm.transfer", [(i.key_on(r), i.transfer_ns) for i in own]),
             ("time.exposed_wait", [(key, wait) for key, wait, _ in exposed]),
             ("time.exposed_transfer", [(key, transfer) for key, _, transfer in exposed]),
             ("overlap.exposed_by", [(key, wait + transfer) for key, wait, transfer in exposed]),
         ):
             found |= sums_of(metric, r, rank, parts)
+        labels = {label for i in own if len(i.members) > 1 for label in i.key_on(r).wider()}
+        for kind, group, dimension in labels:
+            place = (r, kind, group and group_id(group), dimension, None)
+            for metric in ("wait", "transfer"):
+                ns = sum(getattr(s, f"{metric}_ns").get((kind, group, dimension), 0) for s in rank.steps)
+                found[f"comm.{metric}", *place] = ns / (NS * len(rank.steps))
     for metric in sorted({key[0] for key in found}):
         found |= mean_over_ranks(metric, found)
     return found
@@ -175,11 +179,10 @@ def true_skews(instances: Iterable[Instance]) -> Values:
                 by[place][i.index] = i.skew_ns
     found = {("comm.skew", None, *place, None): sum(of.values()) / (NS * len(of)) for place, of in by.items()}
     every = list(by[None, None, None].values())
-    for stat, value in (
-        ("p50", np.percentile(every, 50)),
-        ("p95", np.percentile(every, 95)),
-        ("max", max(every)),
-    ):
+    stats = {"p50": np.percentile(every, 50), "max": max(every)}
+    if len(every) >= 20:
+        stats["p95"] = np.percentile(every, 95)
+    for stat, value in stats.items():
         found["comm.skew", None, None, None, None, stat] = float(value) / NS
     return found
 
@@ -212,11 +215,6 @@ def true_balance(truth: Truth) -> Values:
     if truth.load_imbalance is not None:
         found["balance.load_imbalance", None, *NONE] = truth.load_imbalance
     found["balance.straggler_delay", None, *NONE] = truth.straggler_delay
-    if truth.straggler_share is not None:
-        found["balance.straggler_rank", None, *NONE] = truth.straggler_share
-    several = sum(len(i.members) > 1 for i in truth.instances)
-    for r, times in truth.last_count.items():
-        if times:
-            place = ("balance.straggler_rank", None, None, None, str(r), None)
-            found[place] = float(times / several)
+    for r, share in truth.last_share.items() if any(truth.last_share.values()) else ():
+        found["balance.straggler_rank", None, None, None, str(r), None] = float(share)
     return found

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +14,8 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.columns import codes
 from cclbench.analyzers.labels import Label, labels
-from cclbench.analyzers.metric import NotApplicable, Value, counts, total_left_out
-from cclbench.analyzers.payloads import group_sizes, kinds
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, total_left_out
+from cclbench.analyzers.payloads import durations, group_sizes, kinds
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
@@ -27,45 +27,66 @@ SPENT = ("compute", "copy", "communication", "idle")
 NOTHING_BEFORE, UNKNOWN_BEFORE = -1, -2
 
 
-def matched(collectives: pa.Table) -> tuple[Mask, dict[str, int]]:
-    """Which rows are in an instance that all its ranks have, shape (rows,), and why how many are not."""
-    known = collectives["wait_ns"].is_valid().to_numpy()
-    open_rows = ~known
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """Which collectives all ranks of their group have, shape (rows,), and what is left out."""
+
+    complete: Mask
+    left_out: Mapping[str, int]
+    """Why how many rows are not complete."""
+    coverage: Coverage
+    """Of the rows that other ranks take part in: groups of one have nobody to be matched with."""
+
+
+def matched(collectives: pa.Table) -> Matched:
+    """The rows of `schema.COLLECTIVES` that are in an instance of which all ranks have a trace."""
+    complete = collectives["wait_ns"].is_valid().to_numpy()
+    alone = group_sizes(collectives) == 1
+    others = ~complete
     left_out = {}
     for why, here in (
-        ("in groups of one", group_sizes(collectives) == 1),
+        ("in groups of one", alone),
         ("in instances that lack a rank", collectives["instance"].is_valid().to_numpy()),
         ("of unknown process group", ~collectives["group"].is_valid().to_numpy()),
-        ("not matched with another rank's", np.ones(len(known), np.bool_)),
+        ("not matched with another rank's", np.ones(len(complete), np.bool_)),
     ):
-        left_out[why] = int((open_rows & here).sum())
-        open_rows &= ~here
-    return known, {why: number for why, number in left_out.items() if number}
+        left_out[why] = int((others & here).sum())
+        others &= ~here
+    coverage = Coverage.of_rows(complete[~alone], durations(collectives)[~alone])
+    return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 
-def matched_collectives(rank: RankView) -> tuple[pa.Table, dict[str, int]]:
-    """The rank's collectives that `matched` tells of; not applicable where there are none."""
+def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
+    """The rank's collectives in the window that are complete, of all of them; not applicable without any."""
     table = rank.collectives
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
-    known, left_out = matched(table)
-    if not known.any():
-        raise NotApplicable(f"no collective is matched across its ranks: {counts(left_out)}")
-    return table.filter(pa.array(known)), left_out
+    found = matched(table)
+    if not found.complete.any():
+        raise unmatched(found)
+    return table.filter(pa.array(found.complete)), found
+
+
+def unmatched(found: Matched) -> NotApplicable:
+    """What to raise where no collective of several ranks is complete."""
+    why = f"no collective is matched across its ranks: {counts(found.left_out)}"
+    return Unknown(why, found.coverage) if found.coverage.all_rows else NotApplicable(why)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrivals:
     """One rank's arrivals at matched collectives in its windows, arrays of shape (rows,).
 
-    `members` is how many ranks the instance has, `label` a code into `labels`.  `before` is the instance
-    that the rank ran before in the same group (NOTHING_BEFORE for its first), `spent` the ns of each of
-    SPENT from that one's end (for its first: from the rank's first work) to the arrival; shape (4, rows).
+    `members` is how many ranks the instance has, `label` a code into `labels`; `clock_residual_ns` is what
+    the ranks' clocks leave unexplained.  `before` is the instance that the rank ran before in the same group
+    (NOTHING_BEFORE for its first), `spent` the ns of each of SPENT from that one's end (for its first: from
+    the rank's first work) to the arrival; shape (4, rows).
     What the rank idles before its first collective counts from the common clock's zero.
     """
 
     window_ns: int
     on_host: bool
+    clock_residual_ns: float
     labels: list[Label]
     label: npt.NDArray[np.int32]
     instance: Int64
@@ -75,14 +96,15 @@ class Arrivals:
     spent: Int64
 
 
-def arrivals(rank: RankView) -> tuple[Arrivals, dict[str, int]]:
-    """The rank's arrivals, and how many of its collectives are left out why."""
-    table, left_out = matched_collectives(rank)
+def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
+    """The rank's arrivals, and what of its collectives is left out."""
+    table, found = matched_collectives(rank)
     label, known = labels(table)
     before, spent = _before(rank, table["collective"].to_numpy())
     return Arrivals(
         window_ns=rank.windows.total,
         on_host=rank.on_host,
+        clock_residual_ns=rank.tables.clock_residual_ns,
         labels=known,
         label=label.astype(np.int32),
         instance=table["instance"].to_numpy(),
@@ -90,7 +112,15 @@ def arrivals(rank: RankView) -> tuple[Arrivals, dict[str, int]]:
         members=np.where(np.isin(kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
         before=before,
         spent=spent,
-    ), left_out
+    ), found
+
+
+def arrivals_of(rank: RankView) -> Value:
+    """What a metric over all ranks' arrivals takes of one: how many, and the arrivals as detail."""
+    found, others = rank.arrivals
+    return Value(
+        value=float(len(found.instance)), left_out=others.left_out, coverage=others.coverage, detail=found
+    )
 
 
 def _before(rank: RankView, wanted: Int64) -> tuple[Int64, Int64]:
@@ -137,6 +167,23 @@ class Meetings:
     first: Int64
     count: Int64
     incomplete: int
+
+    def of_groups(self) -> Meetings:
+        """Without sends and receives, in which one side waits by design; not applicable without any left."""
+        pairs = np.isin(self.label, [n for n, one in enumerate(self.labels) if one.collective in PAIRS])
+        kept, rows = ~pairs[self.first], ~pairs
+        if not kept.any():
+            raise NotApplicable(
+                "all matched collectives are sends and receives, in which one side waits by design"
+            )
+        count = self.count[kept]
+        return replace(
+            self,
+            **{name: getattr(self, name)[rows] for name in ("rank", "arrival_ns", "before", "label")},
+            spent=self.spent[:, rows],
+            first=np.cumsum(count) - count,
+            count=count,
+        )
 
     @property
     def of(self) -> Int64:

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from cclbench.analyzers.arrivals import SPENT, UNKNOWN_BEFORE, Meetings, left_out, meetings, parts_of
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.arrivals import (
+    SPENT,
+    UNKNOWN_BEFORE,
+    Meetings,
+    arrivals_of,
+    left_out,
+    meetings,
+    parts_of,
+)
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric, total_coverage
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64, Mask
@@ -18,18 +29,24 @@ from cclbench.units import humanise
 
 def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """The largest rank's compute time over the mean of all ranks'."""
-    times = [value.value or 0.0 for rank in sorted(ranks) for value in ranks[rank]]
+    values = [value for rank in sorted(ranks) for value in ranks[rank]]
+    times = [value.value or 0.0 for value in values]
     if len(times) < 2:
         raise NotApplicable("balance compares ranks, and there is one")
     if not sum(times):
         raise NotApplicable("no rank computes in the window")
-    yield Value(value=max(times) * len(times) / sum(times), reason=f"over {len(times)} ranks")
+    worlds = [value.detail for value in values if isinstance(value.detail, int)]
+    yield Value(
+        value=max(times) * len(times) / sum(times),
+        reason=f"over {len(times)} ranks",
+        coverage=Coverage(len(times), max(worlds, default=len(times))),
+    )
 
 
 @metric(
     "balance.load_imbalance",
     definition="How much longer the busiest rank computes than the average one; kernels that wait in"
-    " communication do not count. 1 is perfect balance.",
+    " communication do not count. 1 is perfect balance. Partial where ranks of the world have no trace.",
     formula="max over ranks |C| / mean over ranks |C|, with |C| the rank's mean over its steps",
     unit="ratio",
     better="lower",
@@ -39,16 +56,11 @@ def max_over_mean(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
 )
 def load_imbalance(rank: RankView) -> Value:
     ns = rank.parts.compute_only + rank.parts.overlapped
-    return Value(value=int(ns.sum()) / (len(ns) * NS_PER_S))
+    return Value(value=int(ns.sum()) / (len(ns) * NS_PER_S), detail=rank.facts.world_size)
 
 
 _MATCHED = ("collectives matched across ranks", "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
-
-
-def _arrivals(rank: RankView) -> Value:
-    found, others = rank.arrivals
-    return Value(value=float(len(found.instance)), left_out=others, detail=found)
 
 
 def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
@@ -61,6 +73,7 @@ def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         value=int(twice.sum()) * len(windows) / (2 * sum(windows)),
         reason=f"{len(twice)} instances",
         left_out=left_out(ranks, found),
+        coverage=total_coverage(values[0] for values in ranks.values()),
     )
 
 
@@ -76,32 +89,116 @@ def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     rank_rows=False,
 )
 def straggler_delay(rank: RankView) -> Value:
-    return _arrivals(rank)
+    return arrivals_of(rank)
+
+
+SIGNIFICANT: Final = 0.01
+"""Probability, corrected for the number of ranks, below which a share of last arrivals is no chance."""
 
 
 def most_often_last(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """The rank that arrives last most often, of several the lowest, and its share of the instances."""
-    found = meetings(ranks)
-    arrived_last = found.arrival_ns == np.repeat(found.latest_ns, found.count)
-    arrived_last &= np.repeat(found.latest_ns > found.earliest_ns, found.count)
-    tied = np.bincount(found.of[arrived_last], minlength=len(found.count))[found.of]
-    own, times = np.unique(np.stack([found.rank, tied])[:, arrived_last], axis=1, return_counts=True)
-    often: dict[int, Fraction] = {}
-    for rank, others, number in zip(*own.tolist(), times.tolist(), strict=True):
-        often[rank] = often.get(rank, Fraction(0)) + Fraction(number, others)
-    if not often:
+    """The rank whose share of last arrivals exceeds chance most; it is named where that can be no chance."""
+    found = meetings(ranks).of_groups()
+    last = _last_arrivals(found)
+    if not any(one.last for one in last.values()):
         raise NotApplicable("all ranks arrive at every collective together")
-    straggler = max(often, key=lambda rank: (often[rank], -rank))
-    instances = len(found.count)
-    times_last = f"{float(often[straggler]):.4g} of {instances} collectives"
-    cause = _because(found, straggler, arrived_last, ranks)
+    foremost = max(last, key=lambda rank: (last[rank].excess, last[rank].last, -rank))
+    own = last[foremost]
+    p = min(1.0, chance(own.last, own.sizes) * len(last))
+    late_ns = float(np.median(_lateness(found)[_arrives_last(found) & (found.rank == foremost)]))
+    residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
+    said = f"rank {foremost} arrives last in {float(own.last):.4g} of {own.instances} collectives"
+    after = f"{humanise(late_ns / NS_PER_S, 's')} after the median rank"
+    if p >= SIGNIFICANT:
+        reason = f"no rank stands out: {said}, which chance explains (p = {p:.2g})"
+    elif late_ns <= residual_ns:
+        clocks = f"the ranks' clocks agree to {humanise(residual_ns / NS_PER_S, 's')} only"
+        reason = f"no rank stands out: {said}, {after}, and {clocks}"
+    else:
+        reason = f"{said}, {after}{_because(found, foremost, ranks)}"
     yield Value(
-        value=float(often[straggler] / instances),
-        reason=f"rank {straggler} arrives last in {times_last}{cause}",
+        value=own.share,
+        reason=reason,
         left_out=left_out(ranks, found),
+        coverage=total_coverage(values[0] for values in ranks.values()),
     )
-    for rank in sorted(often):
-        yield Value(value=float(often[rank] / instances), category=str(rank))
+    yield Value(value=p, stat="p_value", category=str(foremost), provenance="derived")
+    for rank in sorted(last):
+        yield Value(value=last[rank].share, category=str(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _LastArrivals:
+    """How often a rank arrives last."""
+
+    last: Fraction
+    """Instances it is last in; ranks that are last together share one, all together are none."""
+    instances: int
+    """Instances it takes part in."""
+    sizes: Mapping[int, int]
+    """How many of those have how many ranks, of those in which not all arrive together."""
+
+    @property
+    def share(self) -> float:
+        """Of the instances it takes part in, those it is last in."""
+        return float(self.last / self.instances)
+
+    @property
+    def excess(self) -> float:
+        """How many standard deviations more often it is last than by chance."""
+        variance = sum(times * (n - 1) / n**2 for n, times in self.sizes.items())
+        expected = sum(times / n for n, times in self.sizes.items())
+        return float((float(self.last) - expected) / variance**0.5) if variance else 0.0
+
+
+def _arrives_last(found: Meetings) -> Mask:
+    """Which rows arrive last in instances in which not all arrive together, shape (rows,)."""
+    apart = np.repeat(found.latest_ns > found.earliest_ns, found.count)
+    return np.asarray(apart & (found.arrival_ns == np.repeat(found.latest_ns, found.count)))
+
+
+def _last_arrivals(found: Meetings) -> dict[int, _LastArrivals]:
+    """By rank, how often it arrives last."""
+    rows = _arrives_last(found)
+    together = np.bincount(found.of[rows], minlength=len(found.count))[found.of]
+    shares: dict[int, Fraction] = {}
+    for (rank, crowd), times in _counted(rows, found.rank, together):
+        shares[rank] = shares.get(rank, Fraction(0)) + Fraction(times, crowd)
+    sizes: dict[int, dict[int, int]] = {}
+    apart = np.repeat(found.latest_ns > found.earliest_ns, found.count)
+    for (rank, size), times in _counted(apart, found.rank, np.repeat(found.count, found.count)):
+        sizes.setdefault(rank, {})[size] = times
+    every, instances = np.unique(found.rank, return_counts=True)
+    return {
+        rank: _LastArrivals(shares.get(rank, Fraction(0)), number, sizes.get(rank, {}))
+        for rank, number in zip(every.tolist(), instances.tolist(), strict=True)
+    }
+
+
+def _counted(rows: Mask, *columns: Int64) -> Iterator[tuple[list[int], int]]:
+    """Each distinct combination of the columns among the rows, and how often it occurs."""
+    found, times = np.unique(np.stack(columns)[:, rows], axis=1, return_counts=True)
+    return zip(found.T.tolist(), times.tolist(), strict=True)
+
+
+def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
+    """P(X ≥ ⌊last⌋) where in each instance every rank is equally likely to be last.
+
+    X sums independent trials of probability 1/n, `sizes[n]` of them; its distribution is the inverse Fourier
+    transform of its characteristic function (Hong, Computational Statistics & Data Analysis 59, 2013).
+    """
+    trials = sum(sizes.values())
+    turn = np.exp(-2j * np.pi * np.arange((trials + 1) // 2 + 1) / (trials + 1))
+    characteristic = np.prod([(1 - 1 / n + turn / n) ** times for n, times in sizes.items()], axis=0)
+    density = np.fft.irfft(characteristic[: (trials + 1) // 2 + 1], trials + 1)
+    return float(np.clip(density[int(last) :].sum(), 0.0, 1.0))
+
+
+def _lateness(found: Meetings) -> npt.NDArray[np.float64]:
+    """How long after the median rank of its instance each row arrives, ns, shape (rows,)."""
+    low, high = found.first + (found.count - 1) // 2, found.first + found.count // 2
+    median = found.arrival_ns[low] / 2 + found.arrival_ns[high] / 2
+    return np.asarray(found.arrival_ns - np.repeat(median, found.count))
 
 
 _CAUSES = (
@@ -113,15 +210,13 @@ _CAUSES = (
 """Of each of `arrivals.SPENT`: what it means that the last rank spent more of it."""
 
 
-def _because(
-    found: Meetings, straggler: int, arrived_last: Mask, ranks: Mapping[int, Sequence[Value]]
-) -> str:
+def _because(found: Meetings, straggler: int, ranks: Mapping[int, Sequence[Value]]) -> str:
     """The cause: of what the rank does since its group's previous collective, what exceeds others' most.
 
     For each instance it is last in: its own ns less the median of the ranks that ran the same previous
     instance; mean over those instances.
     """
-    mine = np.flatnonzero(arrived_last & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
+    mine = np.flatnonzero(_arrives_last(found) & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
     place = np.full(len(found.count), -1, np.int64)
     place[found.of[mine]] = mine
     own = place[found.of]
@@ -150,17 +245,22 @@ def _mean_of_medians(of: Int64, ns: Int64) -> float:
 
 @metric(
     "balance.straggler_rank",
-    definition="The rank that arrives last at most collectives, and the share of them it is last at; ranks"
-    " that arrive last together share, and nobody is last where all arrive together. The rank, and why it is"
-    " late, stand in the reason: of computing, copying, other communication and idling since its group's"
-    " previous collective, what exceeds the other ranks' median most. By rank (category).",
-    formula="max over ranks of instances it is last in / instances",
+    definition="The rank that arrives last at more collectives than chance explains, and the share of its own"
+    " that it is last at; ranks that arrive last together share, and nobody is last where all arrive"
+    " together; sends and receives, in which one side waits by design, do not count. The rank is named in the"
+    " reason only where the share cannot be chance (p < 0.01, corrected for the number of ranks: stat"
+    " p_value) and its median lateness exceeds what the clocks leave unexplained; else no rank stands out."
+    " With the rank stands why it is late: of computing, copying, other communication and idling since its"
+    " group's previous collective, what exceeds the other ranks' median most. By rank (category).",
+    formula="instances the rank is last in / instances it takes part in; p = P(X ≥ last) · ranks, X a sum of"
+    " trials of probability 1/n, one for each of its instances, n their ranks",
     unit="1",
     better="lower",
     inputs=_MATCHED,
     not_applicable=_NONE,
+    version=2,
     combine=most_often_last,
     rank_rows=False,
 )
 def straggler_rank(rank: RankView) -> Value:
-    return _arrivals(rank)
+    return arrivals_of(rank)

@@ -38,8 +38,13 @@ class Benchmark:
         success = self.requests["success"]
         return {
             "failed": pc.sum(pc.invert(success)).as_py() or 0,
-            "of unknown outcome": success.null_count,
+            "of unknown outcome": self.unknown,
         }
+
+    @property
+    def unknown(self) -> int:
+        """Requests of which nobody knows whether they were answered."""
+        return int(self.requests["success"].null_count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +52,12 @@ class Samples:
     """A latency as the requests have it, in s, and how many have none, by reason."""
 
     values: Seconds
+    requests: int
+    """How many requests they are of."""
     left_out: dict[str, int]
     provenance: Literal["measured", "derived"] = "measured"
+    unknown: int = 0
+    """Requests that have such a latency which nobody knows."""
 
 
 def benchmarks(run: RunView) -> list[Benchmark]:
@@ -83,20 +92,34 @@ def _of(table: pa.Table, file: str | None, number: int) -> pa.Table:
 def ttft_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its first token."""
     known = answered["ttft_ns"].drop_null()
-    return Samples(_seconds(known), {"without a time to first token": len(answered) - len(known)})
+    lacking = len(answered) - len(known)
+    return Samples(_seconds(known), len(known), {"without a time to first token": lacking}, unknown=lacking)
 
 
 def itl_of(answered: pa.Table) -> Samples:
     """Every gap between what the client received one after another of a request."""
-    return Samples(_seconds(pc.list_flatten(answered["itl_ns"])), {})
+    lists = answered["itl_ns"]
+    lacking = lists.null_count
+    return Samples(
+        _seconds(pc.list_flatten(lists)),
+        len(lists) - lacking,
+        {"without a list of gaps": lacking},
+        unknown=lacking,
+    )
 
 
 def e2e_of(answered: pa.Table) -> Samples:
     """Time from sending each request to its last token, as listed, else first token + Σ gaps."""
     known = _latencies(answered).drop_null()
     stated = answered["e2e_ns"].null_count < len(answered)
-    missing = {"without a latency": len(answered) - len(known)}
-    return Samples(_seconds(known), missing, "measured" if stated else "derived")
+    lacking = len(answered) - len(known)
+    return Samples(
+        _seconds(known),
+        len(known),
+        {"without a latency": lacking},
+        "measured" if stated else "derived",
+        lacking,
+    )
 
 
 def tpot_of(answered: pa.Table) -> Samples:
@@ -115,7 +138,8 @@ def tpot_of(answered: pa.Table) -> Samples:
         "without a latency": len(streamed) - len(known),
         "with the last token before the first": len(known) - len(forward),
     }
-    return Samples(_seconds(forward), left_out, "derived")
+    unknown = len(streamed) - len(forward) + answered["output_tokens"].null_count
+    return Samples(_seconds(forward), len(forward), left_out, "derived", unknown)
 
 
 def _latencies(requests: pa.Table) -> pa.ChunkedArray:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.payloads import LARGE_SIDE, group_sizes, payload
+from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
+from cclbench.analyzers.payloads import LARGE_SIDE, durations, group_sizes, payload
 from cclbench.analyzers.values import per_step, per_step_and_label, share
 from cclbench.analyzers.view import RankView
 
@@ -73,7 +73,14 @@ def volume(rank: RankView) -> Iterator[Value]:
     table = table.filter(pc.fill_null(pc.not_equal(table["kind"].cast(pa.string()), "barrier"), True))
     size, known = payload(table)
     silent = int((~known).sum())
+    coverage = Coverage.of_rows(known, durations(table))
     if len(table) and silent == len(table):
-        raise NotApplicable(f"none of the {silent} collectives in the window states its bytes")
-    reason = f"{silent} of {len(table)} collectives state no bytes and are left out" if silent else None
-    yield from per_step_and_label(rank, table.filter(pa.array(known)), size[known], unit=1, reason=reason)
+        raise Unknown(f"none of the {silent} collectives in the window states its bytes", coverage)
+    yield from per_step_and_label(
+        rank,
+        table.filter(pa.array(known)),
+        size[known],
+        unit=1,
+        left_out={"of unknown bytes": silent} if silent else {},
+        coverage=coverage,
+    )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.categories import kernels_by_category
 from cclbench.analyzers.columns import codes, is_category, spans
-from cclbench.analyzers.metric import Failed, NotApplicable, Value, metric
+from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
 from cclbench.analyzers.platform import (
     accelerator,
     card_field,
@@ -97,21 +97,30 @@ def _flops_per_token(rank: RankView) -> int:
 
 @metric(
     "compute.achieved_flops",
-    definition="FLOPs that the trace states on device events beginning in the window, over the window.",
+    definition="FLOPs that the trace states on kernels beginning in the window, communication aside, over"
+    " the window.",
     formula="Σ flops / W",
     unit="FLOP/s",
     better="higher",
-    not_applicable="no device event states its FLOPs, or the CPU is the device",
+    not_applicable="no kernel states its FLOPs, or the CPU is the device",
+    version=2,
 )
 def achieved_flops(rank: RankView) -> Value:
     rank.needs_accelerator("its ops nest, so their FLOPs can't be summed")
-    flops, stated = 0.0, 0
-    for batch, _ in rank.begun(("kernel", "copy", "memset"), "flops"):
-        known = batch["flops"].drop_null().to_numpy()
-        flops, stated = flops + float(known.sum()), stated + len(known)
-    if not stated:
-        raise NotApplicable("no device event of the trace states its FLOPs")
-    return Value(value=flops * NS_PER_S / rank.windows.total, weight=rank.windows.total)
+    flops, coverage = 0.0, Coverage(0, 0, 0, 0)
+    for batch, _ in rank.begun(("kernel",), "flops", "category"):
+        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        stated = batch["flops"].is_valid().to_numpy(zero_copy_only=False)
+        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        flops += float(batch["flops"].drop_null().to_numpy().sum())
+    if not coverage.rows:
+        raise NotApplicable("no kernel of the trace states its FLOPs")
+    return Value(
+        value=flops * NS_PER_S / rank.windows.total,
+        weight=rank.windows.total,
+        left_out={"kernels of unknown FLOPs": coverage.all_rows - coverage.rows},
+        coverage=coverage,
+    )
 
 
 @metric(
@@ -204,10 +213,12 @@ def moe_share(rank: RankView) -> Iterator[Value]:
     not_applicable="the trace states no grids, or nothing says how many multiprocessors the device has",
 )
 def sm_coverage(rank: RankView) -> Value:
-    covered = total = without = 0
+    covered = total = 0
+    coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.kernels("blocks"):
-        known = batch.filter(batch["blocks"].is_valid())
-        without += len(batch) - len(known)
+        stated = batch["blocks"].is_valid().to_numpy(zero_copy_only=False)
+        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        known = batch.filter(pa.array(stated))
         sms = _sm_count(rank) if len(known) else 1
         durations = known["dur_ns"].to_numpy()
         covered += int((durations * np.minimum(known["blocks"].to_numpy(), sms)).sum())
@@ -217,7 +228,8 @@ def sm_coverage(rank: RankView) -> Value:
     return Value(
         value=covered / total,
         weight=total,
-        reason=f"{without} kernels without a grid are left out" if without else None,
+        left_out={"kernels of unknown grid": coverage.all_rows - coverage.rows},
+        coverage=coverage,
     )
 
 

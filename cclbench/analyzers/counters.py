@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
 from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise
@@ -49,6 +49,8 @@ class Moved:
     ports: int
     provenance: Literal["measured", "derived"] = "measured"
     left_out: dict[str, int] = field(default_factory=dict)
+    unknown: int = 0
+    """Samples that count bytes of which nobody knows how many."""
 
     @property
     def total(self) -> float:
@@ -149,6 +151,7 @@ def _value(
         provenance=moved.provenance,
         reason=reason,
         left_out=moved.left_out,
+        coverage=Coverage(len(moved.value), len(moved.value) + moved.unknown),
         source=source,
     )
 
@@ -168,12 +171,15 @@ def _per_step(run: RunView, moved: Moved, source: str) -> Value:
             raise NotApplicable(when if moved.timed.any() else "nobody states the counters' times")
     except NotApplicable as why:
         return Value(value=None, status="not_applicable", stat="per_step", reason=str(why), source=source)
-    covered = intervals.union(moved.start[inside], moved.end[inside]).length / (hi - lo)
+    covered = intervals.union(moved.start[inside], moved.end[inside]).length
+    share = humanise(covered / (hi - lo), "1")
+    overlapping = moved.timed & (moved.start < hi) & (moved.end > lo)
     return Value(
         value=float(moved.value[inside].sum()) / steps,
         stat="per_step",
         provenance="derived",
-        reason=f"whole intervals cover {humanise(covered, '1')} of {steps} steps' time, the rest is left out",
+        reason=f"whole intervals cover {share} of {steps} steps' time, the rest is left out",
+        coverage=Coverage(int(inside.sum()), int(overlapping.sum()), covered, hi - lo),
         source=source,
     )
 
@@ -206,9 +212,10 @@ def _ways(own: pa.Table, port: str) -> dict[str, Moved]:
         single, twice = _single(counted)
         known = pa.concat_tables([single, pairs])
         if len(known):
-            told[way] = _moved(known, {**left_out, **twice, "rates, beside counted bytes": len(rates)})
-        elif moved := _held(rates):
-            told[way] = replace(moved, left_out=left_out)
+            moved = _moved(known, {**left_out, **twice, "rates, beside counted bytes": len(rates)})
+            told[way] = replace(moved, unknown=sum(left_out.values()))
+        elif held := _held(rates):
+            told[way] = replace(held, left_out=left_out, unknown=sum(left_out.values()))
     return told
 
 

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.values import share
 from cclbench.analyzers.view import RankView
-from cclbench.intervals import Mask
+from cclbench.intervals import Int64, Mask
 
 # torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training
 # frameworks give to the ranges around them, and saving or loading a checkpoint; activation
@@ -28,12 +27,15 @@ LOADER: Final = (
 
 @metric(
     "data.stall",
-    definition="Share of the window in which the host is in a loader or checkpoint annotation while the"
-    " device is idle.",
-    formula="|loader annotations \\ (C∪K∪M)| / W",
+    definition="Share of the time in which the host is in a loader or checkpoint annotation while the device"
+    " is idle. It counts for the step whose annotation holds it, else for the next: input is loaded before"
+    " its step's first kernel, in the window of the step before or before all windows. The time is the"
+    " windows' and what of the loading lies outside of them.",
+    formula="|S| / |W ∪ S|, S = loader annotations of the windows' steps \\ (C∪K∪M)",
     unit="1",
     better="lower",
     not_applicable="nothing in the trace is annotated as loading or checkpointing, or the CPU is the device",
+    version=2,
 )
 def stall(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it loads and computes, and one can't be told from the other")
@@ -45,7 +47,34 @@ def stall(rank: RankView) -> Iterator[Value]:
     if len(loading) == 1:
         raise NotApplicable("nothing in the trace is annotated as loading data or a checkpoint")
     stalled = intervals.subtract(intervals.join(*loading), intervals.join(*rank.busy))
-    yield from share(rank, rank.inside(stalled), rank.parts.window, of="time")
+    w = rank.windows
+    window = _window_of_step(rank, stalled.starts)
+    own = window >= 0
+    lost = intervals.Intervals(stalled.starts[own], stalled.ends[own])
+    whole = intervals.join(lost, intervals.union(w.starts, w.ends)).length
+    if not whole:
+        raise NotApplicable("there is no time in the window")
+    yield Value(value=lost.length / whole, weight=whole)
+    for place, step in enumerate(w.steps):
+        here = window == place
+        each = intervals.Intervals(stalled.starts[here], stalled.ends[here])
+        time = intervals.join(each, intervals.union(w.starts[[place]], w.ends[[place]])).length
+        if step is not None and time:
+            yield Value(value=each.length / time, step=step)
+
+
+def _window_of_step(rank: RankView, at: Int64) -> Int64:
+    """The window of the annotated step that holds each instant, or else begins next; −1 for none.
+
+    Without annotated steps the window that holds it; shape of `at`.
+    """
+    table = rank.tables.steps()
+    marks = table.filter(pc.equal(table["source"].cast(pa.string()), "annotation")).sort_by("start_ns")
+    if not len(marks) or rank.windows.policy == "trace":
+        return rank.window_of(at)
+    place = {step: number for number, step in enumerate(rank.windows.steps)}
+    windows = np.array([*(place.get(step, -1) for step in marks["step"].to_pylist()), -1])
+    return np.asarray(windows[np.searchsorted(marks["end_ns"].to_numpy(), at, side="right")])
 
 
 def _matches(batch: pa.RecordBatch, column: str, pattern: str) -> Mask:

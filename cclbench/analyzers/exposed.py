@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.labels import Label, labels
@@ -43,7 +44,8 @@ class Exposed:
     """The exposed communication of each window, by label of collective.
 
     A collective waits until its latest rank arrives and transfers from then on; of a collective that
-    was not matched across ranks nobody knows, and it is `unmatched`.
+    was not matched across ranks nobody knows, and it is `unmatched`.  One that lacks some rank's trace waits
+    at least until the latest arrival that is seen: the rest of it is `unmatched`.
     """
 
     labels: list[Label]
@@ -67,7 +69,9 @@ def split(collectives: pa.Table, alone: Intervals, window_starts: Int64, window_
     label, known = labels(collectives)
     starts, ends = collectives["start_ns"].to_numpy(), collectives["end_ns"].to_numpy()
     matched = collectives["wait_ns"].is_valid().to_numpy()
-    latest = np.where(matched, starts + collectives["wait_ns"].fill_null(0).to_numpy(), ends)
+    waited = pc.coalesce(collectives["wait_ns"], collectives["least_wait_ns"])
+    waits = waited.is_valid().to_numpy()
+    latest = starts + waited.fill_null(0).to_numpy()
     cuts = np.concatenate([starts, latest, ends, window_starts, window_ends])
     edges, (exposed,) = intervals.atoms([alone], cuts)
     window = np.searchsorted(window_starts, edges[:-1], side="right") - 1
@@ -98,7 +102,7 @@ def split(collectives: pa.Table, alone: Intervals, window_starts: Int64, window_
 
     return Exposed(
         known,
-        wait=shared(starts[matched], latest[matched], label[matched]),
+        wait=shared(starts[waits], latest[waits], label[waits]),
         transfer=shared(latest[matched], ends[matched], label[matched]),
-        unmatched=shared(starts[~matched], ends[~matched], label[~matched]),
+        unmatched=shared(latest[~matched], ends[~matched], label[~matched]),
     )

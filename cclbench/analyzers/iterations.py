@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.columns import codes, spans
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generation_(\d+).*")
 _SGLANG = re.compile(r"step\[(\w+) .*\]")
@@ -60,18 +60,24 @@ def iteration(rank: RankView) -> Iterator[Value]:
     known = np.array([p is not None for p in phases], np.bool_)
     if not known.any():
         raise NotApplicable(_NOT_TOLD)
-    yield _mean(lengths[known], None, int((~known).sum()))
+    yield _mean(lengths, known, None)
     for each in sorted({p for p in phases if p is not None}):
-        yield _mean(lengths[[p == each for p in phases]], each, 0)
+        of_phase = np.array([p == each for p in phases], np.bool_)
+        yield _mean(lengths[of_phase], of_phase[of_phase], each)
     for step, length, told in zip(rank.windows.steps, lengths.tolist(), phases, strict=True):
         if told is not None and step is not None:
             yield Value(value=length / NS_PER_S, step=step, category=told)
 
 
-def _mean(lengths: Int64, category: str | None, unknown: int) -> Value:
-    value = int(lengths.sum()) / len(lengths) / NS_PER_S
-    left_out = {"of no one phase": unknown}
-    return Value(value=value, category=category, weight=len(lengths), left_out=left_out)
+def _mean(lengths: Int64, known: Mask, category: str | None) -> Value:
+    used = lengths[known]
+    return Value(
+        value=int(used.sum()) / len(used) / NS_PER_S,
+        category=category,
+        weight=len(used),
+        left_out={"of no one phase": int((~known).sum())},
+        coverage=Coverage.of_rows(known, lengths),
+    )
 
 
 def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:

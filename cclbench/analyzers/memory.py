@@ -11,8 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes, spans
-from cclbench.analyzers.metric import Failed, NotApplicable, Value, max_over_ranks, metric
+from cclbench.analyzers.columns import codes, is_category, spans
+from cclbench.analyzers.metric import (
+    Coverage,
+    Failed,
+    NotApplicable,
+    Unknown,
+    Value,
+    max_over_ranks,
+    metric,
+)
 from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, share
 from cclbench.analyzers.view import RankView
@@ -24,7 +32,7 @@ _NO_COPIES_ON_HOST = "nothing is copied to it"
 @metric(
     "memory.copy_bandwidth",
     definition="Bytes copied over the copies' own durations, by direction (category) and over all. Copies"
-    " whose bytes the trace does not state are left out and counted in the reason.",
+    " whose bytes the trace does not state are left out and counted: the figure is partial then.",
     formula="Σ bytes / Σ duration over copies that begin in the window",
     unit="B/s",
     better="higher",
@@ -34,10 +42,14 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
     size = dict.fromkeys(COPY_DIRECTIONS, 0)
     taken = dict.fromkeys(COPY_DIRECTIONS, 0)
-    all_bytes = all_ns = copies = stated = 0
+    all_bytes = all_ns = 0
+    coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
-        known = batch.filter(pc.and_(batch["bytes"].is_valid(), pc.greater(batch["dur_ns"], 0)))
-        copies, stated = copies + len(batch), stated + len(known)
+        lasting = batch.filter(pc.greater(batch["dur_ns"], 0))
+        coverage += Coverage.of_rows(
+            lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
+        )
+        known = lasting.filter(lasting["bytes"].is_valid())
         moved, ns = known["bytes"].to_numpy(), known["dur_ns"].to_numpy()
         all_bytes, all_ns = all_bytes + int(moved.sum()), all_ns + int(ns.sum())
         numbers, words = codes(known, "copy_direction")
@@ -46,15 +58,15 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
             if word is not None:
                 size[word] += int(moved[numbers == number].sum())
                 taken[word] += int(ns[numbers == number].sum())
-    if not copies:
+    if not coverage.all_rows:
         raise NotApplicable("there are no copies in the window")
-    if not stated:
-        raise NotApplicable(f"none of the {copies} copies in the window states its bytes")
-    without = copies - stated
+    if not coverage.rows:
+        raise Unknown(f"none of the {coverage.all_rows} copies in the window states its bytes", coverage)
     yield Value(
         value=all_bytes * NS_PER_S / all_ns,
         weight=all_ns,
-        reason=f"{without} of {copies} copies state no bytes and are left out" if without else None,
+        left_out={"of unknown bytes": coverage.all_rows - coverage.rows},
+        coverage=coverage,
     )
     for direction in COPY_DIRECTIONS:
         if taken[direction]:
@@ -103,18 +115,20 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
 )
 def hbm_utilization(rank: RankView) -> Value:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    moved = stated = 0
+    moved, coverage = 0, Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("kernel", "copy", "memset"), "hbm_bytes"):
-        known = batch["hbm_bytes"].drop_null().to_numpy()
-        moved, stated = moved + int(known.sum()), stated + len(known)
-    if not stated:
+        stated = batch["hbm_bytes"].is_valid().to_numpy(zero_copy_only=False)
+        coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
+        moved += int(batch["hbm_bytes"].drop_null().to_numpy().sum())
+    if not coverage.rows:
         raise NotApplicable(
             "the trace states no device-memory traffic, and modelling it takes the operands' shapes"
         )
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
-    return Value(value=moved / could, weight=could)
+    silent = {"device rows of unknown traffic": coverage.all_rows - coverage.rows}
+    return Value(value=moved / could, weight=could, left_out=silent, coverage=coverage)
 
 
 @metric(
@@ -135,21 +149,25 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, stated, silent = [intervals.EMPTY], 0, 0
-    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "flops", "hbm_bytes")):
-        known = batch.filter(pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid()))
-        stated, silent = stated + len(known), silent + len(batch) - len(known)
+    pieces, coverage = [intervals.EMPTY], Coverage(0, 0, 0, 0)
+    for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
+        batch = batch.filter(pa.array(~is_category(batch, "communication")))
+        stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())
+        coverage += Coverage.of_rows(stated.to_numpy(zero_copy_only=False), batch["dur_ns"].to_numpy())
+        known = batch.filter(stated)
         if len(known):
             ridge = peak_flops_per_s(rank) / hbm_bytes_per_s(rank)
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
             pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
-    if not stated:
+    if not coverage.rows:
         raise NotApplicable("no kernel of the trace states both its FLOPs and its memory traffic")
     p = rank.parts
     bound = intervals.intersect(intervals.join(*pieces), rank.compute)
-    reason = f"{silent} kernels state no FLOPs or no traffic and count as not bound" if silent else None
+    silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
     for value in share(rank, rank.inside(bound), p.compute_only + p.overlapped, of="compute time"):
-        yield replace(value, reason=reason, provenance="derived")
+        if value.step is None:
+            value = replace(value, left_out=silent, coverage=coverage)
+        yield replace(value, provenance="derived")
 
 
 @metric(
@@ -164,7 +182,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
 )
 def peak_allocated(rank: RankView) -> Value:
     if rank.facts.works_on is None:
-        raise NotApplicable(rank.no_work)
+        raise Unknown(rank.no_work)
     most: list[int] = []
     for batch, _ in rank.begun(("other",), "name", "device", "bytes"):
         numbers, words = codes(batch, "name")

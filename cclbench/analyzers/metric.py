@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Final, Literal
 
 from cclbench.analyzers.aliases import ALIASES, Alias, names_of
 from cclbench.errors import UsageError, near
+from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
+from cclbench.schema import HAS_VALUE
 
 if TYPE_CHECKING:
     from cclbench.analyzers.run_view import RunView
@@ -23,8 +27,62 @@ class NotApplicable(Exception):  # noqa: N818  (an answer, not an error)
     """There is no such number here; the message is the reason a person reads."""
 
 
+class Unknown(NotApplicable):
+    """There is such a number, and the trace does not state what it takes.
+
+    A run's figure over ranks of which one is unknown is partial. `coverage` counts the rows that the rank
+    has and cannot use; None counts the rank itself.
+    """
+
+    def __init__(self, reason: str, coverage: Coverage | None = None) -> None:
+        super().__init__(reason)
+        self.coverage = coverage
+
+
 class Failed(Exception):  # noqa: N818  (an answer, not an error)
     """There is a number and it can't be true; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a number rests on: `rows` of the `all_rows` it is about, whose durations sum to `ns` of `all_ns`.
+
+    Times are None where the rows have none (ranks, requests).
+    """
+
+    rows: int
+    all_rows: int
+    ns: int | None = None
+    all_ns: int | None = None
+
+    @classmethod
+    def of_rows(cls, used: Mask, durations_ns: Int64) -> Coverage:
+        """The coverage of a number that uses those rows; both arrays of shape (rows,)."""
+        return cls(int(used.sum()), len(used), int(durations_ns[used].sum()), int(durations_ns.sum()))
+
+    def __add__(self, other: Coverage) -> Coverage:
+        timed = None not in (self.ns, other.ns, self.all_ns, other.all_ns)
+        return Coverage(
+            self.rows + other.rows,
+            self.all_rows + other.all_rows,
+            (self.ns or 0) + (other.ns or 0) if timed else None,
+            (self.all_ns or 0) + (other.all_ns or 0) if timed else None,
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self.rows == self.all_rows and self.ns == self.all_ns
+
+    @property
+    def by_count(self) -> float:
+        """Share of the rows; 1 of none."""
+        return self.rows / self.all_rows if self.all_rows else 1.0
+
+    @property
+    def by_time(self) -> float | None:
+        """Share of the rows' summed durations; None where they have none."""
+        return self.ns / self.all_ns if self.ns is not None and self.all_ns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +92,8 @@ class Value:
     `weight` is what it counts for when ranks are averaged: a ratio's denominator, else 1.
     `reason` qualifies the number (what it leaves out, what it rests on).
     `left_out` counts what the number leaves out, by why; ranks' counts add up.
+    `coverage` is what it rests on where rows that belong to it may be unknown: a number that leaves out any
+    is `partial`.
     `unit` is set where it is not the metric's own (a coefficient of variation).
     `source` is the reader whose file says so, where that is not the run's traces.
     `rank` is whose number it is, where a metric of the run tells of ranks.
@@ -48,13 +108,24 @@ class Value:
     stat: str | None = None
     weight: float = 1.0
     provenance: Literal["measured", "derived", "modelled", "published"] = "measured"
-    status: Literal["ok", "not_applicable", "failed"] = "ok"
+    status: Literal["ok", "partial", "not_applicable", "failed"] = "ok"
     reason: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    coverage: Coverage | None = None
     unit: str | None = None
     source: str | None = None
     rank: int | None = None
     detail: object = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.status in HAS_VALUE and self.coverage is not None:
+            status = "ok" if self.coverage.whole else "partial"
+            object.__setattr__(self, "status", status)
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a number, be it partial."""
+        return self.status in HAS_VALUE
 
     @property
     def words(self) -> str | None:
@@ -80,6 +151,12 @@ def total_left_out(values: Iterable[Value]) -> dict[str, int]:
         for why, number in value.left_out.items():
             sums[why] = sums.get(why, 0) + number
     return sums
+
+
+def total_coverage(values: Iterable[Value]) -> Coverage | None:
+    """The values' coverage, added up; None where none has any."""
+    parts = [value.coverage for value in values if value.coverage is not None]
+    return reduce(add, parts) if parts else None
 
 
 PerRank = Callable[["RankView"], "Value | Iterable[Value]"]
@@ -122,7 +199,7 @@ def _by_key(ranks: Mapping[int, Sequence[Value]]) -> dict[Key, list[Value]]:
     grouped: dict[Key, list[Value]] = {}
     for rank in sorted(ranks):
         for value in ranks[rank]:
-            if value.status == "ok" and value.step is None:
+            if value.has_value and value.step is None:
                 grouped.setdefault(value.key, []).append(value)
     return grouped
 
@@ -139,6 +216,7 @@ def _merge(values: Sequence[Value], number: float) -> Value:
         provenance=first.provenance,
         reason="; ".join(reasons) or None,
         left_out=total_left_out(values),
+        coverage=total_coverage(values),
         unit=first.unit,
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.metric import NotApplicable, Value, stand_in
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, stand_in
 from cclbench.analyzers.payloads import group_sizes, kinds
 from cclbench.analyzers.platform import card_field
 from cclbench.analyzers.view import RankView
@@ -59,7 +59,13 @@ def volume(rank: RankView) -> Iterator[Value]:
     left_out = {"of other kinds or groups": others} if others else {}
     for stat, amount in zip((None, "low", "high"), whole, strict=True):
         said = None if stat else reason
-        yield Value(value=amount, stat=stat, reason=said, left_out={} if stat else left_out)
+        yield Value(
+            value=amount,
+            stat=stat,
+            reason=said,
+            left_out={} if stat else left_out,
+            coverage=None if stat else Coverage(len(rank.collectives) - others, len(rank.collectives)),
+        )
         yield Value(value=amount, stat=stat, reason=said, category="dp")
     for kind, band in amounts.items():
         for stat, amount in zip((None, "low", "high"), band, strict=True):

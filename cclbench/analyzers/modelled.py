@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from cclbench.analyzers.columns import codes
 from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
-from cclbench.analyzers.metric import NotApplicable, Value, counts, stand_in
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
+from cclbench.analyzers.payloads import durations
 from cclbench.analyzers.transfers import Float64, Timed, timed
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
@@ -58,6 +59,9 @@ def transfer(rank: RankView) -> Iterator[Value]:
     ]
     reason, left_out = "; ".join(filter(None, held)), {**chosen.left_out, **lacking}
     seconds = np.minimum(band[:, priced], ns) / (NS_PER_S * len(rank.windows))
+    coverage = Coverage.of_rows(priced, durations(chosen.table))
+    if len(chosen.unknown):
+        coverage += Coverage(0, len(chosen.unknown), 0, int(durations(chosen.unknown).sum()))
     kinds = chosen.kinds[priced]
     parts: list[tuple[str | None, Mask]] = [(None, np.ones(len(ns), np.bool_))]
     parts += [(kind, kinds == kind) for kind in np.unique(kinds).tolist()]
@@ -69,6 +73,7 @@ def transfer(rank: RankView) -> Iterator[Value]:
                 stat=stat,
                 reason=None if stat else reason,
                 left_out={} if stat or kind else left_out,
+                coverage=None if stat or kind else coverage,
             )
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.arrivals import matched
 from cclbench.analyzers.labels import UNKNOWN, Label
-from cclbench.analyzers.metric import NotApplicable, Value, counts, metric
+from cclbench.analyzers.metric import NotApplicable, Unknown, Value, counts, metric
 from cclbench.analyzers.values import NS_PER_S, by_label, share
 from cclbench.analyzers.view import RankView
 
@@ -34,7 +34,8 @@ def ratio(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "overlap.efficiency",
-    definition="How much of what could overlap did: at most the shorter of compute and communication can.",
+    definition="How much of what could overlap did: at most the shorter of compute and communication can."
+    " Summed over steps: each step adds its own overlap and its own limit.",
     formula="Σ |C∩K| / Σ min(|C|, |K|), step by step",
     unit="1",
     better="higher",
@@ -94,9 +95,10 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
             pc.fill_null(pc.equal(dimension, "pp"), True),
         )
     )
-    known, left_out = matched(transfers)
-    if len(transfers) and not known.any():
-        raise NotApplicable(f"how long the pipeline's transfers wait is unknown: {counts(left_out)}")
+    found = matched(transfers)
+    if len(transfers) and not found.complete.any():
+        why = f"how long the pipeline's transfers wait is unknown: {counts(found.left_out)}"
+        raise Unknown(why, found.coverage)
     chosen = np.array([_of_pipeline(one) for one in rank.exposed.labels], np.bool_)
     window = rank.parts.window
     if not window.sum():
@@ -106,7 +108,12 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
         for idle, wait in zip(rank.parts.idle, rank.exposed.wait.by_window(chosen), strict=True)
     ]
     total = int(window.sum())
-    yield Value(value=float(sum(bubble, Fraction(0)) / total), weight=total, left_out=left_out)
+    yield Value(
+        value=float(sum(bubble, Fraction(0)) / total),
+        weight=total,
+        left_out=found.left_out,
+        coverage=found.coverage,
+    )
     for step, still, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
         if step is not None and length:
             yield Value(value=float(still / length), step=step)

@@ -38,3 +38,8 @@ def kinds(table: pa.Table) -> npt.NDArray[np.str_]:
 def group_sizes(table: pa.Table) -> Int64:
     """Ranks of each collective's group, shape (rows,); 0 where nobody knows."""
     return np.asarray(table["group_size"].cast(pa.int64()).fill_null(0).to_numpy())
+
+
+def durations(table: pa.Table) -> Int64:
+    """How long each collective takes on its rank, waiting included, ns, shape (rows,)."""
+    return np.asarray(table["end_ns"].to_numpy() - table["start_ns"].to_numpy())

@@ -6,14 +6,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, Final
 
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import STAND_INS, Failed, Metric, NotApplicable, Value
+from cclbench.analyzers.metric import (
+    STAND_INS,
+    Coverage,
+    Failed,
+    Metric,
+    NotApplicable,
+    Unknown,
+    Value,
+)
 from cclbench.analyzers.run_view import RunView
-from cclbench.analyzers.view import POLICIES, RankView
-from cclbench.schema import group_id
+from cclbench.analyzers.view import RankView
+from cclbench.normalize.steps import POLICIES
+from cclbench.schema import HAS_VALUE, group_id
 
 Row = dict[str, Any]
 NO_TRACE: Final = Value(value=None, status="not_applicable", reason="the run has no trace")
@@ -67,11 +77,14 @@ def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> l
     try:
         given = compute()
         values = [given] if isinstance(given, Value) else list(given)
+    except Unknown as why:
+        coverage = why.coverage or Coverage(0, 1)
+        return [Value(value=None, status="not_applicable", reason=str(why), coverage=coverage)]
     except NotApplicable as why:
         return [Value(value=None, status="not_applicable", reason=str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
-    if any(v.status == "ok" and (v.value is None or not math.isfinite(v.value)) for v in values):
+    if any(v.has_value and (v.value is None or not math.isfinite(v.value)) for v in values):
         return [Value(value=None, status="failed", reason="the result is not a finite number")]
     return values or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
 
@@ -98,7 +111,7 @@ def run_rows(
             rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(of_run[metric.name])]
             continue
         own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
-        answered = [rank for rank, values in own.items() if values[0].status == "ok"]
+        answered = [rank for rank, values in own.items() if values[0].has_value]
         window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
         combined = _combined(metric, own) if own else [NO_TRACE]
         rows += [_row(metric, value, None, window, source) for value in _ordered(combined)]
@@ -113,7 +126,7 @@ def run_rows(
 
 def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]:
     """The run's values, qualified by the ranks that have none; a rank that failed fails the run."""
-    answered = {rank: values for rank, values in own.items() if values[0].status == "ok"}
+    answered = {rank: values for rank, values in own.items() if values[0].has_value}
     told = {rank: values for rank, values in answered.items() if values[0].provenance != "modelled"}
     answered = told or answered  # what was measured is not averaged with what was modelled
     failed = {rank: values for rank, values in own.items() if values[0].status == "failed"}
@@ -129,7 +142,25 @@ def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]
         return values
     silent = {rank: values for rank, values in own.items() if rank not in answered}
     missing = f"{len(silent)} of {len(own)} ranks left out: {_why(silent, len(own))}"
-    return [replace(v, reason=f"{v.reason}; {missing}" if v.reason else missing) for v in values]
+    unknown = [values[0].coverage for values in silent.values() if values[0].coverage is not None]
+    return [
+        replace(
+            v,
+            reason=f"{v.reason}; {missing}" if v.reason else missing,
+            coverage=_less(v.coverage, unknown, len(answered)) if unknown else v.coverage,
+        )
+        for v in values
+    ]
+
+
+def _less(own: Coverage | None, unknown: Sequence[Coverage], ranks: int) -> Coverage:
+    """The coverage of a figure over `ranks` that lacks other ranks' unknown rows.
+
+    Rows add up where all count them; otherwise, and where the own rows are all there, ranks are counted.
+    """
+    if own is not None and all(coverage.ns is not None for coverage in unknown):
+        return reduce(add, unknown, own)
+    return own if own is not None and not own.whole else Coverage(ranks, ranks + len(unknown))
 
 
 def _why(silent: Mapping[int, Sequence[Value]], of: int) -> str:
@@ -157,13 +188,15 @@ def _ordered(values: Sequence[Value]) -> Iterator[Value]:
 
 def _row(metric: Metric, value: Value, rank: int | None, window: str, source: str | None) -> Row:
     """One flat row with the columns of `schema.RESULTS`, in their order."""
-    ok = value.status == "ok"
+    coverage = value.coverage if value.status == "partial" else None
     return {
         "metric": metric.name,
-        "value": float(value.value) if ok and value.value is not None else None,
+        "value": float(value.value) if value.has_value and value.value is not None else None,
         "unit": value.unit or metric.unit,
         "status": value.status,
-        "provenance": value.provenance if ok else None,
+        "coverage": coverage and coverage.by_count,
+        "coverage_time": coverage and coverage.by_time,
+        "provenance": value.provenance if value.has_value else None,
         "reason": value.words,
         "better": metric.better,
         "rank": rank,
@@ -181,7 +214,7 @@ def _row(metric: Metric, value: Value, rank: int | None, window: str, source: st
 def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
     """The rows of the alias's metric that it asks for; a row that says so where there are none."""
     own = [row for row in rows if row["metric"] == alias.metric]
-    if not alias.collectives or all(row["status"] != "ok" for row in own):
+    if not alias.collectives or all(row["status"] not in HAS_VALUE for row in own):
         return own
     kept = [row for row in own if row["collective"] in alias.collectives]
     if kept:

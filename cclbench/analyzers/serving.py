@@ -25,7 +25,7 @@ from cclbench.analyzers.benchmarks import (
     tpot_of,
     ttft_of,
 )
-from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
 from cclbench.units import humanise
 
@@ -47,7 +47,7 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
         return [replace(value, source="serving") for value in values(found[0])]
     several = [replace(value, category=one.label) for one in found for value in values(one)]
     whole = f"{len(found)} benchmarks: see their rows"
-    if all(value.status != "ok" for value in several):
+    if not any(value.has_value for value in several):
         whole = "; ".join(dict.fromkeys(value.reason or "" for value in several if value.stat is None))
     return [replace(value, source="serving") for value in (_none(whole), *several)]
 
@@ -61,9 +61,18 @@ def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]
     found = samples(one.answered)
     if len(found.values):
         left_out = {**one.left_out, **found.left_out}
+        unknown = found.unknown + one.unknown
+        coverage = Coverage(found.requests, found.requests + unknown)
         for stat, value in _statistics(found.values):
             reason = _differs(value, one.stated.get((figure, stat or "mean")), "s")
-            yield Value(value=value, stat=stat, provenance=found.provenance, reason=reason, left_out=left_out)
+            yield Value(
+                value=value,
+                stat=stat,
+                provenance=found.provenance,
+                reason=reason,
+                left_out=left_out,
+                coverage=coverage,
+            )
         return
     stated = {stat: value for (name, stat), value in one.stated.items() if name == figure}
     wanted = ("mean", *(f"p{percent}" for percent in _PERCENTILES))

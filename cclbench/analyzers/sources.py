@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cclbench.analyzers.rows import Row
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _NARROW = ("step", "group", "collective", "category", "stat")
@@ -37,7 +38,7 @@ def _first_that_answers(
         found = [dict(row) for row in theirs if row["metric"] == metric]
         if found and _told(found[0]):
             why = f"by {reader}: {own[0]['source']} does not tell"
-            if own[0]["status"] != "ok":
+            if own[0]["status"] not in HAS_VALUE:
                 why += f" ({own[0]['reason']})"
             found[0]["reason"] = _joined(found[0]["reason"], why)
             return found, {name: rows for name, rows in others.items() if name != reader}
@@ -45,14 +46,14 @@ def _first_that_answers(
 
 
 def _told(row: Row) -> bool:
-    return bool(row["status"] == "ok" and row["provenance"] != "modelled")
+    return bool(row["status"] in HAS_VALUE and row["provenance"] != "modelled")
 
 
 def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
     by_rank = {row["rank"]: row for row in theirs if _told(row)}
     told: list[Row] = []
     for row in own:
-        other = by_rank.get(row["rank"]) if _plain(row) and row["status"] == "ok" else None
+        other = by_rank.get(row["rank"]) if _plain(row) and row["status"] in HAS_VALUE else None
         if other is None:
             told.append(row)
             continue

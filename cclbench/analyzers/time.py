@@ -4,41 +4,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
+from cclbench.analyzers.arrivals import matched
 from cclbench.analyzers.exposed import Exposed, Shared
 from cclbench.analyzers.idle import Idle
-from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.values import NS_PER_S, by_label, by_step, per_step
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, metric
+from cclbench.analyzers.values import (
+    ALL_OPEN,
+    NS_PER_S,
+    OPEN,
+    OPEN_WINDOW,
+    by_label,
+    by_step,
+    per_step,
+    spread,
+)
 from cclbench.analyzers.view import RankView
 
 
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
-    """Mean over steps of the maximum over ranks; p50, p95, max and cv of those maxima."""
+    """Mean over steps of the maximum over ranks; p50, p95 (from 20 steps on), max and cv of those maxima."""
     longest = {step: max(lengths) for step, lengths in by_step(ranks).items()}
     lengths = np.array(list(longest.values()))
-    yield Value(value=float(lengths.mean()))
-    yield Value(value=float(np.percentile(lengths, 50)), stat="p50")
-    yield Value(value=float(np.percentile(lengths, 95)), stat="p95")
-    yield Value(value=float(lengths.max()), stat="max")
+    reasons = dict.fromkeys(values[0].reason for values in ranks.values() if values[0].reason)
+    yield Value(value=float(lengths.mean()), reason="; ".join(reasons) or None)
+    yield from spread(lengths)
     if len(lengths) > 1:
         yield Value(value=float(lengths.std(ddof=1) / lengths.mean()), stat="cv", unit="1")
     for step in sorted(s for s in longest if s is not None):
         yield Value(value=longest[step], step=step)
+    still_open: dict[int, float] = {}
+    for value in (v for values in ranks.values() for v in values if v.stat == OPEN):
+        assert value.step is not None and value.value is not None  # noqa: S101, PT018 - rows of a window
+        still_open[value.step] = max(still_open.get(value.step, 0.0), value.value)
+    for step, length in sorted(still_open.items()):
+        yield Value(value=length, step=step, stat=OPEN, reason=OPEN_WINDOW)
 
 
 @metric(
     "time.step",
-    definition="Length of the window. The run's value is the mean over steps of the slowest rank's window.",
+    definition="Length of the window. The run's value is the mean over steps of the slowest rank's window."
+    " The last annotated step is open, since none follows it: it has a row of stat open and is in no mean.",
     formula="W",
     unit="s",
     better="lower",
     combine=slowest_rank_each_step,
     not_applicable="the trace holds no work",
+    version=2,
 )
 def step(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.window)
+    reason = ALL_OPEN if rank.windows.open else None
+    yield from per_step(rank, rank.parts.window, of_open=rank.open_parts.window, reason=reason)
 
 
 @metric(
@@ -49,7 +68,7 @@ def step(rank: RankView) -> Iterator[Value]:
     better=None,
 )
 def compute_only(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.compute_only)
+    yield from per_step(rank, rank.parts.compute_only, of_open=rank.open_parts.compute_only)
 
 
 @metric(
@@ -60,7 +79,7 @@ def compute_only(rank: RankView) -> Iterator[Value]:
     better=None,
 )
 def overlapped(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.overlapped)
+    yield from per_step(rank, rank.parts.overlapped, of_open=rank.open_parts.overlapped)
 
 
 @metric(
@@ -71,13 +90,14 @@ def overlapped(rank: RankView) -> Iterator[Value]:
     better="lower",
 )
 def exposed_comm(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.exposed_comm)
+    yield from per_step(rank, rank.parts.exposed_comm, of_open=rank.open_parts.exposed_comm)
 
 
 _SPLIT = (
     " Each instant of exposed communication goes to the collectives running in it, in equal parts, and of"
     " each part what lies before the latest rank's arrival is waiting, what lies after it is transfer; what"
-    " is not matched across ranks is neither. The three sum to time.exposed_comm."
+    " is not matched across ranks is neither. The three sum to time.exposed_comm. Partial where some is not"
+    " matched; of a collective that lacks some rank's trace the wait is a lower bound."
 )
 _BY = " By kind, by process group, by parallel dimension (category)."
 UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
@@ -93,7 +113,7 @@ UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across rank
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
-    yield from _shared(rank, _known(rank).wait)
+    yield from _shared(rank, _split(rank).wait)
 
 
 @metric(
@@ -106,7 +126,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
-    yield from _shared(rank, _known(rank).transfer)
+    yield from _shared(rank, _split(rank).transfer)
 
 
 @metric(
@@ -123,16 +143,27 @@ def exposed_unmatched(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, [ns - wait - transfer for ns, wait, transfer in told])
 
 
-def _known(rank: RankView) -> Exposed:
+def _split(rank: RankView) -> Exposed:
     """The split, where there is any; none is needed where nothing is exposed."""
     exposed = rank.exposed
     if rank.parts.exposed_comm.any() and not exposed.any_matched:
-        raise NotApplicable(UNKNOWN_SPLIT)
+        raise Unknown(UNKNOWN_SPLIT, split_coverage(rank))
     return exposed
 
 
+def split_coverage(rank: RankView) -> Coverage:
+    """How much of the exposed communication is split: of the collectives, and of the exposed time."""
+    whole = int(rank.parts.exposed_comm.sum())
+    exposed = rank.exposed
+    told = sum((sum(part.by_label(), Fraction(0)) for part in (exposed.wait, exposed.transfer)), Fraction(0))
+    rows = matched(rank.collectives).coverage
+    if whole == told:
+        return Coverage(rows.all_rows, rows.all_rows, whole, whole)
+    return Coverage(rows.rows, rows.all_rows, int(told), whole)
+
+
 def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
-    yield from per_step(rank, shared.by_window())
+    yield from per_step(rank, shared.by_window(), coverage=split_coverage(rank))
     per_window = len(rank.windows) * NS_PER_S
     yield from by_label(rank.exposed.labels, [ns / per_window for ns in shared.by_label()])
 
@@ -145,7 +176,7 @@ def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
     better="lower",
 )
 def exposed_copy(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.exposed_copy)
+    yield from per_step(rank, rank.parts.exposed_copy, of_open=rank.open_parts.exposed_copy)
 
 
 @metric(
@@ -156,7 +187,7 @@ def exposed_copy(rank: RankView) -> Iterator[Value]:
     better="lower",
 )
 def idle(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.idle)
+    yield from per_step(rank, rank.parts.idle, of_open=rank.open_parts.idle)
 
 
 _GAPS = (

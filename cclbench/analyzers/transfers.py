@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import reduce
+from operator import add
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.labels import labels
-from cclbench.analyzers.metric import NotApplicable, Value, counts, mean_over_ranks
-from cclbench.analyzers.payloads import group_sizes, kinds, payload
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, mean_over_ranks
+from cclbench.analyzers.payloads import durations, group_sizes, kinds, payload
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.classify import bus_factor
@@ -25,7 +27,8 @@ TIMES: Final = (
     "t is the transfer time of collectives that are matched across their ranks, from the last rank's arrival"
     " on; where a figure has none, the collectives' own duration on their rank, waiting for others included,"
     " and the reason says so: the two are never mixed. By kind, group and size (category, powers of 4);"
-    " groups of one and collectives of unknown size are left out."
+    " groups of one and barriers are left out. Partial where collectives of unknown size or group, or"
+    " unmatched ones beside matched ones, are left out."
 )
 NONE: Final = "there are no collectives in the window, or none of known kind, bytes and group size > 1"
 _WAITING = "from the collective's own duration, which includes waiting for other ranks"
@@ -39,7 +42,8 @@ _Key = tuple[str | None, str | None, str | None]
 class Timed:
     """The collectives a bandwidth can be told of: bytes, ns, group size, kind, all of shape (rows,).
 
-    `ns` is the transfer of those `matched`, the whole duration of the others.
+    `ns` is the transfer of those `matched`, the whole duration of the others.  `unknown` are those that lack
+    a kind, bytes, a group's size or a duration, so that no bandwidth can be told of them.
     """
 
     table: pa.Table
@@ -49,35 +53,50 @@ class Timed:
     ranks: Int64
     kinds: npt.NDArray[np.str_]
     left_out: Mapping[str, int]
+    unknown: pa.Table
+
+    def where(self, rows: Mask, lacking: Mapping[str, int]) -> Timed:
+        """Those rows alone; the others become unknown, `lacking` counts them by why."""
+        return replace(
+            self,
+            table=self.table.filter(pa.array(rows)),
+            **{name: getattr(self, name)[rows] for name in ("payload", "ns", "matched", "ranks", "kinds")},
+            left_out={**self.left_out, **lacking},
+            unknown=pa.concat_tables([self.unknown, self.table.filter(pa.array(~rows))]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """Whether a figure rests on transfers alone, or on whole durations, and of how many collectives."""
+    """Whether a figure rests on transfers alone, or on whole durations, and of which collectives."""
 
     matched: bool
-    collectives: int
+    used: Coverage
 
 
 def timed(rank: RankView) -> Timed:
     """The rank's collectives in the window that state kind, bytes and group; not applicable without any."""
     table = rank.collectives
+    table = table.filter(pa.array(kinds(table) != "barrier"))  # moves nothing
     size, known = payload(table)
     ranks, kind = group_sizes(table), kinds(table)
     matched = table["transfer_ns"].is_valid().to_numpy()
-    whole = table["end_ns"].to_numpy() - table["start_ns"].to_numpy()
-    ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), whole)
+    ns = np.where(matched, table["transfer_ns"].fill_null(0).to_numpy(), durations(table))
+    alone = ranks == 1
     measured = known & (size > 0) & (ns > 0) & (kind != "")
     usable = measured & (ranks > 1)
     left_out = {
-        "of unknown kind, bytes or duration": int((~measured).sum()),
+        "of unknown kind, bytes or duration": int((~measured & ~alone).sum()),
         "of unknown group size": int((measured & (ranks == 0)).sum()),
-        "in groups of one": int((measured & (ranks == 1)).sum()),
+        "in groups of one": int(alone.sum()),
     }
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
     if not usable.any():
-        raise NotApplicable(f"no bandwidth can be told of the window's collectives: {counts(left_out)}")
+        why = f"no bandwidth can be told of the window's collectives: {counts(left_out)}"
+        if alone.all():
+            raise NotApplicable(why)
+        raise Unknown(why, Coverage.of_rows(usable[~alone], durations(table)[~alone]))
     return Timed(
         table.filter(pa.array(usable)),
         size[usable],
@@ -86,6 +105,7 @@ def timed(rank: RankView) -> Timed:
         ranks[usable],
         kind[usable],
         {why: number for why, number in left_out.items() if number},
+        table.filter(pa.array(~usable & ~alone)),
     )
 
 
@@ -108,17 +128,19 @@ def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable
         if isinstance(value.detail, _Basis) and value.detail.matched
     }
     kept: dict[int, list[Value]] = {rank: [] for rank in ranks}
-    unmatched: dict[object, int] = {}
+    unmatched: dict[object, list[Coverage]] = {}
     for rank, values in ranks.items():
         for value in values:
             basis = value.detail
             if isinstance(basis, _Basis) and value.key in known and not basis.matched:
-                unmatched[value.key] = unmatched.get(value.key, 0) + basis.collectives
+                unmatched.setdefault(value.key, []).append(basis.used)
             else:
                 kept[rank].append(value)
     for value in mean_over_ranks(kept):
-        more = unmatched.get(value.key, 0)
-        yield replace(value, left_out=_with(value.left_out, _UNMATCHED, more)) if more else value
+        more = [replace(used, rows=0, ns=0) for used in unmatched.get(value.key, ())]
+        left_out = _with(value.left_out, _UNMATCHED, sum(used.all_rows for used in more))
+        coverage = reduce(add, more, value.coverage) if value.coverage is not None else None
+        yield replace(value, left_out=left_out, coverage=coverage) if more else value
 
 
 def _with(left_out: Mapping[str, int], why: str, number: int) -> dict[str, int]:
@@ -128,38 +150,71 @@ def _with(left_out: Mapping[str, int], why: str, number: int) -> dict[str, int]:
 def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Value]:
     """Σ moved / Σ t, t in s: of all, by kind, by kind and group, by kind, group and size.
 
-    `basis` is what every figure rests on besides.
+    `basis` is what every figure rests on besides.  What a figure leaves out, unknown or not matched, makes it
+    partial; of a range of sizes nobody knows which unknown ones belong to it.
     """
     label, known = labels(timed.table)
     exponent = np.searchsorted(4 ** np.arange(31), timed.payload, side="right") - 1
-    sums: dict[_Key, list[tuple[float, int, int]]] = {}
+    length = durations(timed.table)
+    sums: dict[_Key, list[_Sum]] = {}
     parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
     for number, part in enumerate(parts.tolist()):
         here = row == number
-        own = (float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()))
+        own = _Sum(
+            float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()), int(length[here].sum())
+        )
         pair, matched = divmod(part, 2)
         kind, group = known[pair // 64].collective, known[pair // 64].group
         for key in dict.fromkeys(
             [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(pair % 64))]
         ):
-            both = sums.setdefault(key, [(0.0, 0, 0), (0.0, 0, 0)])
-            total, ns, rows = both[matched]
-            both[matched] = total + own[0], ns + own[1], rows + own[2]
-    for (kind, group, size), (durations, transfers) in sums.items():
-        matched = bool(transfers[2])
-        total, ns, rows = transfers if matched else durations
-        left_out = {_UNMATCHED: durations[2]} if matched and durations[2] else {}
+            both = sums.setdefault(key, [_Sum(0.0, 0, 0, 0), _Sum(0.0, 0, 0, 0)])
+            both[matched] = both[matched] + own
+    unknown = _unknown(timed.unknown)
+    for (kind, group, size), (whole, transfers) in sums.items():
+        matched = bool(transfers.rows)
+        used, other = (transfers, whole) if matched else (whole, transfers)
+        coverage = Coverage(used.rows, used.rows + other.rows, used.length, used.length + other.length)
+        if size is None:
+            coverage += unknown.get((kind, group, None), Coverage(0, 0, 0, 0))
         yield Value(
-            value=total * NS_PER_S / ns,
+            value=used.moved * NS_PER_S / used.ns,
             collective=kind,
             group=group,
             category=size,
-            weight=ns,
+            weight=used.ns,
             provenance="derived",
             reason="; ".join(filter(None, [basis, None if matched else _WAITING])) or None,
-            left_out={**left_out, **({} if kind else timed.left_out)},
-            detail=_Basis(matched, rows),
+            left_out={**({_UNMATCHED: other.rows} if other.rows else {}), **({} if kind else timed.left_out)},
+            coverage=coverage,
+            detail=_Basis(matched, coverage),
         )
+
+
+class _Sum(NamedTuple):
+    """What collectives moved in which time, how many they are, and how long they ran, waiting included."""
+
+    moved: float
+    ns: int
+    rows: int
+    length: int
+
+    def __add__(self, other: tuple[float, ...]) -> _Sum:  # type: ignore[override]  # sums, not longer tuples
+        return _Sum(*(a + b for a, b in zip(self, other, strict=True)))  # type: ignore[arg-type]
+
+
+def _unknown(table: pa.Table) -> dict[_Key, Coverage]:
+    """The collectives of which no bandwidth can be told, under what is known of them."""
+    found: dict[_Key, Coverage] = {}
+    label, known = labels(table)
+    length = durations(table)
+    for number, one in enumerate(known):
+        here = label == number
+        own = Coverage(0, int(here.sum()), 0, int(length[here].sum()))
+        kind, group = one.collective, one.group
+        for key in dict.fromkeys([(None, None, None), (kind, None, None), (kind, group, None)]):
+            found[key] = found.get(key, Coverage(0, 0, 0, 0)) + own
+    return found
 
 
 def _size(exponent: int) -> str:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
-from cclbench.analyzers.metric import NotApplicable, Value, counts, metric
-from cclbench.analyzers.payloads import LARGE_SIDE
+from cclbench.analyzers.metric import Coverage, Unknown, Value, counts, metric
+from cclbench.analyzers.payloads import LARGE_SIDE, durations
 from cclbench.analyzers.transfers import (
     TIMES,
     Float64,
@@ -60,29 +59,15 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
     limit, lacking, line = _limits(rank, chosen, system)
     known = limit > 0
     if not known.any():
-        raise NotApplicable(f"no rate is known for the window's collectives: {counts(lacking)}")
-    chosen = replace(
-        _only(chosen, known),
-        left_out={**chosen.left_out, **lacking},
-    )
+        why = f"no rate is known for the window's collectives: {counts(lacking)}"
+        raise Unknown(why, Coverage.of_rows(known, durations(chosen.table)))
+    chosen = chosen.where(known, lacking)
     basis = [assumed] if assumed else []
     if line:
         basis.append(f"over the line rate, since what is usable of {', '.join(sorted(line))} is not known")
     for value in rates(chosen, bus_bytes(chosen) / limit[known], "; ".join(basis) or None):
         above = value.value is not None and value.value > 1
         yield replace(value, reason="; ".join(filter(None, [value.reason, _ABOVE]))) if above else value
-
-
-def _only(chosen: Timed, rows: np.ndarray) -> Timed:
-    return replace(
-        chosen,
-        table=chosen.table.filter(pa.array(rows)),
-        payload=chosen.payload[rows],
-        ns=chosen.ns[rows],
-        matched=chosen.matched[rows],
-        ranks=chosen.ranks[rows],
-        kinds=chosen.kinds[rows],
-    )
 
 
 def _limits(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:

@@ -5,16 +5,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.labels import Label, labels, wider
-from cclbench.analyzers.metric import NotApplicable, Value
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
 
 NS_PER_S = 10**9
+LEAST_FOR_P95: Final = 20
+"""Values from which on 5 % of them are one or more."""
+OPEN: Final = "open"
+"""The statistic of a row that is about an open window."""
+OPEN_WINDOW: Final = (
+    "open window: no step follows, so that it ends with its last device event; no mean holds it"
+)
+ALL_OPEN: Final = "the only window is open: no step follows, so that it ends with its last device event"
+
+
+def spread(values: npt.NDArray[np.float64]) -> Iterator[Value]:
+    """p50, p95 and max of `values`; a 95th percentile takes `LEAST_FOR_P95`, of fewer it is their maximum."""
+    yield Value(value=float(np.percentile(values, 50)), stat="p50")
+    if len(values) >= LEAST_FOR_P95:
+        yield Value(value=float(np.percentile(values, 95)), stat="p95")
+    else:
+        reason = f"a 95th percentile takes {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
+        yield Value(value=None, status="not_applicable", stat="p95", reason=reason)
+    yield Value(value=float(values.max()), stat="max")
 
 
 def per_step(
@@ -24,17 +45,23 @@ def per_step(
     unit: int = NS_PER_S,
     reason: str | None = None,
     left_out: Mapping[str, int] | None = None,
+    coverage: Coverage | None = None,
+    of_open: Int64 | None = None,
 ) -> Iterator[Value]:
     """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
 
-    `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.
+    `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.  `of_open` are the
+    amounts of `rank.open_windows`: rows of stat `open`, which no mean holds.
     """
     whole = sum((Fraction(amount) for amount in _exact(amounts)), Fraction(0))
     mean = float(whole / (len(amounts) * unit))
-    yield Value(value=mean, reason=reason, left_out=left_out or {})
+    yield Value(value=mean, reason=reason, left_out=left_out or {}, coverage=coverage)
     for step, amount in zip(rank.windows.steps, _exact(amounts), strict=True):
         if step is not None:
             yield Value(value=float(Fraction(amount) / unit), step=step)
+    if of_open is not None:
+        for step, amount in zip(rank.open_windows.steps, of_open.tolist(), strict=True):
+            yield Value(value=float(Fraction(amount) / unit), step=step, stat=OPEN, reason=OPEN_WINDOW)
 
 
 def _exact(amounts: Int64 | Sequence[Fraction]) -> Sequence[int | Fraction]:
@@ -49,11 +76,12 @@ def per_step_and_label(
     unit: int = NS_PER_S,
     reason: str | None = None,
     left_out: Mapping[str, int] | None = None,
+    coverage: Coverage | None = None,
 ) -> Iterator[Value]:
     """`per_step` of the collectives' amounts, shape (rows,), and their means by kind, group, dimension."""
     each = np.zeros(len(rank.windows), np.int64)
     np.add.at(each, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
-    yield from per_step(rank, each, unit=unit, reason=reason, left_out=left_out)
+    yield from per_step(rank, each, unit=unit, reason=reason, left_out=left_out, coverage=coverage)
     label, known = labels(collectives)
     sums = np.zeros(len(known), np.int64)
     np.add.at(sums, label, amounts)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cclbench.analyzers.rows import Row
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _KEYS = ("rank", "step", "group", "collective", "category", "stat")
@@ -31,7 +32,7 @@ def verdict(rows: Sequence[Row]) -> str | None:
         judged = "most of it is not matched across ranks"
     elif wait > transfer:
         judged = "a balance problem, not the network"
-        if straggler and straggler["status"] == "ok":
+        if straggler and straggler["status"] in HAS_VALUE:
             judged += f"; {straggler['reason']}"
     else:
         judged = "a network problem more than one of balance"
@@ -44,4 +45,4 @@ def _share(part: float, whole: float) -> str:
 
 
 def _number(row: Row | None) -> float | None:
-    return row["value"] if row and row["status"] == "ok" else None
+    return row["value"] if row and row["status"] in HAS_VALUE else None

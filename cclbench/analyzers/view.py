@@ -14,21 +14,18 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers import exposed, idle
-from cclbench.analyzers.arrivals import Arrivals, arrivals
+from cclbench.analyzers.arrivals import Arrivals, Matched, arrivals
 from cclbench.analyzers.columns import is_category, spans
 from cclbench.analyzers.exposed import Exposed
 from cclbench.analyzers.host_ops import host_ops
 from cclbench.analyzers.idle import Idle
-from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.intervals import Int64, Intervals
+from cclbench.normalize.steps import choose_windows
 from cclbench.schema import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
-
-POLICIES = ("steps", "annotations", "trace")
-SOURCES = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
-"""By window policy, the sources of the rows of `schema.STEPS` that are its windows."""
 
 
 class RankTables(Protocol):
@@ -37,6 +34,11 @@ class RankTables(Protocol):
     @property
     def facts(self) -> TraceFacts:
         """What the rank's trace says of itself."""
+        ...
+
+    @property
+    def clock_residual_ns(self) -> float:
+        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
         ...
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -60,6 +62,8 @@ class Windows:
     steps: tuple[int | None, ...]
     starts: Int64
     ends: Int64
+    open: bool = False
+    """Whether they are open: each ends with its last device event, since no step follows."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -107,40 +111,53 @@ class RankView:
         """What the rank's trace says of itself."""
         return self.tables.facts
 
-    @cached_property
+    @property
     def windows(self) -> Windows:
-        """The windows of the policy asked for, or of the next one that this trace can give.
+        """The windows that figures are about: of the policy asked for, or of the next one the trace can give.
 
         `steps` falls back to annotation windows where nothing links launches to kernels, and to the
-        whole trace where nothing is annotated.
+        whole trace where nothing is annotated.  An open window is among them only where no other is.
         """
-        table = self.tables.steps()
-        source = table["source"].cast(pa.string())
-        for policy in POLICIES[POLICIES.index(self._window) :]:
-            found = table.filter(pc.is_in(source, value_set=pa.array(SOURCES[policy])))
-            if len(found):
-                chosen = self._select(found, policy).sort_by("start_ns")
-                return Windows(
-                    policy,
-                    tuple(chosen["step"].to_pylist()),
-                    chosen["start_ns"].to_numpy(),
-                    chosen["end_ns"].to_numpy(),
-                )
-        raise NotApplicable(self.no_work)
+        return self._chosen[0]
 
-    def _select(self, found: pa.Table, policy: str) -> pa.Table:
-        if self._steps is None:
-            return found
-        if policy == "trace":
+    @property
+    def open_windows(self) -> Windows:
+        """Windows without an end of their own, left out of `windows`."""
+        return self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[Windows, Windows]:
+        found = choose_windows(self.tables.steps(), self._window)
+        if found is None:
+            raise Unknown(self.no_work)
+        policy, *tables = found
+        if self._steps is not None and policy == "trace":
             raise NotApplicable("the trace marks no steps for --steps to choose from")
-        first, last = self._steps
+        chosen = [self._in_range(table) for table in tables]
+        if not any(map(len, chosen)):
+            listed = ", ".join(str(n) for n in sorted(n for t in tables for n in t["step"].to_pylist())[:20])
+            raise NotApplicable(f"no step of this rank lies in the range asked for with --steps: {listed}")
+        if not len(chosen[0]):
+            chosen.reverse()
+        counted, still_open = (
+            Windows(
+                policy,
+                tuple(table["step"].to_pylist()),
+                table["start_ns"].to_numpy(),
+                table["end_ns"].to_numpy(),
+                bool(table["open"][0].as_py()) if len(table) else False,
+            )
+            for table in chosen
+        )
+        return counted, still_open
+
+    def _in_range(self, table: pa.Table) -> pa.Table:
+        first, last = self._steps or (None, None)
         if first is not None:
-            found = found.filter(pc.greater_equal(found["step"], first))
+            table = table.filter(pc.greater_equal(table["step"], first))
         if last is not None:
-            found = found.filter(pc.less(found["step"], last))
-        if not len(found):
-            raise NotApplicable("no step of this rank lies in the range asked for with --steps")
-        return found
+            table = table.filter(pc.less(table["step"], last))
+        return table
 
     @property
     def no_work(self) -> str:
@@ -163,7 +180,7 @@ class RankView:
     def busy(self) -> tuple[Intervals, Intervals, Intervals]:
         """C, K and M, over the whole trace."""
         if self.facts.works_on is None:
-            raise NotApplicable(self.no_work)
+            raise Unknown(self.no_work)
         return self._busy_host() if self.on_host else self._busy_device()
 
     def _busy_device(self) -> tuple[Intervals, Intervals, Intervals]:
@@ -226,11 +243,21 @@ class RankView:
     @cached_property
     def parts(self) -> Parts:
         """The partition of every window into compute, overlap, exposed communication, copy and idle."""
+        return self._partition(self.windows)
+
+    @cached_property
+    def open_parts(self) -> Parts:
+        """The same of `open_windows`."""
+        return self._partition(self.open_windows)
+
+    def _partition(self, windows: Windows) -> Parts:
         compute, communication, copies = self.busy
-        kernels = intervals.join(compute, communication)
-        c, k, ck = self.inside(compute), self.inside(communication), self.inside(kernels)
-        ckm = self.inside(intervals.join(kernels, copies))
-        window = self.windows.ends - self.windows.starts
+        kernels = self._kernels
+        c, k, ck, ckm = (
+            intervals.within(s, windows.starts, windows.ends)
+            for s in (compute, communication, kernels, intervals.join(kernels, copies))
+        )
+        window = windows.ends - windows.starts
         return Parts(
             window=window,
             compute_only=ck - k,
@@ -239,6 +266,11 @@ class RankView:
             exposed_copy=ckm - ck,
             idle=window - ckm,
         )
+
+    @cached_property
+    def _kernels(self) -> Intervals:
+        """C∪K, over the whole trace."""
+        return intervals.join(self.compute, self.communication)
 
     @cached_property
     def idle(self) -> Idle:
@@ -254,8 +286,8 @@ class RankView:
         return exposed.split(self.all_collectives, alone, self.windows.starts, self.windows.ends)
 
     @cached_property
-    def arrivals(self) -> tuple[Arrivals, dict[str, int]]:
-        """The rank's arrivals at matched collectives, and how many of its collectives are left out why."""
+    def arrivals(self) -> tuple[Arrivals, Matched]:
+        """The rank's arrivals at matched collectives, and what of its collectives is left out."""
         return arrivals(self)
 
     def inside(self, s: Intervals) -> Int64:
@@ -292,7 +324,7 @@ class RankView:
     def needs_accelerator(self, otherwise: str) -> None:
         """Not applicable without accelerator rows; `otherwise` says why a CPU-only rank has no answer."""
         if self.facts.works_on is None:
-            raise NotApplicable(self.no_work)
+            raise Unknown(self.no_work)
         if self.on_host:
             raise NotApplicable(f"the CPU is the device here: {otherwise}")
 
@@ -305,6 +337,6 @@ class RankView:
     def collectives(self) -> pa.Table:
         """Collectives of this rank that begin in a window, rows of `schema.COLLECTIVES`."""
         if self.facts.works_on is None:
-            raise NotApplicable(self.no_work)
+            raise Unknown(self.no_work)
         table = self.all_collectives
         return table.filter(pa.array(self.window_of(table["start_ns"].to_numpy()) >= 0))

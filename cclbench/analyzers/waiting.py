@@ -4,51 +4,114 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from cclbench.analyzers.arrivals import Meetings, left_out, matched_collectives, meetings
-from cclbench.analyzers.labels import Label
-from cclbench.analyzers.metric import Value, metric
-from cclbench.analyzers.values import NS_PER_S, per_step_and_label
+from cclbench import intervals
+from cclbench.analyzers.arrivals import (
+    Matched,
+    Meetings,
+    arrivals_of,
+    left_out,
+    matched,
+    meetings,
+    unmatched,
+)
+from cclbench.analyzers.labels import Label, labels
+from cclbench.analyzers.metric import NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.values import NS_PER_S, per_step, spread
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
 
-_INPUTS = ("collectives matched across ranks", "steps")
+_INPUTS = ("events", "collectives matched across ranks", "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
+AT_ONCE: Final = "collectives of several groups run at once: the rows of kinds and groups overlap"
 _OF = (
-    " Sums over the collectives that begin in the window and that all ranks of their group have; by kind, by"
-    " process group, by parallel dimension (category); the others are counted."
+    " The rank's own figure is a union: collectives that run at once take their time once. By kind, by"
+    " process group, by parallel dimension (category); these may overlap, so that they need not add up."
+    " Collectives that are not matched are left out and counted: the figure is partial then."
 )
 
 
 @metric(
     "comm.wait",
-    definition=f"Time in collectives before the last rank arrives, at most the collective's own time.{_OF}",
-    formula="Σ min(latest arrival − own arrival, end − own arrival), per step",
+    definition="Time in which some collective waits for its last rank. Of a collective that lacks some rank's"
+    f" trace, the latest arrival that is seen: a lower bound.{_OF}",
+    formula="|∪ [own arrival, min(latest arrival, end))|, per step",
     unit="s",
     better="lower",
     inputs=_INPUTS,
     not_applicable=_NONE,
+    version=2,
 )
 def wait(rank: RankView) -> Iterator[Value]:
-    table, others = matched_collectives(rank)
-    yield from per_step_and_label(rank, table, table["wait_ns"].to_numpy(), left_out=others)
+    found, here = _in_windows(rank)
+    if not here["least_wait_ns"].is_valid().to_numpy().any() and not found.complete.any():
+        raise unmatched(found)
+    table = rank.all_collectives
+    waited = pc.coalesce(table["wait_ns"], table["least_wait_ns"])
+    table, bounds = table.filter(waited.is_valid()), here["least_wait_ns"].is_valid().to_numpy().sum()
+    starts = table["start_ns"].to_numpy()
+    reason = f"a lower bound: {bounds} collectives lack some rank's trace" if bounds else None
+    yield from _unions(rank, table, starts, starts + waited.drop_null().to_numpy(), found, reason)
 
 
 @metric(
     "comm.transfer",
-    definition=f"Time of collectives after the last rank has arrived.{_OF} Where none is matched, modelled on"
-    " the machine of card or catalog, by kind.",
-    formula="Σ max(end − latest arrival, 0), per step",
+    definition=f"Time in which some collective runs whose last rank has arrived.{_OF} Where none is matched,"
+    " modelled on the machine of card or catalog, by kind.",
+    formula="|∪ [latest arrival, end)|, per step",
     unit="s",
     better="lower",
     inputs=_INPUTS,
     not_applicable=_NONE,
+    version=2,
 )
 def transfer(rank: RankView) -> Iterator[Value]:
-    table, others = matched_collectives(rank)
-    yield from per_step_and_label(rank, table, table["transfer_ns"].to_numpy(), left_out=others)
+    found, _ = _in_windows(rank)
+    if not found.complete.any():
+        raise unmatched(found)
+    table = rank.all_collectives
+    table = table.filter(table["wait_ns"].is_valid())
+    latest = table["start_ns"].to_numpy() + table["wait_ns"].to_numpy()
+    yield from _unions(rank, table, latest, table["end_ns"].to_numpy(), found)
+
+
+def _in_windows(rank: RankView) -> tuple[Matched, pa.Table]:
+    """What is matched of the collectives that begin in the rank's windows, and their rows."""
+    table = rank.collectives
+    if not len(table):
+        raise NotApplicable("there are no collectives in the window")
+    return matched(table), table
+
+
+def _unions(
+    rank: RankView, table: pa.Table, starts: Int64, ends: Int64, found: Matched, reason: str | None = None
+) -> Iterator[Value]:
+    """|∪ [starts, ends) ∩ W|, mean and by step, and the means of each kind, group and dimension."""
+    whole = rank.inside(intervals.union(starts, ends))
+    yield from per_step(rank, whole, reason=reason, left_out=found.left_out, coverage=found.coverage)
+    label, known = labels(table)
+    holders: dict[Label, list[int]] = {}
+    for number, one in enumerate(known):
+        for key in dict.fromkeys(one.wider()):
+            holders.setdefault(key, []).append(number)
+    sums: dict[Label, int] = {}
+    for key, numbers in holders.items():
+        here = np.isin(label, numbers)
+        sums[key] = int(rank.inside(intervals.union(starts[here], ends[here])).sum())
+    at_once = sum(ns for key, ns in sums.items() if key.group is not None) > whole.sum()
+    for key, ns in sums.items():
+        yield Value(
+            value=ns / (len(whole) * NS_PER_S),
+            collective=key.collective,
+            group=key.group,
+            category=key.dimension,
+            reason=AT_ONCE if at_once else None,
+        )
 
 
 def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
@@ -56,10 +119,12 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
     found = meetings(ranks)
     skew = found.latest_ns - found.earliest_ns
     yield Value(
-        value=float(skew.mean() / NS_PER_S), reason=f"{len(skew)} instances", left_out=left_out(ranks, found)
+        value=float(skew.mean() / NS_PER_S),
+        reason=f"{len(skew)} instances",
+        left_out=left_out(ranks, found),
+        coverage=total_coverage(values[0] for values in ranks.values()),
     )
-    for stat, q in (("p50", 50), ("p95", 95), ("max", 100)):
-        yield Value(value=float(np.percentile(skew, q) / NS_PER_S), stat=stat)
+    yield from spread(skew / NS_PER_S)
     for key, mean in _means(found, skew):
         yield Value(value=mean / NS_PER_S, collective=key.collective, group=key.group, category=key.dimension)
 
@@ -82,7 +147,8 @@ def _means(found: Meetings, of_instances: Int64) -> Iterator[tuple[Label, float]
 @metric(
     "comm.skew",
     definition="How far apart the ranks arrive at a collective: mean over instances that all ranks of their"
-    " group have, with p50, p95 and max; means by kind, by process group, by parallel dimension (category).",
+    " group have, with p50, p95 (from 20 on) and max; means by kind, by process group, by parallel dimension"
+    " (category).",
     formula="mean over instances of (latest arrival − earliest arrival)",
     unit="s",
     better="lower",
@@ -92,5 +158,4 @@ def _means(found: Meetings, of_instances: Int64) -> Iterator[tuple[Label, float]
     rank_rows=False,
 )
 def skew(rank: RankView) -> Value:
-    found, others = rank.arrivals
-    return Value(value=float(len(found.instance)), left_out=others, detail=found)
+    return arrivals_of(rank)

@@ -14,6 +14,7 @@ from rich.text import Text
 from cclbench.problem import printable
 from cclbench.report.partition import Row
 from cclbench.report.topics import TOPICS, place
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _LABEL: Final = 34
@@ -41,7 +42,7 @@ class Figure:
     @property
     def applies(self) -> bool:
         """Whether there is a number for the run, or for a part of it."""
-        return (self.own is not None and self.own["status"] == "ok") or bool(self.parts)
+        return (self.own is not None and self.own["status"] in HAS_VALUE) or bool(self.parts)
 
 
 def figures(rows: Sequence[Row]) -> list[Figure]:
@@ -53,14 +54,14 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
         if row["step"] is not None:
             continue
         if row["rank"] is not None:
-            if not narrowed and row["stat"] is None and row["status"] == "ok":
+            if not narrowed and row["stat"] is None and row["status"] in HAS_VALUE:
                 figure.ranks.append(row)
         elif narrowed:
-            if row["stat"] is None and row["status"] == "ok":
+            if row["stat"] is None and row["status"] in HAS_VALUE:
                 figure.parts.append(row)
         elif row["stat"] is None:
             figure.own = row
-        elif row["status"] == "ok":
+        elif row["status"] in HAS_VALUE:
             figure.stats[row["stat"]] = row
     return sorted(found.values(), key=lambda figure: place(figure.metric))
 
@@ -82,7 +83,7 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
 
 def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
     own = figure.own
-    if own is not None and own["status"] == "ok":
+    if own is not None and own["status"] in HAS_VALUE:
         yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
         plain = [
             f"{stat} {_number(row)}".replace(" ", _STUCK)
@@ -141,7 +142,9 @@ def _range(figure: Figure) -> str:
 
 
 def _origin(row: Row) -> str:
-    return "" if row["provenance"] == "measured" else str(row["provenance"])
+    provenance = "" if row["provenance"] == "measured" else str(row["provenance"])
+    partial = f"partial, {humanise(row['coverage'], '1')}" if row["status"] == "partial" else ""
+    return ", ".join(filter(None, (provenance, partial)))
 
 
 def qualifiers(rows: Sequence[Row]) -> list[Text]:
@@ -149,7 +152,7 @@ def qualifiers(rows: Sequence[Row]) -> list[Text]:
     found: dict[str, list[str]] = {}
     for figure in figures(rows):
         for row in (figure.own, *figure.parts):
-            if row is not None and row["status"] == "ok" and row["reason"]:
+            if row is not None and row["status"] in HAS_VALUE and row["reason"]:
                 found.setdefault(row["reason"], []).append(figure.metric)
     return [_because(reason, metrics) for reason, metrics in found.items()]
 

@@ -91,6 +91,8 @@ class Figure:
     low: float | None = None
     high: float | None = None
     """Of a modelled value, its band."""
+    coverage: float | None = None
+    """Of a partial value, the share of the rows it uses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ _MOST_MOVERS: Final = 3
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
 _MARKS: Final = {"modelled": "~", "published": "*"}
-MARKS: Final = "~ modelled   * published"
+_PARTIAL: Final = "†"
+MARKS: Final = "~ modelled   * published   † partial"
 
 
 def headline(subject: Subject) -> str:
@@ -41,10 +42,11 @@ def safe(text: str) -> str:
 
 
 def cell(figure: Figure, unit: str) -> str:
-    """A figure for a table; modelled and published ones are marked, a missing one is a word."""
+    """A figure for a table; modelled, published and partial ones are marked, a missing one is a word."""
     if figure.value is None:
         return "failed" if figure.status == "failed" else "n/a"
-    return _MARKS.get(figure.provenance or "", "") + humanise(figure.value, unit)
+    partial = _PARTIAL if figure.status == "partial" else ""
+    return _MARKS.get(figure.provenance or "", "") + humanise(figure.value, unit) + partial
 
 
 def stated(row: Row) -> str:
@@ -62,12 +64,14 @@ def seconds(change: Change, versus: Versus) -> tuple[str, str]:
 
 def marked(lines: Sequence[Line]) -> bool:
     """Whether any of the lines' figures is marked."""
-    return any(figure.provenance in _MARKS for line in lines for figure in line.figures.values())
+    figures = [figure for line in lines for figure in line.figures.values()]
+    return any(figure.provenance in _MARKS or figure.status == "partial" for figure in figures)
 
 
 def ratio(line: Line, base: str, other: str) -> float | None:
-    """The other's figure over the base's; None where either is missing or zero."""
-    before, after = (line.figures[letter].value for letter in (base, other))
+    """The other's figure over the base's; None where either is missing, zero or partial."""
+    figures = [line.figures[letter] for letter in (base, other)]
+    before, after = (figure.value if figure.status == "ok" else None for figure in figures)
     return after / before if before and after else None
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.published.leaderboard import PublishedRow
+from cclbench.schema import HAS_VALUE
 from cclbench.store import StoredRun
 
 Row = dict[str, Any]
@@ -76,7 +77,7 @@ class Subject:
     def value(self, metric: str, **keys: str) -> float | None:
         """That row's number; None where there is no row or no number."""
         row = self.row(metric, **keys)
-        return row["value"] if row is not None and row["status"] == "ok" else None
+        return row["value"] if row is not None and row["status"] in HAS_VALUE else None
 
     def by_step(self, metric: str) -> Floats:
         """The run's number of each step, shape (steps,), in their order."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.subject import Subject
+from cclbench.schema import HAS_VALUE
 
 _TOKENS_EQUAL: Final = 1e-6
 """Relative difference below which two derived token counts are one."""
@@ -135,7 +136,7 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
     sources: dict[str, dict[str, str]] = {}
     for subject in subjects:
         for row in subject.run_rows:
-            if row["status"] == "ok" and row["stat"] is None:
+            if row["status"] in HAS_VALUE and row["stat"] is None:
                 sources.setdefault(row["metric"], {}).setdefault(subject.letter, row["provenance"])
     mixed: dict[str, list[str]] = {}
     for metric, of in sources.items():

@@ -85,7 +85,8 @@ def match_ranks(
     `places` are where the ranks ran; `degrees`, the card's parallelism, name the
     dimension of groups whose description does not.  Returns the manifest's account of matching and
     clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
-    transfer = own end − latest arrival, both within the own duration, whose sum they are.
+    transfer = own end − latest arrival, both within the own duration, whose sum they are.  Where some of its
+    ranks have no trace, the latest arrival of those that have is a lower bound of the wait.
     """
     gathered = _gather(folder, ranks)
     rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
@@ -95,14 +96,14 @@ def match_ranks(
         rows, found, estimated, starts, ends, places, ranks
     )
     arrival = estimated.corrected(rows.rank, starts)
-    wait, transfer, overshoot = _split(found, arrival, ends - starts)
+    split = _split(found, arrival, ends - starts)
     groups = read_table(folder / "groups.parquet")
     dimensions = {
         group: dimension
         for group, members in zip(groups["group"].to_pylist(), groups["ranks"].to_pylist(), strict=True)
         if (dimension := by_shape(members, degrees))
     }
-    _write(folder, ranks, gathered.lengths, found, arrival, wait, transfer, dimensions)
+    _write(folder, ranks, gathered.lengths, found, arrival, split, dimensions)
     complete = found.present == found.expected
     return {
         "matching": {
@@ -113,7 +114,7 @@ def match_ranks(
             "partial": int((~complete).sum()),
             "unmatched": found.counts(),
             "contradicted_instances": contradicted,
-            "wait_beyond_duration_ns": overshoot,
+            "wait_beyond_duration_ns": split.overshoot,
         },
         "clocks": _account(estimated),
     }
@@ -212,22 +213,34 @@ def _without_contradictions(
     return found, _clocks(rows, found, ends, places, ranks), len(wrong)
 
 
-def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[Int64, Int64, int]:
-    """Wait and transfer of each row, −1 where its instance is not complete, and the furthest that the
-    latest arrival lies behind a row's own end (what clocks leave unexplained)."""
-    wait = np.full(len(arrival), -1, np.int64)
-    transfer = np.full(len(arrival), -1, np.int64)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Split:
+    """Each row's duration in parts, ns, −1 where it is not known, shape (rows,)."""
+
+    wait: Int64
+    transfer: Int64
+    least_wait: Int64
+    """Of rows whose instance lacks a rank."""
+    overshoot: int
+    """The furthest that a latest arrival lies behind a row's own end: what clocks leave unexplained."""
+
+
+def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> _Split:
+    """Wait and transfer of the rows of complete instances, a lower bound of the wait of the others."""
+    wait, transfer, least_wait = (np.full(len(arrival), -1, np.int64) for _ in range(3))
     at = np.flatnonzero(found.instance >= 0)
     if not len(at):
-        return wait, transfer, 0
-    of = found.instance[at]
+        return _Split(wait, transfer, least_wait, 0)
+    instance = found.instance[at]
     latest = np.full(len(found.present), np.iinfo(np.int64).min)
-    np.maximum.at(latest, of, arrival[at])
-    whole = (found.present == found.expected)[of]
-    at, waited = at[whole], (latest[of] - arrival[at])[whole]
-    wait[at] = np.minimum(waited, duration[at])
-    transfer[at] = duration[at] - wait[at]
-    return wait, transfer, int(np.maximum(waited - duration[at], 0).max(initial=0))
+    np.maximum.at(latest, instance, arrival[at])
+    waited = latest[instance] - arrival[at]
+    within = np.minimum(waited, duration[at])
+    whole = (found.present == found.expected)[instance]
+    wait[at[whole]] = within[whole]
+    transfer[at[whole]] = (duration[at] - within)[whole]
+    least_wait[at[~whole]] = within[~whole]
+    return _Split(wait, transfer, least_wait, int((waited - duration[at])[whole].max(initial=0)))
 
 
 def _write(
@@ -236,8 +249,7 @@ def _write(
     lengths: Sequence[int],
     found: matching.Matching,
     arrival: Int64,
-    wait: Int64,
-    transfer: Int64,
+    split: _Split,
     dimensions: Mapping[str, str],
 ) -> None:
     begin = 0
@@ -251,8 +263,10 @@ def _write(
         columns = {
             "instance": (found.instance[here][place], found.instance[here][place] < 0),
             "arrival_ns": (arrival[here][place], found.instance[here][place] < 0),
-            "wait_ns": (wait[here][place], wait[here][place] < 0),
-            "transfer_ns": (transfer[here][place], transfer[here][place] < 0),
+            **{
+                f"{part}_ns": (values := getattr(split, part)[here][place], values < 0)
+                for part in ("wait", "transfer", "least_wait")
+            },
         }
         for name, (values, missing) in columns.items():
             index = COLLECTIVES.get_field_index(name)

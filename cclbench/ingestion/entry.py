@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from cclbench.ingestion.part import PartRead
+from cclbench.normalize.steps import Periods, Window
 from cclbench.readers import Cut
 from cclbench.schema import TraceFacts
+from cclbench.units import humanise
+
+PURE: Final = 0.9
+"""Least share of a window's kernel time that its own step launched, below which people are told."""
+SAME_PERIOD: Final = 0.005
+"""Relative difference of device windows and host steps from which on people are told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +30,9 @@ class Account:
     rank: int
     facts: TraceFacts
     rows: Counter[str]
-    windows: Sequence[tuple[int | None, int, int, str]]
+    windows: Sequence[Window]
+    periods: Periods | None
+    """Of the device windows and of the same steps on the host."""
     left_out: Counter[str]
     calls: pa.Table
     ungrouped: dict[str, int]
@@ -39,20 +48,14 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
     dropped: Counter[str] = sum((Counter(p.dropped) for p in parts), Counter())
     times: Counter[str] = sum((Counter(p.kernel_ns) for p in parts), Counter())
     total = times.pop("", 0)
-    by_source = Counter(source for *_, source in account.windows)
-    source = next((s for s in ("device", "module", "annotation") if by_source[s]), None)
     cut = account.cut
     return {
         "rank": account.rank,
         "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=(), communicators=())),
-        "span_ns": next(([w[1], w[2]] for w in account.windows if w[3] == "whole_trace"), None),
+        "span_ns": next(([w.start_ns, w.end_ns] for w in account.windows if w.source == "whole_trace"), None),
         "rows": dict(sorted(account.rows.items())),
         "dropped": dict(sorted(dropped.items())),
-        "steps": {
-            "found": by_source[source] if source else 0,
-            "source": source,
-            "left_out": dict(sorted(account.left_out.items())),
-        },
+        "steps": _steps(account),
         "unclassified": {
             "share": sum(times.values()) / total if total else None,
             "names": [name for name, ns in times.most_common(10) if ns],
@@ -61,6 +64,38 @@ def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
         "truncated": cut and {**msgspec.to_builtins(cut), "horizon_ns": account.horizon_ns},
         "notes": list(_notes(account)),
     }
+
+
+def _steps(account: Account) -> dict[str, Any]:
+    windows = _step_windows(account)
+    return {
+        "found": len(windows),
+        "closed": sum(1 for w in windows if not w.open),
+        "source": windows[0].source if windows else None,
+        "left_out": dict(sorted(account.left_out.items())),
+        "least_purity": _least_purity(windows),
+        "least_host_purity": _least_purity(_host_windows(account)),
+        "device_period_ns": account.periods and account.periods.device_ns,
+        "host_period_ns": account.periods and account.periods.host_ns,
+    }
+
+
+def _step_windows(account: Account) -> list[Window]:
+    """The windows of steps, by the best source that the rank has."""
+    for source in ("device", "module", "annotation"):
+        if found := [w for w in account.windows if w.source == source]:
+            return found
+    return []
+
+
+def _host_windows(account: Account) -> list[Window]:
+    """The host's annotations of the steps whose device windows are closed."""
+    closed = {w.step for w in account.windows if w.source == "device" and not w.open}
+    return [w for w in account.windows if w.source == "annotation" and w.step in closed]
+
+
+def _least_purity(windows: Sequence[Window]) -> float | None:
+    return min((w.purity for w in windows if w.purity is not None), default=None)
 
 
 def _collectives(account: Account) -> dict[str, Any]:
@@ -85,4 +120,34 @@ def _notes(account: Account) -> list[str]:
         notes.append("host rows only: the accelerator's rows are missing")
     if account.blind:
         notes.append("the file is cut and its rows are not in order of time: no window is known to be whole")
-    return notes
+    return [*notes, *_doubts(account)]
+
+
+def _doubts(account: Account) -> Iterator[str]:
+    """Where device windows may not be what a step took: foreign kernels in them, or another host period.
+
+    A device that keeps up with its host runs a step's kernels while the host is in that step: then the mean
+    window is the host's mean period.
+    """
+    windows = [w for w in _step_windows(account) if w.source == "device"]
+    impure = [w for w in windows if w.purity is not None and w.purity < PURE]
+    if impure:
+        least = min(impure, key=lambda w: w.purity or 0.0)
+        own = humanise(least.purity or 0.0, "1")
+        yield (
+            f"{len(impure)} of {len(windows)} step windows hold kernels that other steps launched: of the"
+            f" kernel time in step {least.step}'s window its own launches make up {own}"
+        )
+    periods = account.periods
+    if periods is None or abs(periods.device_ns / periods.host_ns - 1) <= SAME_PERIOD:
+        return
+    both = (
+        f"the device takes {humanise(periods.device_ns / 1e9, 's')} a step, the host begins one every"
+        f" {humanise(periods.host_ns / 1e9, 's')}"
+    )
+    behind = _least_purity(_host_windows(account))
+    if behind is not None and behind < PURE:
+        share = humanise(behind, "1")
+        yield f"{both}: the device runs behind, in a host step down to {share} of its kernel time is that step's"
+    else:
+        yield f"{both}, though it runs each step's kernels while the host is in it"

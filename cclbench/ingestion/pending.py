@@ -32,6 +32,8 @@ class Pending:
     """Index into the rank's launches, −1 for none, shape (rows,)."""
     by_device: Mask
     """Which rows are of the rank's device (on a CPU-only rank all are), shape (rows,)."""
+    is_kernel: Mask
+    """Which rows are kernels, shape (rows,)."""
     is_call: Mask
     """Which rows are communication, shape (rows,)."""
     call_row: Int64
@@ -45,7 +47,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
     columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]
     starts, ends, launch = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32))
-    is_call, by_device = [np.empty(0, np.bool_)], [np.empty(0, np.bool_)]
+    is_call, is_kernel, by_device = ([np.empty(0, np.bool_)] for _ in range(3))
     row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
     names: dict[str, int] = {}
     kernels = 0
@@ -58,6 +60,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 ends.append(starts[-1] + batch["dur_ns"].to_numpy())
                 launch.append(_find(batch["correlation"], launches))
                 by_device.append(np.full(len(batch), kind != "op" or not on_device))
+                is_kernel.append(np.full(len(batch), kind == "kernel"))
                 communicates = batch["category"].indices.to_numpy() == _code(
                     batch["category"], "communication"
                 )
@@ -76,6 +79,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         ends=np.concatenate(ends),
         launch=np.concatenate(launch),
         by_device=np.concatenate(by_device),
+        is_kernel=np.concatenate(is_kernel),
         is_call=np.concatenate(is_call),
         call_row=np.concatenate(row),
         call_track=np.concatenate(track),

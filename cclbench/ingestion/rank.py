@@ -26,8 +26,6 @@ from cclbench.store import write_table
 _GUESSED = ("record_param_comms",)
 """Sources of a rank that count only where no other part of the trace states one."""
 
-Window = tuple[int | None, int, int, str]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTask:
@@ -81,9 +79,10 @@ def finish_rank(task: RankTask) -> RankDone:
         [a for p in parts for a in p.annotations], steps.families(task.step_annotation)
     )
     found, step, source = _steps(parts, pending, launches, annotated, on_device)
-    windows: list[Window] = []
+    windows: list[steps.Window] = []
+    periods: steps.Periods | None = None
     if facts.works_on is not None and not blind:
-        windows, more = _windows(facts, (annotated, found, source), step, pending, parts, horizon)
+        windows, more, periods = _windows(facts, (annotated, found, source), step, pending, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
@@ -101,6 +100,7 @@ def finish_rank(task: RankTask) -> RankDone:
             facts=facts,
             rows=rows,
             windows=windows,
+            periods=periods,
             left_out=left_out,
             calls=calls,
             ungrouped=ungrouped,
@@ -198,30 +198,32 @@ def _windows(
     pending: Pending,
     parts: list[PartRead],
     horizon: int | None,
-) -> tuple[list[Window], Counter[str]]:
-    """All windows the rank offers, as (step, begin, end, source), and the steps left out.
+) -> tuple[list[steps.Window], Counter[str], steps.Periods | None]:
+    """All windows the rank offers, the steps left out, and how device windows compare with the host's steps.
 
     `marks` are the annotated steps, those that `step` indexes, and the source of the latter.
     """
     annotated, found, source = marks
-    by_annotation, left_out = steps.annotation_windows(annotated, horizon)
-    windows: list[Window] = [(*w, "annotation") for w in by_annotation]
+    by_launch = facts.works_on == "device" and source == "device" and bool((step >= 0).any())
+    own = pending.by_device
+    rows = steps.DeviceRows(step[own], pending.starts[own], pending.ends[own], pending.is_kernel[own])
+    windows, left_out = steps.annotation_windows(annotated, horizon, rows=rows if by_launch else None)
+    periods = None
     if source == "module":
-        by_module, left_out = steps.annotation_windows(found, horizon)
-        windows += [(*w, "module") for w in by_module]
+        by_module, left_out = steps.annotation_windows(found, horizon, "module")
+        windows += by_module
+    if by_launch:
+        of_device, left_out, periods = steps.device_windows(found, rows, horizon)
+        windows += of_device
     if facts.works_on == "device":
-        if source == "device" and (step >= 0).any():
-            by_launch, left_out = steps.device_windows(found, step, pending.starts, pending.ends, horizon)
-            windows += [(*w, "device") for w in by_launch]
-        own = pending.by_device
-        begin, end = int(pending.starts[own].min()), int(pending.ends[own].max())
+        begin, end = int(rows.starts.min()), int(rows.ends.max())
     else:
         spans = [p.op_span for p in parts if p.op_span]
         begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
     end = end if horizon is None else min(end, horizon)
     if end > begin:
-        windows.append((None, begin, end, "whole_trace"))
-    return windows, left_out
+        windows.append(steps.Window(None, begin, end, "whole_trace"))
+    return windows, left_out, periods
 
 
 def _collectives(

@@ -2,22 +2,27 @@
 """Windows: which stretch of a rank's time is step N (definition: metrics, ground rules).
 
 A device event belongs to the step whose host annotation holds its launch; the device window of step i
-runs from its first device event to the first device event of step i+1, the last one to the end of its
-last device event.
+runs from the first kernel that the step launched to where the next step's window opens.  Copies open no
+window: prefetched input runs ahead of its step.  The last window has no successor: it is open, and ends
+with the last device event of its step.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cclbench import intervals
 from cclbench.errors import UsageError
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.readers import DeviceStep
 from cclbench.schema import STEPS
 
@@ -134,54 +139,144 @@ def marks(
     )
 
 
-def device_windows(
-    found: Marks, step: Int64, starts: Int64, ends: Int64, horizon: int | None
-) -> tuple[list[tuple[int, int, int]], Counter[str]]:
-    """Device windows (number, begin, end), and steps left out by reason.
+POLICIES: Final = ("steps", "annotations", "trace")
+"""Window policies, the next standing in for one that a trace cannot give."""
+SOURCES: Final = {"steps": ("device", "module"), "annotations": ("annotation",), "trace": ("whole_trace",)}
+"""By window policy, the sources of the rows of `schema.STEPS` that are its windows."""
 
-    `step` is the index into `found` of each device event, −1 for none; `starts`, `ends` its times.
-    Windows that reach past `horizon`, where a damaged file ends, are left out.
+
+def choose_windows(table: pa.Table, policy: str = "steps") -> tuple[str, pa.Table, pa.Table] | None:
+    """The windows that figures are about, and open ones beside them; None where the rank has none.
+
+    Of a rank's rows of `schema.STEPS` those of `policy`, or of the next one that it has: the policy, its
+    closed windows and its open ones, in order of time.  Where all are open they count as if closed.
+    """
+    source = table["source"].cast(pa.string())
+    for one in POLICIES[POLICIES.index(policy) :]:
+        found = table.filter(pc.is_in(source, value_set=pa.array(SOURCES[one]))).sort_by("start_ns")
+        closed, still_open = found.filter(pc.invert(found["open"])), found.filter(found["open"])
+        if len(found):
+            return (one, closed, still_open) if len(closed) else (one, found, closed)
+    return None
+
+
+class Window(NamedTuple):
+    """A stretch of one rank's time, int64 ns, [start_ns, end_ns)."""
+
+    step: int | None
+    """The step's number; None for the whole trace."""
+    start_ns: int
+    end_ns: int
+    source: str
+    """One of `schema.WINDOW_SOURCES`."""
+    open: bool = False
+    """Whether nothing says where it ends: no further step follows."""
+    purity: float | None = None
+    """Share of the kernel time in it that its own step launched; None without kernels or launches."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceRows:
+    """What a rank's accelerator did, arrays of shape (rows,): `step` indexes `Marks`, −1 for none."""
+
+    step: Int64
+    starts: Int64
+    ends: Int64
+    kernel: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Mean length of the closed device windows, and of the same steps on the host, begin to begin, ns."""
+
+    device_ns: float
+    host_ns: float
+
+
+def device_windows(
+    marks: Marks, rows: DeviceRows, horizon: int | None
+) -> tuple[list[Window], Counter[str], Periods | None]:
+    """Device windows, steps left out by reason, and how the closed ones compare with the host's steps.
+
+    Windows that reach past `horizon`, where a damaged file ends, are left out.  No periods where no window
+    is closed.
     """
     left_out: Counter[str] = Counter()
-    inside = step >= 0
-    by_step = np.argsort(step[inside], kind="stable")
-    present, at = np.unique(step[inside][by_step], return_index=True)
-    first = np.minimum.reduceat(starts[inside][by_step], at) if len(at) else at
-    last = np.maximum.reduceat(ends[inside][by_step], at) if len(at) else at
-    left_out["no device event was launched in it"] = len(found.numbers) - len(present)
-    windows = []
-    for i, index in enumerate(present.tolist()):
-        final = i + 1 == len(present)
-        begin, end = int(first[i]), int(last[i] if final else first[i + 1])
+    opening = _by_step(rows.step, rows.starts, rows.kernel, np.minimum)
+    ending = _by_step(rows.step, rows.ends, rows.step >= 0, np.maximum)
+    present = sorted(opening)
+    left_out["no kernel was launched in it"] = len(marks.numbers) - len(present)
+    windows: dict[int, Window] = {}
+    host_ns: list[int] = []
+    for i, index in enumerate(present):
+        following = present[i + 1] if i + 1 < len(present) else None
+        begin, end = opening[index], ending[index] if following is None else opening[following]
         if end <= begin:
             left_out["its device work begins after the next step's"] += 1
-        elif horizon is not None and (final or end > horizon):
+        elif horizon is not None and (following is None or end > horizon):
             left_out["the file is cut before its end"] += 1
         else:
-            windows.append((int(found.numbers[index]), begin, end))
-    return windows, +left_out
+            windows[index] = Window(int(marks.numbers[index]), begin, end, "device", following is None)
+            if following is not None:
+                host_ns.append(int(marks.starts[following] - marks.starts[index]))
+    closed = [w.end_ns - w.start_ns for w in windows.values() if not w.open]
+    periods = Periods(fmean(closed), fmean(host_ns)) if closed else None
+    return _with_purity(windows, rows), +left_out, periods
 
 
-def annotation_windows(found: Marks, horizon: int | None) -> tuple[list[tuple[int, int, int]], Counter[str]]:
-    """The annotations' own windows, less those that reach past the horizon."""
-    windows = [
-        (int(n), int(s), int(e))
-        for n, s, e in zip(found.numbers, found.starts, found.ends, strict=True)
-        if horizon is None or e <= horizon
-    ]
-    return windows, +Counter({"the file is cut before its end": len(found.numbers) - len(windows)})
+def _by_step(step: Int64, at: Int64, chosen: Mask, ufunc: np.ufunc) -> dict[int, int]:
+    """The least or largest `at` of the chosen rows of each step."""
+    rows = np.flatnonzero(chosen & (step >= 0))
+    rows = rows[np.argsort(step[rows], kind="stable")]
+    present, first = np.unique(step[rows], return_index=True)
+    values = ufunc.reduceat(at[rows], first) if len(rows) else first
+    return dict(zip(present.tolist(), values.tolist(), strict=True))
 
 
-def table(rank: int, windows: Sequence[tuple[int | None, int, int, str]]) -> pa.Table:
-    """Rows of `schema.STEPS` from (number, begin, end, source)."""
-    columns = list(zip(*windows, strict=True)) or [(), (), (), ()]
-    return pa.table(
-        {
-            "rank": pa.array([rank] * len(windows), pa.int32()),
-            "step": pa.array(columns[0], pa.int32()),
-            "start_ns": pa.array(columns[1], pa.int64()),
-            "end_ns": pa.array(columns[2], pa.int64()),
-            "source": pa.array(columns[3], pa.string()).dictionary_encode().cast(STEPS.field("source").type),
-        },
-        schema=STEPS,
+def _with_purity(windows: Mapping[int, Window], rows: DeviceRows) -> list[Window]:
+    """Disjoint windows, by their step's index, with the share of |C∪K| in each that its step launched."""
+    if not windows:
+        return []
+    starts, ends = (
+        np.array([getattr(window, name) for window in windows.values()]) for name in ("start_ns", "end_ns")
     )
+    place = np.full(max(*windows, int(rows.step.max(initial=0))) + 2, -1)
+    place[list(windows)] = np.arange(len(windows))
+    window = place[rows.step]  # a row of no step has −1, the last place
+    own = rows.kernel & (window >= 0)
+    by_own = intervals.union(
+        np.maximum(rows.starts[own], starts[window[own]]), np.minimum(rows.ends[own], ends[window[own]])
+    )
+    by_any = intervals.union(rows.starts[rows.kernel], rows.ends[rows.kernel])
+    parts, wholes = (intervals.within(kernels, starts, ends).tolist() for kernels in (by_own, by_any))
+    return [
+        window._replace(purity=part / whole if whole else None)
+        for window, part, whole in zip(windows.values(), parts, wholes, strict=True)
+    ]
+
+
+def annotation_windows(
+    marks: Marks, horizon: int | None, source: str = "annotation", rows: DeviceRows | None = None
+) -> tuple[list[Window], Counter[str]]:
+    """The marks' own windows, less those that reach past the horizon.
+
+    A host annotation says itself where it ends.  Of runs of a `module` each reaches to the next one's begin,
+    so that the last is open.  `rows`, where launches link them with the marks, give the purity.
+    """
+    last = len(marks.numbers) - 1
+    windows = {
+        i: Window(int(n), int(s), int(e), source, source == "module" and i == last)
+        for i, (n, s, e) in enumerate(zip(marks.numbers, marks.starts, marks.ends, strict=True))
+        if horizon is None or e <= horizon
+    }
+    left_out = +Counter({"the file is cut before its end": len(marks.numbers) - len(windows)})
+    return list(windows.values()) if rows is None else _with_purity(windows, rows), left_out
+
+
+def table(rank: int, windows: Sequence[Window]) -> pa.Table:
+    """Rows of `schema.STEPS`."""
+    columns: dict[str, list[object]] = {
+        name: [getattr(window, name) for window in windows] for name in Window._fields
+    }
+    columns["rank"] = [rank] * len(windows)
+    return pa.table([pa.array(columns[field.name], field.type) for field in STEPS], schema=STEPS)

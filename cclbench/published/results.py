@@ -65,7 +65,9 @@ def _row(metric: str, value: float | None, reason: str | None, **about: Any) -> 
         "provenance": None if value is None else "published",
         "reason": reason,
         "better": known.better,
-        **dict.fromkeys(("rank", "step", "group", "collective", "category", "stat")),
+        **dict.fromkeys(
+            ("coverage", "coverage_time", "rank", "step", "group", "collective", "category", "stat")
+        ),
         "window": "annotations",
         "version": known.version,
         "source": SOURCE,

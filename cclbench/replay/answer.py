@@ -290,6 +290,8 @@ def _row(
         "value": value,
         "unit": unit,
         "status": "ok" if ok else "not_applicable",
+        "coverage": None,
+        "coverage_time": None,
         "provenance": provenance if ok else None,
         "reason": None,
         "better": better,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.steps import choose_windows
 from cclbench.store import RankFiles, StoredRun
 
 Int32 = npt.NDArray[np.int32]
@@ -27,7 +28,6 @@ _ARRAYS: Final[dict[str, Any]] = {
     **dict.fromkeys(("lane", "name", "category"), np.int32),
     "copy": np.bool_,
 }
-_POLICIES = (("device", "module"), ("annotation",), ("whole_trace",))
 UNTOLD: Final = -(1 << 62)
 """A time that no row tells."""
 STREAM_WAIT, EVENT_SYNC, STREAM_SYNC, CONTEXT_SYNC = range(4)
@@ -229,16 +229,17 @@ def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[
 
 def _windows(files: RankFiles, clock: _Clock) -> tuple[str, tuple[tuple[int | None, int, int], ...]]:
     """The rank's windows by the first policy that it has: what `time.step` is about."""
-    table = files.steps()
-    sources = table["source"].to_pylist()
-    for wanted in _POLICIES:
-        found = [i for i, source in enumerate(sources) if source in wanted]
-        if found:
-            own = table.take(found).sort_by("start_ns")
-            starts, ends = (clock.common(own[c].to_numpy()) for c in ("start_ns", "end_ns"))
-            numbers = own["step"].to_pylist()
-            return wanted[0], tuple(zip(numbers, starts.tolist(), ends.tolist(), strict=True))
-    return "none", ()
+    found = choose_windows(files.steps())
+    if found is None:
+        return "none", ()
+    _, own, _ = found
+    starts, ends = (clock.common(own[c].to_numpy()) for c in ("start_ns", "end_ns"))
+    numbers = own["step"].to_pylist()
+    source = own["source"][0].as_py()
+    return (
+        "device" if source == "module" else source,
+        tuple(zip(numbers, starts.tolist(), ends.tolist(), strict=True)),
+    )
 
 
 def _calls(table: pa.Table) -> Calls:

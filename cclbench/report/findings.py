@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
+from cclbench.analyzers.values import OPEN
 from cclbench.report.partition import Row
 from cclbench.units import humanise
 
@@ -26,7 +27,8 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
     """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
 
     `window` is the policy of most ranks, `windows` those of all rows: a trace without steps falls back.
-    `steps` lists the numbers of the steps that entered the figures, empty where there are none;
+    `steps` lists the numbers of the steps that entered the figures, empty where there are none, `open_steps`
+    those that are shown and in no mean, since no step follows them;
     facts of the accelerator, producer and library are the distinct ones over the ranks.
     """
     ranks = manifest["ranks"]
@@ -41,7 +43,10 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "ranks": sorted({row["rank"] for row in rows} & {rank["rank"] for rank in ranks}),
         "ranks_found": [rank["rank"] for rank in ranks],
         "world_size": max((f["world_size"] for f in facts if f.get("world_size")), default=None),
-        "steps": sorted({row["step"] for row in rows if row["step"] is not None}),
+        "steps": sorted({row["step"] for row in rows if row["step"] is not None and row["stat"] != OPEN}),
+        "open_steps": sorted(
+            {row["step"] for row in rows if row["step"] is not None and row["stat"] == OPEN}
+        ),
         "accelerators": _distinct(f.get("device_name") for f in facts),
         "producers": _distinct(_producer(f) for f in facts),
         "libraries": _libraries(ranks),
@@ -115,6 +120,10 @@ def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
     if found["steps"]:
         used = str(len(found["steps"]))
         text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found['steps'])})"
+    if found["open_steps"]:
+        text += f" and the open {step_numbers(found['open_steps'])}, in no mean: no step follows"
+    elif found["window"] == "steps" and all(rank["steps"]["closed"] == 0 for rank in ranks):
+        text += ", open: no step follows"
     left_out: Counter[str] = Counter()
     for rank in ranks:
         left_out.update(rank["steps"]["left_out"])

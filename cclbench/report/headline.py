@@ -12,6 +12,7 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.verdict import verdict
 from cclbench.report.seen import Seen
 from cclbench.report.words import number
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _TILES: Final = (
@@ -39,7 +40,7 @@ def tiles(run: Seen) -> list[Tile]:
     found = []
     for metric, label in _TILES:
         row = run.rows.run.get(metric)
-        if row and row["status"] == "ok":
+        if row and row["status"] in HAS_VALUE:
             found.append(Tile(label, number(row), _below(run, metric)))
     return found
 
@@ -59,7 +60,7 @@ def _below(run: Seen, metric: str) -> str:
 def story(run: Seen) -> list[str]:
     """The sentences: where a step goes; whether waiting or the network exposes communication."""
     step, sentences = run.rows.run.get("time.step"), []
-    if step and step["status"] == "ok":
+    if step and step["status"] in HAS_VALUE:
         what = "The whole trace takes" if step["window"] == "trace" else "A step takes"
         parts = {row["stat"]: row["value"] for row in run.rows.statistics("time.step_parts")}
         largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view import SOURCES, RankView
+from cclbench.analyzers.view import RankView
+from cclbench.normalize.steps import SOURCES
 from cclbench.report.seen import Seen, together
 from cclbench.store import StoredRun
 from cclbench.units import humanise
@@ -122,8 +123,9 @@ def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
     if not policies:
         return None
     windows = " OR ".join(
-        f"(source IN ({_listed(map(repr, SOURCES[policy]))}) AND rank IN ({_listed(map(str, ranks))}))"
-        for policy, ranks in policies.items()
+        f"(source IN ({_listed(map(repr, SOURCES[policy]))}) AND open = {still_open}"
+        f" AND rank IN ({_listed(map(str, ranks))}))"
+        for (policy, still_open), ranks in policies.items()
     )
     for kind in ("kernel", "op"):
         rows = stored.sql(_SQL.format(windows=windows, kind=kind, most=MOST_NAMES)).to_pylist()
@@ -141,14 +143,15 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(words)
 
 
-def _policies(stored: StoredRun, window: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _policies(stored: StoredRun, window: str) -> dict[tuple[str, bool], list[int]]:
+    """Ranks by the policy of their windows and by whether those are open."""
+    found: dict[tuple[str, bool], list[int]] = {}
     for rank in stored.ranks:
         try:
-            policy = RankView(stored.rank(rank), rank=rank, window=window).windows.policy
+            windows = RankView(stored.rank(rank), rank=rank, window=window).windows
         except NotApplicable:
             continue
-        found.setdefault(policy, []).append(rank)
+        found.setdefault((windows.policy, windows.open), []).append(rank)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
 from cclbench.report.picture import check_picture, save_picture
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def partitions(rows: Sequence[Row]) -> list[RankPartition]:
     found: dict[int, dict[str, float]] = {}
     wanted = {part.metric for part in PARTS}
     for row in rows:
-        if row["metric"] in wanted and row["status"] == "ok" and row["rank"] is not None and _plain(row):
+        if row["metric"] in wanted and row["status"] in HAS_VALUE and row["rank"] is not None and _plain(row):
             found.setdefault(row["rank"], {})[row["metric"]] = row["value"]
     return [
         RankPartition(rank, tuple(values[part.metric] for part in PARTS))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
+from cclbench.schema import HAS_VALUE
 
 Row = dict[str, Any]
 
@@ -58,7 +59,7 @@ class Rows:
     def value(self, metric: str) -> float | None:
         """The run's number; None where it has none."""
         row = self.run.get(metric)
-        return row["value"] if row and row["status"] == "ok" else None
+        return row["value"] if row and row["status"] in HAS_VALUE else None
 
     def why_not(self, metric: str) -> str:
         """Why the run has no number."""
@@ -69,7 +70,7 @@ class Rows:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""
         own = self._of_run.filter(pc.equal(self._of_run["metric"], metric))
         narrowed = pc.invert(_plain(own, pc.is_valid(own["metric"])))
-        found = own.filter(pc.and_(narrowed, pc.equal(own["status"], "ok")))
+        found = own.filter(pc.and_(narrowed, _has_value(own)))
         return found.slice(0, most).to_pylist(), max(0, len(found) - most)
 
     def statistics(self, metric: str) -> list[Row]:
@@ -79,13 +80,13 @@ class Rows:
         )
         for key in ("group", "collective", "category"):
             own = own.filter(pc.is_null(own[key]))
-        found: list[Row] = own.filter(pc.equal(own["status"], "ok")).to_pylist()
+        found: list[Row] = own.filter(_has_value(own)).to_pylist()
         return found
 
     def ranks(self, metric: str) -> dict[int, float]:
         """Each rank's number, by rank; modelled ones are none."""
         own = self._of_ranks.filter(pc.equal(self._of_ranks["metric"], metric))
-        own = own.filter(pc.and_(pc.equal(own["status"], "ok"), pc.not_equal(own["provenance"], "modelled")))
+        own = own.filter(pc.and_(_has_value(own), pc.not_equal(own["provenance"], "modelled")))
         return dict(sorted(zip(own["rank"].to_pylist(), own["value"].to_pylist(), strict=True)))
 
     def over_steps(self, metric: str) -> dict[int, float]:
@@ -108,7 +109,12 @@ class Rows:
         """The numbers of single steps, modelled ones aside."""
         there = pc.and_(self._of_step, pc.equal(self._all["metric"], metric))
         own = self._all.select(["rank", "step", "value", "status", "provenance"]).filter(there)
-        return own.filter(pc.and_(pc.equal(own["status"], "ok"), pc.not_equal(own["provenance"], "modelled")))
+        return own.filter(pc.and_(_has_value(own), pc.not_equal(own["provenance"], "modelled")))
+
+
+def _has_value(table: pa.Table) -> pa.ChunkedArray:
+    """Which rows have a number, be it partial."""
+    return pc.is_in(table["status"], value_set=pa.array(HAS_VALUE))
 
 
 def _plain(table: pa.Table, also: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -16,6 +16,7 @@ from cclbench.report.rows import Row
 from cclbench.report.seen import Seen
 from cclbench.report.topics import place, topic_of
 from cclbench.report.words import definition, hover, number, quantity
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _SPANS: Final = ("collective", "category", "group", "stat")
@@ -29,7 +30,7 @@ class Line:
     hover: Markup
     cells: tuple[Markup, ...]
     tag: str
-    """The provenance, where it is not measured."""
+    """The provenance, where it is not measured, and whether the number is partial."""
     parts: tuple[tuple[str, Markup], ...] = ()
     more: int = 0
     """How many parts more there are than listed."""
@@ -44,10 +45,11 @@ def of_run(run: Seen) -> list[Topic]:
     for metric in sorted(run.rows.run, key=place):
         row = run.rows.run[metric]
         parts, more = run.rows.parts(metric)
-        if row["status"] == "ok" or parts:
+        if row["status"] in HAS_VALUE or parts:
             cells = (number(row), _range(run, metric, row["unit"]))
             named = tuple((_named(part), number(part)) for part in parts)
-            lines.append(Line(metric, hover(definition(metric)), cells, _tag(row["provenance"]), named, more))
+            tag = ", ".join(filter(None, [_tag(row["provenance"]), "partial" * (row["status"] == "partial")]))
+            lines.append(Line(metric, hover(definition(metric)), cells, tag, named, more))
     return _by_topic(lines)
 
 
@@ -57,12 +59,14 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
     lines = []
     for line in sorted(comparison.lines, key=lambda line: place(line.metric)):
         figures = [line.figures.get(letter) for letter in letters]
-        there = [figure for figure in figures if figure and figure.status == "ok"]
+        there = [figure for figure in figures if figure and figure.status in HAS_VALUE]
         if not there:
             continue
         cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
         cells += [_change(line, figures[0], other) for other in figures[1:]]
-        tags = dict.fromkeys(_tag(figure.provenance) for figure in there)
+        tags = dict.fromkeys(
+            tag for f in there for tag in (_tag(f.provenance), "partial" * (f.status == "partial"))
+        )
         text = ", ".join(tag for tag in tags if tag)
         lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), text))
     return _by_topic(lines)
@@ -75,7 +79,7 @@ def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[bool, str, str]]
         why: dict[tuple[str, str], list[str]] = {}
         for metric in sorted(run.rows.run, key=place):
             row = run.rows.run[metric]
-            if row["status"] != "ok":
+            if row["status"] not in HAS_VALUE:
                 why.setdefault((row["status"], row["reason"] or "no reason given"), []).append(metric)
         ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
         told = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
@@ -113,12 +117,14 @@ def _range(run: Seen, metric: str, unit: str) -> Markup:
 def _figure(line: Compared, letter: str, figure: Figure | None) -> Markup:
     if figure is None:
         return Markup('<span class="none"{}>–</span>').format(hover(f"{letter} has no {line.metric}"))
-    if figure.status != "ok" or figure.value is None:
+    if figure.status not in HAS_VALUE or figure.value is None:
         word = "failed" if figure.status == "failed" else "n/a"
         return Markup('<span class="none"{}>{}</span>').format(
             hover(f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason), word
         )
     told = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
+    if figure.coverage is not None:
+        told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
     if figure.low is not None and figure.high is not None:
         told.append(f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}")
     return quantity(figure.value, line.unit, figure.provenance, *told, definition(line.metric), figure.reason)

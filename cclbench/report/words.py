@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.problem import printable
+from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 LONGEST: Final = 2000
@@ -50,6 +51,8 @@ def told(row: Mapping[str, Any]) -> tuple[str, ...]:
     about = ", ".join(f"{key} {row[key]}" for key in _ALSO if row[key] is not None) or "the whole run"
     exact = "no number" if row["value"] is None else f"{row['value']!r} {row['unit']}"
     origin = [row["provenance"] or row["status"].replace("_", " "), f"window: {row['window']}"]
+    if row["status"] == "partial":
+        origin.append(partly(row))
     if row["source"]:
         origin.append(f"source: {row['source']}")
     origin.append(f"definition version {row['version']}")
@@ -62,6 +65,14 @@ def told(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def partly(row: Mapping[str, Any]) -> str:
+    """`partial: 1.4 % of the rows, 12 % of their time`."""
+    time = (
+        f", {humanise(row['coverage_time'], '1')} of their time" if row["coverage_time"] is not None else ""
+    )
+    return f"partial: {humanise(row['coverage'], '1')} of the rows{time}"
+
+
 @cache
 def definition(metric: str) -> str:
     """What a metric is, in its own words (`[stat=p50]` behind its name aside); nothing of an unknown one."""
@@ -71,7 +82,7 @@ def definition(metric: str) -> str:
 
 def number(row: Mapping[str, Any]) -> Markup:
     """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
-    if row["status"] != "ok":
+    if row["status"] not in HAS_VALUE:
         word = "failed" if row["status"] == "failed" else "n/a"
         return Markup('<span class="none"{}>{}</span>').format(hover(*told(row)), word)
     return quantity(row["value"], row["unit"], row["provenance"], *told(row))

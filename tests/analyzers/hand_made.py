@@ -28,11 +28,14 @@ class Tables:
         steps: Sequence[Mapping[str, Any]],
         facts: TraceFacts,
         rows_a_batch: int = 2,
+        clock_residual_ns: float = 0.0,
     ) -> None:
         self._events = [_event(row) for row in events]
         self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
-        self._steps = [{"rank": 0, "source": "device", "step": None, **row} for row in steps]
+        given = {"rank": 0, "source": "device", "step": None, "open": False, "purity": None}
+        self._steps = [given | dict(row) for row in steps]
         self.facts, self._rows_a_batch = facts, rows_a_batch
+        self.clock_residual_ns = clock_residual_ns
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         rows = [row for row in self._events if row["kind"] in kinds]
@@ -95,9 +98,11 @@ def collective(kind: str | None, start: int, end: int, **columns: Any) -> dict[s
     return {"kind": kind, "start_ns": start, "end_ns": end, **columns}
 
 
-def window(start: int, end: int, step: int | None = None, source: str = "device") -> dict[str, Any]:
+def window(
+    start: int, end: int, step: int | None = None, source: str = "device", *, still_open: bool = False
+) -> dict[str, Any]:
     """A row of the steps table."""
-    return {"start_ns": start, "end_ns": end, "step": step, "source": source}
+    return {"start_ns": start, "end_ns": end, "step": step, "source": source, "open": still_open}
 
 
 def card(**changes: Any) -> Card:
@@ -143,10 +148,12 @@ def a_rank(
     card: Card | None = None,
     rank: int = 0,
     rows_a_batch: int = 2,
+    clock_residual_ns: float = 0.0,
     **facts: Any,
 ) -> RankView:
     """A rank with those rows; `facts` are those of its trace, on an accelerator unless they say otherwise."""
-    tables = Tables(events, collectives, windows, TraceFacts(**{"works_on": "device", **facts}), rows_a_batch)
+    facts = {"works_on": "device", **facts}
+    tables = Tables(events, collectives, windows, TraceFacts(**facts), rows_a_batch, clock_residual_ns)
     return RankView(tables, rank=rank, window=policy, steps=steps, card=card)
 
 
@@ -155,10 +162,10 @@ def values(view: RankView, metric: str) -> list[Value]:
     return rank_rows(view, [METRICS.get(metric)])[metric]
 
 
-def main(view: RankView, metric: str) -> float | None:
-    """The rank's own value, in the metric's unit; fails where there is none."""
+def main(view: RankView, metric: str, status: str = "ok") -> float | None:
+    """The rank's own value, in the metric's unit; fails where its status is another."""
     first = values(view, metric)[0]
-    assert first.status == "ok", first.reason
+    assert first.status == status, first.reason
     assert first.key == (None,) * 5
     return first.value
 

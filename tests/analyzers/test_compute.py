@@ -125,9 +125,10 @@ def test_sm_coverage_weighs_by_duration_and_stops_at_one() -> None:
     rows = [compute(0, 30, blocks=25), compute(30, 40, blocks=900), compute(40, 90)]
     own = values(a_rank(rows, [window(0, 100)], sm_count=50), "compute.sm_coverage")[0]
     assert own.value == pytest.approx((30 * 0.5 + 10 * 1) / 40)
-    assert own.reason == "1 kernels without a grid are left out"
+    assert (own.status, own.words) == ("partial", "left out: 1 kernels of unknown grid")
+    assert (own.coverage.by_count, own.coverage.by_time) == (2 / 3, 40 / 90)
     of_catalog = a_rank(rows, [window(0, 100)], card=card())
-    assert main(of_catalog, "compute.sm_coverage") == pytest.approx((30 * 0.25 + 10 * 1) / 40)
+    assert main(of_catalog, "compute.sm_coverage", "partial") == pytest.approx((30 * 0.25 + 10 * 1) / 40)
     assert "accelerator" in reason(a_rank(rows, [window(0, 100)]), "compute.sm_coverage")
     assert "grid" in reason(a_rank([compute(0, 1)], [window(0, 9)], sm_count=50), "compute.sm_coverage")
 

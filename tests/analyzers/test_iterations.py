@@ -73,8 +73,9 @@ def test_where_both_engines_names_nest_the_outer_ones_count() -> None:
 def test_steps_of_several_iterations_or_none_are_left_out() -> None:
     rows = _step(0, 0, PREFILL) + _step(0, 100, DECODE) + _step(2, 200, DECODE)
     view = a_rank(rows, WINDOWS)
-    assert main(view, "serving.iteration") == pytest.approx(40e-9)
+    assert main(view, "serving.iteration", "partial") == pytest.approx(40e-9)
     assert values(view, "serving.iteration")[0].left_out == {"of no one phase": 2}
+    assert values(view, "serving.iteration")[0].coverage.by_time == 40 / 240
 
 
 def test_annotation_windows_hold_themselves() -> None:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pytest
 from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
 
+from cclbench.analyzers.balance import chance
 from cclbench.analyzers.hockney import t_quantile
+from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.verdict import verdict
+from cclbench.analyzers.waiting import AT_ONCE
 
 NS = 1e-9
 PAIR = {"group": "0-1", "group_size": 2, "dimension": "dp"}
@@ -18,10 +23,18 @@ TRIO = {"group": "0-2", "group_size": 3, "dimension": "tp"}
 
 
 def met(
-    kind: str, instance: int, start: int, end: int, wait: int | None, nbytes: int = 1000, **columns: Any
+    kind: str,
+    instance: int,
+    start: int,
+    end: int,
+    wait: int | None,
+    nbytes: int = 1000,
+    least: int | None = None,
+    **columns: Any,
 ) -> dict[str, Any]:
     """A matched row on true clocks; without `wait` one of an instance that lacks a rank."""
-    split = {} if wait is None else {"wait_ns": wait, "transfer_ns": end - start - wait}
+    lacking = {} if least is None else {"least_wait_ns": least}
+    split = lacking if wait is None else {"wait_ns": wait, "transfer_ns": end - start - wait}
     sides = {"in_bytes": nbytes, "out_bytes": nbytes}
     known = {"instance": instance, "arrival_ns": start, **PAIR, **sides, **split}
     return collective(kind, start, end, **known | columns)
@@ -72,6 +85,65 @@ def test_wait_and_transfer_are_sums_per_step_by_kind_group_and_dimension() -> No
     }
     own = {row["rank"]: row["value"] for row in transfer if row["category"] is row["collective"] is None}
     assert own == {None: pytest.approx(50 * NS), 0: pytest.approx(50 * NS), 1: pytest.approx(50 * NS)}
+
+
+def test_collectives_at_once_wait_once() -> None:
+    """Waiting 0-40 and 20-60 at once; transfer 40-50 and 60-80: unions of 60 and of 30 ns."""
+    calls = [
+        met("all_reduce", 1, 0, 50, 40),
+        met("all_gather", 2, 20, 80, 40, **TRIO),
+    ]
+    (rank,) = ranks_of(calls)
+    wait, transfer = (
+        {(v.collective, v.group): v for v in values(rank, f"comm.{n}") if v.step is v.category is None}
+        for n in ("wait", "transfer")
+    )
+    assert wait[None, None].value == pytest.approx(60 * NS)
+    assert transfer[None, None].value == pytest.approx(30 * NS)
+    assert wait["all_reduce", "0-1"].value == wait["all_gather", "0-2"].value == pytest.approx(40 * NS)
+    assert wait["all_reduce", "0-1"].reason == AT_ONCE
+    assert {v.reason for v in transfer.values()} == {None}
+    assert main(rank, "comm.time") == pytest.approx(80 * NS)
+
+
+def test_waiting_across_a_windows_edge_counts_in_each() -> None:
+    call = met("all_reduce", 1, 80, 150, 50)
+    rank = a_rank([comm(80, 150)], [window(0, 100, 1), window(100, 200, 2)], [call])
+    found = {v.step: v.value for v in values(rank, "comm.wait") if v.key[1:] == (None,) * 4}
+    assert found == pytest.approx({None: 25 * NS, 1: 20 * NS, 2: 30 * NS})
+
+
+def test_a_rank_without_a_trace_leaves_a_lower_bound_of_waiting() -> None:
+    """Of three ranks one has no trace: the later of the two others comes at 60, the end is at 100."""
+    early, late = (met("all_reduce", 1, at, 100, None, least=60 - at, **TRIO) for at in (20, 60))
+    whole = met("all_reduce", 2, 200, 260, 10, **TRIO)
+    (rank, other) = ranks_of([early, whole], [late, met("all_reduce", 2, 210, 260, 0, **TRIO)])
+    first = values(rank, "comm.wait")[0]
+    assert first.value == pytest.approx((40 + 10) * NS)
+    assert (first.status, first.coverage) == ("partial", Coverage(1, 2, 60, 140))
+    assert first.reason == "a lower bound: 1 collectives lack some rank's trace"
+    assert values(other, "comm.wait")[0].value == pytest.approx(0)
+    assert main(rank, "comm.transfer", "partial") == pytest.approx(50 * NS)
+    # Exposed alike: 40 + 10 ns wait, 50 transfer, and of 60-100 nobody knows.
+    exposed = [values(rank, f"time.exposed_{part}")[0] for part in ("wait", "transfer", "unmatched")]
+    assert [v.value for v in exposed] == pytest.approx([50 * NS, 50 * NS, 40 * NS])
+    assert [v.status for v in exposed] == ["partial", "partial", "ok"]
+    assert exposed[0].coverage == Coverage(1, 2, 100, 140)
+    alone = ranks_of([early])[0]
+    assert main(alone, "comm.wait", "partial") == pytest.approx(40 * NS)
+    assert reason(alone, "comm.transfer").startswith("no collective is matched across its ranks")
+
+
+def test_a_run_of_which_a_rank_is_unknown_is_partial() -> None:
+    told = met("all_reduce", 1, 0, 60, 20)
+    silent = collective("all_reduce", 0, 40, **PAIR)
+    rows = rows_of("comm.wait", *ranks_of([told], [silent]))
+    own = next(row for row in rows if row["rank"] is None)
+    assert (own["status"], own["value"]) == ("partial", pytest.approx(20 * NS))
+    assert (own["coverage"], own["coverage_time"]) == (1 / 2, 60 / 100)
+    # A rank without any collective has nothing to be left out.
+    rows = rows_of("comm.wait", *ranks_of([told], []))
+    assert next(row for row in rows if row["rank"] is None)["status"] == "ok"
 
 
 def test_what_is_not_matched_is_counted_by_why() -> None:
@@ -180,9 +252,8 @@ def test_exposed_time_is_waiting_until_the_last_arrival_and_transfer_from_then_o
     """20-80 waits to 60; 50-80 waits to 70; compute hides 0-30; in 50-80 each has half of an instant."""
     calls = [met("all_reduce", 1, 20, 80, 40), met("all_gather", 2, 50, 80, 20)]
     rank = a_rank([compute(0, 30), comm(20, 80), comm(90, 93)], [window(0, 100, 1)], calls)
-    wait, transfer, unmatched = (
-        main(rank, f"time.exposed_{part}") for part in ("wait", "transfer", "unmatched")
-    )
+    wait, transfer = (main(rank, f"time.exposed_{part}", "partial") for part in ("wait", "transfer"))
+    unmatched = main(rank, "time.exposed_unmatched")
     assert wait == pytest.approx((20 + 5 + 10) * NS)
     assert transfer == pytest.approx((10 + 5) * NS)
     assert unmatched == pytest.approx(3 * NS)
@@ -232,39 +303,108 @@ def test_phases_and_the_gaps_between_them() -> None:
     assert "dimension" in reason(nowhere, "comm.windows")
 
 
-def three_ranks(late: Sequence[dict[str, Any]]) -> list[Any]:
-    """Two all-reduces from 100 to 110 and from 300 to 310; rank 2 comes to the second 100 ns late."""
-    first = [met("all_reduce", 1, 100, 110, 0, **TRIO)] * 3
-    second = [met("all_reduce", 2, at, 310, wait, **TRIO) for at, wait in ((200, 100), (200, 100), (300, 0))]
-    work = [[compute(110, 200)], [compute(110, 200)], late]
-    return ranks_of(*([a, b] for a, b in zip(first, second, strict=True)), work=work)
+LATE = [
+    ([compute(110, 300)], "because it computes longer (100 ns more than"),
+    ([compute(110, 200), event("copy", 200, 300)], "because it copies longer (100 ns more than"),
+    ([compute(110, 200)], "because it is launched later by its host (100 ns more than"),
+    ([compute(110, 200), comm(200, 300)], "because it is held up in other communication (100 ns more"),
+]
+
+
+def often(late: Sequence[dict[str, Any]], times: int) -> list[Any]:
+    """Two all-reduces, so many times over: at 100 all come together, at 300 rank 2 is 100 ns late."""
+
+    def shift(row: dict[str, Any], by: int) -> dict[str, Any]:
+        moved = {key: row[key] + 1000 * by for key in ("start_ns", "end_ns", "arrival_ns") if key in row}
+        return row | moved | ({"instance": row["instance"] + 2 * by} if "instance" in row else {})
+
+    calls: list[list[dict[str, Any]]] = [[], [], []]
+    work: list[list[dict[str, Any]]] = [[], [], []]
+    for turn in range(times):
+        for rank, at in enumerate((200, 200, 300)):
+            first = met("all_reduce", 1, 100, 110, 0, **TRIO)
+            calls[rank] += [shift(first, turn), shift(met("all_reduce", 2, at, 310, 300 - at, **TRIO), turn)]
+            own = late if rank == 2 else [compute(110, 200)]
+            work[rank] += [shift(row, turn) for row in own]
+    return ranks_of(*calls, work=work, end=1000 * times)
+
+
+@pytest.mark.parametrize(("late", "cause"), LATE)
+def test_the_straggler_its_share_and_why(late: list[dict[str, Any]], cause: str) -> None:
+    """Last in 6 of 12, of which 6 come together: 3⁻⁶ · 3 ranks = 0.0041 by chance."""
+    row, *shares, p_value = rows_of("balance.straggler_rank", *often(late, 6))
+    assert {share["category"]: share["value"] for share in shares} == {"0": 0, "1": 0, "2": 0.5}
+    assert (row["value"], p_value["category"]) == (0.5, "2")
+    assert p_value["value"] == pytest.approx(3 * 3**-6, rel=1e-9)
+    assert row["reason"].startswith(
+        "rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank"
+    )
+    assert cause in row["reason"]
+
+
+def test_five_late_arrivals_of_three_ranks_may_be_chance() -> None:
+    row, *_, p_value = rows_of("balance.straggler_rank", *often(LATE[0][0], 4))
+    assert p_value["value"] == pytest.approx(3 * 3**-4, rel=1e-9)
+    assert row["reason"] == (
+        "no rank stands out: rank 2 arrives last in 4 of 8 collectives, which chance explains (p = 0.037)"
+    )
+
+
+def test_a_lateness_within_the_clocks_residual_names_nobody() -> None:
+    ranks = often(LATE[0][0], 6)
+    for rank in ranks:
+        rank.tables.clock_residual_ns = 100.0
+    row = rows_of("balance.straggler_rank", *ranks)[0]
+    assert row["reason"] == (
+        "no rank stands out: rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank, and the"
+        " ranks' clocks agree to 100 ns only"
+    )
 
 
 @pytest.mark.parametrize(
-    ("late", "cause"),
+    ("last", "sizes", "expected"),
     [
-        ([compute(110, 300)], "because it computes longer (100 ns more than"),
-        ([compute(110, 200), event("copy", 200, 300)], "because it copies longer (100 ns more than"),
-        ([compute(110, 200)], "because it is launched later by its host (100 ns more than"),
-        ([compute(110, 200), comm(200, 300)], "because it is held up in other communication (100 ns more"),
+        # P(Bin(8, 1/8) ≥ 5) = Σ C(8,k) 7^(8−k) / 8^8 = (56·343 + 28·49 + 8·7 + 1) / 8^8
+        (5, {8: 8}, (56 * 343 + 28 * 49 + 8 * 7 + 1) / 8**8),
+        # Ties share: 5½ counts as 5.
+        (5.5, {8: 8}, (56 * 343 + 28 * 49 + 8 * 7 + 1) / 8**8),
+        (0, {4: 10}, 1.0),
+        # One of two ranks once and one of four once: both last with 1/8, at least one with 1 − 3/8.
+        (2, {2: 1, 4: 1}, 1 / 8),
+        (1, {2: 1, 4: 1}, 5 / 8),
+        (7, {4: 24}, sum(math.comb(24, k) * 3 ** (24 - k) for k in range(7, 25)) / 4**24),
     ],
 )
-def test_the_straggler_its_share_and_why(late: list[dict[str, Any]], cause: str) -> None:
-    row, share = rows_of("balance.straggler_rank", *three_ranks(late))
-    assert row["value"] == share["value"] == 0.5
-    assert share["category"] == "2"
-    assert row["reason"].startswith("rank 2 arrives last in 1 of 2 collectives, ")
-    assert cause in row["reason"]
+def test_chance_of_being_last_so_often(last: float, sizes: dict[int, int], expected: float) -> None:
+    assert chance(Fraction(last), sizes) == pytest.approx(expected, rel=1e-9)
 
 
 def test_ranks_that_tie_share_and_nobody_is_last_among_equals() -> None:
     calls = [[met("all_reduce", 1, at, 110, 100 - at, **TRIO)] for at in (50, 100, 100)]
     rows = rows_of("balance.straggler_rank", *ranks_of(*calls))
-    assert {row["category"]: row["value"] for row in rows} == {None: 0.5, "1": 0.5, "2": 0.5}
-    assert rows[0]["reason"].startswith("rank 1 arrives last in 0.5 of 1 collectives")
+    found = {(row["category"], row["stat"]): row["value"] for row in rows}
+    assert found == {
+        (None, None): 0.5,
+        ("1", "p_value"): 1.0,
+        ("0", None): 0,
+        ("1", None): 0.5,
+        ("2", None): 0.5,
+    }
+    assert "rank 1 arrives last in 0.5 of 1 collectives" in rows[0]["reason"]
     equal = [[met("all_reduce", 1, 100, 110, 0, **TRIO)]] * 3
     (row,) = rows_of("balance.straggler_rank", *ranks_of(*equal))
     assert row["reason"] == "all ranks arrive at every collective together"
+
+
+def test_sends_and_receives_name_no_straggler() -> None:
+    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
+    sends = [met("send", n, 100 * n + 50, 100 * n + 60, 0, **stages) for n in range(8)]
+    recvs = [met("recv", n, 100 * n, 100 * n + 60, 50, **stages) for n in range(8)]
+    (row,) = rows_of("balance.straggler_rank", *ranks_of(sends, recvs))
+    assert "one side waits by design" in row["reason"]
+    reduce = [met("all_reduce", 20, 900 + 20 * n, 950, 20 - 20 * n) for n in range(2)]
+    row, *_ = rows_of("balance.straggler_rank", *ranks_of([*sends, reduce[0]], [*recvs, reduce[1]]))
+    assert "rank 1 arrives last in 1 of 1 collectives" in row["reason"]
 
 
 def test_straggler_delay_is_beyond_the_median_arrival() -> None:

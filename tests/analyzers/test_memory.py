@@ -25,7 +25,8 @@ def test_copy_bandwidth_by_direction_counts_what_states_no_bytes() -> None:
     assert {v.category: v.value for v in found} == pytest.approx(
         {None: 3000 / 70e-9, "h2d": 1500 / 20e-9, "d2d": 1500 / 50e-9}
     )
-    assert found[0].reason == "1 of 4 copies state no bytes and are left out"
+    assert (found[0].status, found[0].words) == ("partial", "left out: 1 of unknown bytes")
+    assert (found[0].coverage.by_count, found[0].coverage.by_time) == (3 / 4, 70 / 90)
 
 
 def test_copies_without_bytes_have_no_bandwidth() -> None:
@@ -57,7 +58,7 @@ def chip(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("chip")
 def test_hbm_utilization_from_stated_traffic() -> None:
     rank = a_rank([compute(0, 10, hbm_bytes=2000), compute(10, 20)], [window(0, 100)], card=card())
-    assert main(rank, "memory.hbm_utilization") == pytest.approx(0.2)
+    assert main(rank, "memory.hbm_utilization", "partial") == pytest.approx(0.2)
     silent = a_rank([compute(0, 10)], [window(0, 100)], card=card())
     assert "states no device-memory traffic" in reason(silent, "memory.hbm_utilization")
     (impossible,) = values(
@@ -75,7 +76,8 @@ def test_bound_share_is_left_of_the_ridge() -> None:
     ]
     own = values(a_rank(rows, [window(0, 200)], card=card()), "memory.bound_share")[0]
     assert own.value == pytest.approx(0.3)
-    assert own.reason == "1 kernels state no FLOPs or no traffic and count as not bound"
+    assert own.status == "partial"
+    assert own.words == "left out: 1 kernels of unknown FLOPs or traffic, counted as not bound"
     assert "states both" in reason(a_rank([compute(0, 1)], [window(0, 9)], card=card()), "memory.bound_share")
 
 
@@ -107,6 +109,35 @@ def test_data_stall_is_loading_while_the_device_is_idle() -> None:
         event("annotation", 70, 99, track=1, name="activation_checkpoint"),
     ]
     assert main(a_rank(rows, [window(0, 100)]), "data.stall") == pytest.approx(0.25)
+
+
+def test_loading_before_the_first_kernel_counts_for_its_step() -> None:
+    """Two host steps of 50 ns; each loads for 20 ns, then a kernel runs for 10 ns, 25 ns after its step."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    rows = [
+        event("annotation", 0, 20, track=1, name=loader),
+        compute(25, 35),
+        event("annotation", 50, 70, track=1, name=loader),
+        compute(75, 85),
+    ]
+    marks = [window(0, 50, 1, "annotation"), window(50, 100, 2, "annotation")]
+    both = a_rank(rows, [*marks, window(25, 75, 1), window(75, 85, 2, still_open=True)])
+    # Step 1's 20 ns of loading lie before its window of 50 ns; step 2 is open and in no mean.
+    found = {v.step: v.value for v in values(both, "data.stall")}
+    assert found == pytest.approx({None: 20 / 70, 1: 20 / 70})
+    one = a_rank(rows[:2], [marks[0], window(25, 35, 1, still_open=True)])
+    assert main(one, "data.stall") == pytest.approx(20 / 30)
+    # By the host's own windows each step's loading lies in its own.
+    found = {v.step: v.value for v in values(a_rank(rows, marks), "data.stall")}
+    assert found == pytest.approx({None: 40 / 100, 1: 20 / 50, 2: 20 / 50})
+
+
+def test_loading_between_two_annotations_is_the_next_steps() -> None:
+    rows = [compute(10, 20), event("annotation", 40, 50, track=1, name="data_loader"), compute(65, 70)]
+    marks = [window(0, 30, 1, "annotation"), window(60, 90, 2, "annotation")]
+    rank = a_rank(rows, [*marks, window(10, 65, 1), window(65, 110, 2)])
+    found = {v.step: v.value for v in values(rank, "data.stall")}
+    assert found == pytest.approx({None: 10 / 100, 1: 0, 2: 10 / 55})
 
 
 def test_no_loader_annotation_is_no_stall_of_zero() -> None:

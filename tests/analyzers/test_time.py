@@ -89,12 +89,15 @@ def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
         a_rank([compute(0, 1)], [window(0, 20, 1), window(20, 40, 2)], rank=1),
     ]
     rows = rows_of("time.step", *ranks)
-    run = {(row["stat"], row["step"]): row["value"] for row in rows if row["rank"] is None}
+    own = {(row["stat"], row["step"]): row for row in rows if row["rank"] is None}
+    too_few = own.pop(("p95", None))
+    assert (too_few["status"], too_few["value"]) == ("not_applicable", None)
+    assert too_few["reason"] == "a 95th percentile takes 20 values, there are 2: see the maximum"
+    run = {key: row["value"] for key, row in own.items()}
     assert run == pytest.approx(
         {
             (None, None): 25 * NS,
             ("p50", None): 25 * NS,
-            ("p95", None): 29.5 * NS,
             ("max", None): 30 * NS,
             ("cv", None): 50**0.5 / 25,
             (None, 1): 20 * NS,
@@ -103,6 +106,42 @@ def test_the_run_steps_as_slowly_as_its_slowest_rank() -> None:
     )
     assert [row["unit"] for row in rows if row["stat"] == "cv"] == ["1"]
     assert [row["value"] for row in rows if row["rank"] == 1 and row["step"] is None] == [20 * NS]
+
+
+def test_from_20_steps_on_there_is_a_95th_percentile() -> None:
+    windows = [window(100 * n, 100 * n + 10 + n, n) for n in range(20)]
+    rows = rows_of("time.step", a_rank([compute(0, 1)], windows))
+    (p95,) = (row for row in rows if row["stat"] == "p95")
+    # Steps of 10 to 29 ns: position 0.95 · 19 = 18.05 of the sorted lengths.
+    assert p95["value"] == pytest.approx(28.05 * NS)
+
+
+def test_an_open_window_is_shown_and_in_no_mean() -> None:
+    # Steps 1 and 2 take 10 and 30 ns; step 3 is open after 5 ns, 4 of them busy.
+    windows = [window(0, 10, 1), window(10, 40, 2), window(40, 45, 3, still_open=True)]
+    rank = a_rank([compute(0, 1), compute(10, 12), compute(40, 44)], windows)
+    found = {(v.step, v.stat): v.value for v in values(rank, "time.step")}
+    assert found == pytest.approx(
+        {(None, None): 20 * NS, (1, None): 10 * NS, (2, None): 30 * NS, (3, "open"): 5 * NS}
+    )
+    idle = {(v.step, v.stat): v.value for v in values(rank, "time.idle")}
+    assert idle == pytest.approx(
+        {(None, None): 18.5 * NS, (1, None): 9 * NS, (2, None): 28 * NS, (3, "open"): 1 * NS}
+    )
+    assert main(rank, "compute.kernel_count") == 1
+    run = [row for row in rows_of("time.step", rank) if row["rank"] is None]
+    assert next(row["value"] for row in run if row["stat"] == "max") == pytest.approx(30 * NS)
+    (still_open,) = (row for row in run if row["stat"] == "open")
+    assert (still_open["step"], still_open["reason"].partition(":")[0]) == (3, "open window")
+
+
+def test_an_open_window_counts_where_it_is_alone_and_says_so() -> None:
+    rank = a_rank([compute(0, 4)], [window(0, 5, 7, still_open=True)])
+    whole, step = values(rank, "time.step")
+    assert whole.value == step.value == 5 * NS
+    assert (step.step, step.stat) == (7, None)
+    assert whole.reason.startswith("the only window is open")
+    assert rows_of("time.step", rank)[0]["reason"].startswith("the only window is open")
 
 
 def test_host_rows_alone_give_no_time() -> None:
@@ -137,7 +176,9 @@ def test_windows_fall_back_and_say_so() -> None:
 def test_steps_narrow_and_an_empty_range_says_so() -> None:
     windows = [window(10 * n, 10 * n + 10, n) for n in range(4)]
     assert a_rank([compute(0, 40)], windows, steps=(1, 3)).windows.steps == (1, 2)
-    assert "--steps" in reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step")
+    assert reason(a_rank([compute(0, 40)], windows, steps=(7, None)), "time.step") == (
+        "no step of this rank lies in the range asked for with --steps: 0, 1, 2, 3"
+    )
     whole = [window(0, 40, source="whole_trace")]
     assert "no steps" in reason(a_rank([compute(0, 40)], whole, steps=(1, None)), "time.step")
 

@@ -64,7 +64,8 @@ def test_two_thirds_of_the_copies_of_an_mi300x_tell_their_size(kineto: Path, mea
 def test_ddp_hides_46_percent_of_its_communication(kineto: Path, measure: Measure) -> None:
     run = measure(kineto / "ddp_a100")
     (ratio,) = (row for row in run.rows if row["metric"] == "overlap.ratio" and row["rank"] is None)
-    assert ratio["value"] == pytest.approx(0.46, abs=0.005)
+    # 46 % over the whole trace; over the five closed steps:
+    assert ratio["value"] == pytest.approx(0.4703, abs=0.0001)
     steps = run.steps().to_pandas()
     assert list(steps[steps["source"] == "device"]["step"]) == list(range(1009, 1015))
     assert set(steps["rank"]) == {3}

@@ -24,8 +24,9 @@ def test_a_row_has_a_finite_value_or_a_reason(
     run = measure(kineto / capture, window)
     assert {row["metric"] for row in run.rows} == set(METRICS)
     for row in run.rows:
-        if row["status"] == "ok":
+        if row["status"] in ("ok", "partial"):
             assert math.isfinite(row["value"]), row
+            assert (row["status"] == "partial") == (row["coverage"] is not None), row
             assert row["provenance"] in ("measured", "derived", "modelled"), row
             # the lower end of an interval may lie below what the figure itself can be
             assert row["value"] >= 0 or row["stat"] == "low", row

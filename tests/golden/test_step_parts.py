@@ -40,7 +40,8 @@ def check(run: Run) -> None:
             steps.setdefault(row["step"], []).append(row["value"])
     longest: dict[int, float] = {}
     for row in run.rows:
-        if row["metric"] == "time.step" and row["step"] is not None and row["rank"] is not None:
+        counted = row["step"] is not None and row["stat"] != "open"
+        if row["metric"] == "time.step" and counted and row["rank"] is not None:
             longest[row["step"]] = max(longest.get(row["step"], 0.0), row["value"])
     assert {step: math.fsum(values) for step, values in steps.items()} == pytest.approx(longest, rel=1e-14)
 

@@ -335,6 +335,7 @@ class TestTable:
             "arrival_ns": None,
             "wait_ns": None,
             "transfer_ns": None,
+            "least_wait_ns": None,
         }
 
     def test_group_that_the_trace_lists_by_name(self):

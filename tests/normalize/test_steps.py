@@ -8,7 +8,7 @@ import pytest
 
 from cclbench.errors import UsageError
 from cclbench.normalize import steps
-from cclbench.normalize.steps import Annotation, Marks
+from cclbench.normalize.steps import Annotation, DeviceRows, Marks, Window
 
 
 def found(*annotations, pattern=None):
@@ -22,9 +22,19 @@ def times(*values):
     return np.array(values, np.int64)
 
 
-def windows_of(marks, step, starts, ends, horizon=None):
-    windows, left_out = steps.device_windows(marks, times(*step), times(*starts), times(*ends), horizon)
-    return windows, dict(left_out)
+def rows_of(step, starts, ends, kernel=None):
+    """Device rows; all are kernels unless `kernel` says which."""
+    mask = np.array([True] * len(step) if kernel is None else kernel, np.bool_)
+    return DeviceRows(times(*step), times(*starts), times(*ends), mask)
+
+
+def windows_of(marks, *rows, horizon=None, **more):
+    windows, left_out, _ = steps.device_windows(marks, rows_of(*rows, **more), horizon)
+    return [(w.step, w.start_ns, w.end_ns, "open" if w.open else "closed") for w in windows], dict(left_out)
+
+
+def purities(windows):
+    return [None if w.purity is None else round(w.purity, 9) for w in windows]
 
 
 MARKS = Marks(times(3, 4), times(100, 200), times(200, 300))
@@ -116,52 +126,151 @@ def test_step_that_holds_an_instant():
 
 
 class TestDeviceWindows:
-    """From a step's first device event to the next one's; the last to the end of its own."""
+    """From the first kernel a step launched to the next step's; the last has no successor and is open."""
 
     def test_two_steps(self):
         # Launched in step 3: [110, 150) and [160, 230); in step 4: [240, 260) and [250, 320).
         result = windows_of(MARKS, (0, 0, 1, 1), (110, 160, 240, 250), (150, 230, 260, 320))
-        assert result == ([(3, 110, 240), (4, 240, 320)], {})
+        assert result == ([(3, 110, 240, "closed"), (4, 240, 320, "open")], {})
 
     def test_order_of_events_does_not_matter(self):
         result = windows_of(MARKS, (1, 0, 1, 0), (250, 160, 240, 110), (320, 230, 260, 150))
-        assert result == ([(3, 110, 240), (4, 240, 320)], {})
+        assert result == ([(3, 110, 240, "closed"), (4, 240, 320, "open")], {})
 
     def test_events_without_a_step_are_no_edge(self):
         result = windows_of(MARKS, (-1, 0, 1, -1), (10, 110, 240, 900), (20, 150, 260, 950))
-        assert result == ([(3, 110, 240), (4, 240, 260)], {})
+        assert result == ([(3, 110, 240, "closed"), (4, 240, 260, "open")], {})
+
+    def test_prefetched_copy_opens_no_window(self):
+        # Step 4's input is copied at [120, 130), while step 3 computes; its first kernel begins at 240.
+        result = windows_of(MARKS, (0, 1, 1), (110, 120, 240), (150, 130, 260), kernel=(True, False, True))
+        assert result == ([(3, 110, 240, "closed"), (4, 240, 260, "open")], {})
+
+    def test_copy_ends_the_open_window(self):
+        result = windows_of(MARKS, (0, 1, 1), (110, 240, 270), (150, 260, 290), kernel=(True, True, False))
+        assert result == ([(3, 110, 240, "closed"), (4, 240, 290, "open")], {})
+
+    def test_step_with_copies_only_has_no_window(self):
+        result = windows_of(MARKS, (0, 1), (110, 240), (150, 260), kernel=(True, False))
+        assert result == ([(3, 110, 150, "open")], {"no kernel was launched in it": 1})
 
     def test_step_without_device_events(self):
         result = windows_of(MARKS, (1, 1), (240, 250), (260, 320))
-        assert result == ([(4, 240, 320)], {"no device event was launched in it": 1})
+        assert result == ([(4, 240, 320, "open")], {"no kernel was launched in it": 1})
 
     def test_step_whose_work_begins_after_the_next(self):
         result = windows_of(MARKS, (0, 1), (260, 240), (270, 300))
-        assert result == ([(4, 240, 300)], {"its device work begins after the next step's": 1})
+        assert result == ([(4, 240, 300, "open")], {"its device work begins after the next step's": 1})
 
     def test_horizon_leaves_out_what_may_not_be_whole(self):
         events = ((0, 0, 1, 1), (110, 160, 240, 250), (150, 230, 260, 320))
         cut = {"the file is cut before its end": 1}
-        assert windows_of(MARKS, *events, horizon=250) == ([(3, 110, 240)], cut)
+        assert windows_of(MARKS, *events, horizon=250) == ([(3, 110, 240, "closed")], cut)
         # The last step may have had more events: a horizon behind all that is left proves nothing.
-        assert windows_of(MARKS, *events, horizon=400) == ([(3, 110, 240)], cut)
+        assert windows_of(MARKS, *events, horizon=400) == ([(3, 110, 240, "closed")], cut)
         assert windows_of(MARKS, *events, horizon=239) == ([], {"the file is cut before its end": 2})
 
     def test_nothing_launched_in_any_step(self):
-        assert windows_of(MARKS, (-1,), (5,), (9,)) == ([], {"no device event was launched in it": 2})
+        assert windows_of(MARKS, (-1,), (5,), (9,)) == ([], {"no kernel was launched in it": 2})
         assert windows_of(steps.NO_MARKS, (), (), ()) == ([], {})
+
+    def test_periods_are_those_of_closed_windows(self):
+        rows = rows_of((0, 1), (110, 240), (150, 260))
+        _, _, periods = steps.device_windows(MARKS, rows, None)
+        assert periods == steps.Periods(device_ns=130.0, host_ns=100.0)
+        _, _, periods = steps.device_windows(MARKS, rows_of((0,), (110,), (150,)), None)
+        assert periods is None
+
+
+class TestPurity:
+    """Share of the kernel time in a window that its own step launched; unions, clipped to the window."""
+
+    def test_kernels_of_other_steps(self):
+        # Window of step 3: [110, 240). Its own kernels [110, 150); step 4's... begin at 240; of no step
+        # [160, 180). Own 40 of 60 ns.  Step 3's kernel [235, 250) reaches into step 4's window by 10.
+        rows = rows_of((0, -1, 0, 1), (110, 160, 235, 240), (150, 180, 250, 280))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        # Step 3: own [110, 150) + [235, 240) = 45 of 65.  Step 4: [240, 280) is its own wherever it runs.
+        assert purities(windows) == [round(45 / 65, 9), 1.0]
+
+    def test_foreign_kernel_beside_own_ones_takes_time_only_where_it_is_alone(self):
+        rows = rows_of((0, 0, 1, 0), (110, 150, 240, 280), (150, 200, 260, 300))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        # Step 4: open window [240, 260), its own kernel; step 3's late one begins after it ends.
+        assert purities(windows) == [1.0, 1.0]
+        rows = rows_of((0, 1, 0), (110, 240, 250), (150, 260, 300))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        assert purities(windows) == [1.0, 1.0]
+
+    def test_copies_are_no_kernel_time(self):
+        rows = rows_of((0, 1, 1), (110, 120, 240), (150, 230, 260), kernel=(True, False, True))
+        windows, _, _ = steps.device_windows(MARKS, rows, None)
+        assert purities(windows) == [1.0, 1.0]
+
+    def test_host_annotations_of_a_device_that_runs_behind(self):
+        # Host steps [100, 200) and [200, 300); step 3's kernel runs [180, 260), step 4's [260, 400).
+        rows = rows_of((0, 1), (180, 260), (260, 400))
+        windows, _ = steps.annotation_windows(MARKS, None, rows=rows)
+        assert purities(windows) == [1.0, 0.4]
+
+    def test_unknown_without_kernels_or_launches(self):
+        windows, _ = steps.annotation_windows(MARKS, None)
+        assert purities(windows) == [None, None]
+        rows = rows_of((0,), (180,), (190,), kernel=(False,))
+        windows, _ = steps.annotation_windows(MARKS, None, rows=rows)
+        assert purities(windows) == [None, None]
 
 
 def test_annotation_windows_and_horizon():
-    assert steps.annotation_windows(MARKS, None) == ([(3, 100, 200), (4, 200, 300)], {})
+    whole = [Window(3, 100, 200, "annotation"), Window(4, 200, 300, "annotation")]
+    assert steps.annotation_windows(MARKS, None) == (whole, {})
     windows, left_out = steps.annotation_windows(MARKS, 299)
-    assert (windows, dict(left_out)) == ([(3, 100, 200)], {"the file is cut before its end": 1})
+    assert (windows, dict(left_out)) == (whole[:1], {"the file is cut before its end": 1})
+
+
+def test_last_run_of_a_module_is_open():
+    windows, _ = steps.annotation_windows(MARKS, None, "module")
+    assert [(w.step, w.source, w.open) for w in windows] == [(3, "module", False), (4, "module", True)]
 
 
 def test_table():
-    rows = steps.table(2, [(7, 1, 5, "device"), (None, 0, 9, "whole_trace")]).to_pylist()
+    rows = steps.table(
+        2, [Window(7, 1, 5, "device", True, 0.25), Window(None, 0, 9, "whole_trace")]
+    ).to_pylist()
     assert rows == [
-        {"rank": 2, "step": 7, "start_ns": 1, "end_ns": 5, "source": "device"},
-        {"rank": 2, "step": None, "start_ns": 0, "end_ns": 9, "source": "whole_trace"},
+        {"rank": 2, "step": 7, "start_ns": 1, "end_ns": 5, "source": "device", "open": True, "purity": 0.25},
+        {
+            "rank": 2,
+            "step": None,
+            "start_ns": 0,
+            "end_ns": 9,
+            "source": "whole_trace",
+            "open": False,
+            "purity": None,
+        },
     ]
     assert steps.table(0, []).num_rows == 0
+
+
+class TestChosenWindows:
+    """Closed windows of the policy asked for, or of the next one; open ones where no other is there."""
+
+    def of(self, *windows, policy="steps"):
+        found = steps.choose_windows(steps.table(0, list(windows)), policy)
+        if found is None:
+            return None
+        one, counted, left = found
+        return one, counted["step"].to_pylist(), left["step"].to_pylist()
+
+    def test_open_one_stands_aside(self):
+        closed, last = Window(5, 10, 20, "device"), Window(6, 20, 25, "device", True)
+        assert self.of(last, closed) == ("steps", [5], [6])
+
+    def test_open_one_counts_where_it_is_alone(self):
+        assert self.of(Window(6, 20, 25, "device", True)) == ("steps", [6], [])
+
+    def test_next_policy(self):
+        annotated, whole = Window(5, 10, 20, "annotation"), Window(None, 0, 30, "whole_trace")
+        assert self.of(whole, annotated) == ("annotations", [5], [])
+        assert self.of(whole, annotated, policy="trace") == ("trace", [None], [])
+        assert self.of() is None

@@ -67,6 +67,7 @@ def layouts(draw: st.DrawFn) -> Case:
         slow=slow,
         stragglers=tuple(stragglers),
         synchronise=draw(st.booleans()),
+        closing=True,
     )
     keys: list[tuple[str, str | tuple[int, ...]]] = [
         ("send_recv", "pp"),

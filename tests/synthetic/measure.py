@@ -9,7 +9,18 @@ from fractions import Fraction
 from itertools import pairwise
 
 from synthetic.program import Layout, Link, Network, Program
-from synthetic.truth import Bandwidth, Instance, Key, Phase, RankTruth, RateKey, Row, StepTruth, Truth
+from synthetic.truth import (
+    Bandwidth,
+    Instance,
+    Key,
+    Phase,
+    RankTruth,
+    RateKey,
+    Row,
+    StepTruth,
+    Truth,
+    Wider,
+)
 
 FACTOR = {
     "all_reduce": lambda n: Fraction(2 * (n - 1), n),
@@ -32,15 +43,17 @@ def truth_of(
 ) -> Truth:
     """All that is true of the simulated rows."""
     pipeline = layout.pp > 1
-    ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline) for r in rows}
+    ranks = {r: _rank(r, rows[r], annotations[r], instances, pipeline, program.closing) for r in rows}
     several = [i for i in instances if len(i.members) > 1]
     delay = sum((i.latest_ns - i.median_ns for i in several), Fraction(0))
     window = sum(rank.window_ns for rank in ranks.values())
     last: dict[int, Fraction] = dict.fromkeys(ranks, Fraction(0))
+    part: Counter[int] = Counter()
     for i in several:
-        for r in i.last:
-            last[r] += Fraction(1, len(i.last))
-    straggler = max(last, key=lambda r: (last[r], -r)) if any(last.values()) else None
+        if i.source is None:
+            part.update(i.members)
+            for r in i.last:
+                last[r] += Fraction(1, len(i.last))
     compute = [
         Fraction(sum(s.compute_ns for s in rank.steps), len(rank.steps))
         for rank in ranks.values()
@@ -62,9 +75,7 @@ def truth_of(
         load_imbalance=float(max(compute) * len(compute) / sum(compute)) if sum(compute) else None,
         straggler_delay_ns=delay,
         straggler_delay=float(delay * len(ranks) / window),
-        last_count=last,
-        straggler_rank=straggler,
-        straggler_share=None if straggler is None else float(last[straggler] / len(several)),
+        last_share={r: last[r] / part[r] for r in ranks if part[r]},
         bubble=float(sum(bubble, Fraction(0)) / window) if pipeline else None,
     )
 
@@ -104,10 +115,13 @@ def _rank(
     annotations: list[tuple[int, int, int]],
     instances: Sequence[Instance],
     pipeline: bool,
+    closing: bool,
 ) -> RankTruth:
     rows = sorted(rows, key=lambda row: (row.start_ns, row.stream))
     own = [instances[row.instance] for row in rows if row.instance is not None]
     windows = _windows(rows)
+    if closing:
+        del windows[-1]
     steps = _steps(rank, rows, windows, instances, pipeline)
     return RankTruth(
         rank=rank,
@@ -121,9 +135,10 @@ def _rank(
 
 
 def _windows(rows: Sequence[Row]) -> list[tuple[int, int, int]]:
-    """(step, begin, end): first event to the next step's first event; the last to its last event's end."""
-    steps = sorted({row.step for row in rows})
-    first = [min(row.start_ns for row in rows if row.step == step) for step in steps]
+    """(step, begin, end): first kernel to the next step's first kernel; the last to its last event's end."""
+    kernels = [row for row in rows if row.kind != "copy"]
+    steps = sorted({row.step for row in kernels})
+    first = [min(row.start_ns for row in kernels if row.step == step) for step in steps]
     last = max((row.end_ns for row in rows if row.step == steps[-1]), default=0) if steps else 0
     return list(zip(steps, first, [*first[1:], last], strict=True))
 
@@ -146,10 +161,20 @@ class _Sums:
     def __init__(self) -> None:
         self.ns: Counter[str] = Counter()
         self.exposed: dict[Key, list[Fraction]] = defaultdict(lambda: [Fraction(0), Fraction(0)])
+        self.wait: Counter[Wider] = Counter()
+        self.transfer: Counter[Wider] = Counter()
 
     def add(self, ns: int, running: list[Row], at: int, rank: int, instances: Sequence[Instance]) -> None:
         """One stretch from `at` on."""
         kinds = {row.kind for row in running}
+        shared = [i for row in running if row.instance is not None for i in [instances[row.instance]]]
+        shared = [i for i in shared if len(i.members) > 1]
+        for counted, now in (
+            (self.wait, [i for i in shared if at < i.latest_ns]),
+            (self.transfer, [i for i in shared if at >= i.latest_ns]),
+        ):
+            for label in {label for i in now for label in i.key_on(rank).wider()}:
+                counted[label] += ns
         self.ns["compute"] += ns * ("compute" in kinds)
         self.ns["communication"] += ns * ("communication" in kinds)
         if kinds >= {"compute", "communication"}:
@@ -216,9 +241,8 @@ def _steps(
             bubble_ns=s.ns["idle"] + sum(in_pipeline, Fraction(0)) if pipeline else None,
             count=dict(Counter(i.key_on(rank) for i in begun)),
             volume=dict(volume),
-            wait_ns=sum(i.wait_ns[rank] for i in begun),
-            transfer_ns=sum(i.transfer_ns for i in begun),
-            skew_ns=sum(i.skew_ns for i in begun),
+            wait_ns=dict(s.wait),
+            transfer_ns=dict(s.transfer),
         )
 
 

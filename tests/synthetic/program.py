@@ -133,7 +133,8 @@ class Program:
     """What every rank does in each of `steps`.
 
     Kernels last `slow[rank]` ‰ of their time, plus up to `jitter` ‰ of it by chance.  With `synchronise`
-    the host waits for the device at the end of each step; without, it runs ahead.
+    the host waits for the device at the end of each step; without, it runs ahead.  A `closing` step of one
+    short kernel follows the others, so that it alone is open.
     """
 
     ops: tuple[Op, ...]
@@ -142,6 +143,7 @@ class Program:
     slow: Mapping[int, int] = field(default_factory=dict)
     stragglers: tuple[Straggler, ...] = ()
     synchronise: bool = True
+    closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ LAUNCH_NS = 2_000
 LATENCY_NS = 3_000
 SYNCHRONISE_NS = 4_000
 """From the end of the device's work to the host's return."""
+CLOSING_NS = 1_000
 FIRST_SEQ = 5
 COMPUTE_STREAM, COPY_STREAM = 7, 9
 
@@ -131,6 +132,12 @@ class _Rank:
             if program.synchronise:
                 yield from self._settle()
                 self.host = max([self.host, *self.free.values()]) + SYNCHRONISE_NS
+            self.annotations.append((self.step, begin, self.host))
+        if program.closing:
+            self.step, begin = program.steps, self.host
+            self.host += STEP_NS
+            yield from self._settle()
+            self._work("compute", COMPUTE_STREAM, CLOSING_NS)
             self.annotations.append((self.step, begin, self.host))
 
     def _late(self, number: int) -> Iterator[str]:

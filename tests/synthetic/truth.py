@@ -17,6 +17,15 @@ class Key(NamedTuple):
     group: tuple[int, ...]
     dimension: str | None
 
+    def wider(self) -> tuple[Wider, ...]:
+        """All that it counts under: everything, its kind, its kind and group, its dimension if it has one."""
+        every = ((None, None, None), (self.kind, None, None), (self.kind, self.group, None))
+        return every if self.dimension is None else (*every, (None, None, self.dimension))
+
+
+Wider = tuple[str | None, tuple[int, ...] | None, str | None]
+"""Kind, group and dimension; None spans them."""
+
 
 class Bandwidth(NamedTuple):
     """Payload over transfer time, and times nccl-tests' factor."""
@@ -125,10 +134,10 @@ class StepTruth:
     count: dict[Key, int]
     """Collectives that begin in the window."""
     volume: dict[Key, int]
-    wait_ns: int
-    """Σ over those collectives."""
-    transfer_ns: int
-    skew_ns: int
+    wait_ns: dict[Wider, int]
+    """Time in which any of the collectives with other ranks waits for its last rank."""
+    transfer_ns: dict[Wider, int]
+    """Time in which the last rank of any of them has arrived."""
 
     @property
     def window_ns(self) -> int:
@@ -201,12 +210,8 @@ class Truth:
     """Σ (latest − median arrival) over instances of several ranks, each counted once."""
     straggler_delay: float
     """The same over the mean over ranks of ΣW."""
-    last_count: dict[int, Fraction]
-    """How often each rank arrives last; ranks that tie share."""
-    straggler_rank: int | None
-    """The most frequent, of several the lowest."""
-    straggler_share: float | None
-    """Its count over the instances of several ranks."""
+    last_share: dict[int, Fraction]
+    """Of each rank's collectives with other ranks (transfers aside) those it is last in; ties share one."""
     bubble: float | None
     """Σ bubble / ΣW over ranks and steps."""
     waits: dict[int, tuple[StreamWait, ...]] = field(default_factory=dict)
