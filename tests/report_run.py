@@ -157,6 +157,7 @@ def stored(
             "start_ns": [1000, 2000],
             "end_ns": [2000, 3000],
             "source": ["device", "device"],
+            "open": [False, False],
         }
         write_table(path / "steps" / f"rank={rank}.parquet", filled(windows, STEPS, 2))
         write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
@@ -177,7 +178,7 @@ def manifest(run: str) -> dict[str, Any]:
         "facts": {"world_size": 2, "works_on": "device", "device_name": "an accelerator"},
         "rows": {"kernel": 3},
         "dropped": {},
-        "steps": {"found": 2, "source": "device", "left_out": {}},
+        "steps": {"found": 2, "closed": 2, "source": "device", "left_out": {}},
         "unclassified": {"share": 0.0, "names": []},
         "collectives": {"libraries": {"nccl": 1}},
         "truncated": None,
@@ -226,7 +227,7 @@ def comparison(
         )
         for part in PARTS
     )
-    versus = Versus("A", "B", "time.step", 1.2, 1.1, 1.3, "slower", words, 20_000_000, changes)
+    versus = Versus("A", "B", "time.step", 1.2, 1.1, 1.3, 9, "slower", words, 20_000_000, changes)
     figures = {
         "A": Figure(0.1, "ok", "measured", None),
         "B": Figure(0.12, "ok", "modelled", "by the model", 0.11, 0.13),

@@ -15,7 +15,7 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import bullets
 from cclbench.compare import shown
-from cclbench.compare.comparison import Comparison, Mover, Versus
+from cclbench.compare.comparison import Check, Comparison, Mover, Versus
 from cclbench.compare.verdict import signed
 from cclbench.problem import printable
 from cclbench.problem import shown as value_shown
@@ -31,7 +31,7 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
     """What a person reads; quiet: the verdicts and checks only."""
     verbose = verbosity >= VERBOSE
     verdicts: list[RenderableType] = [Text(printable(one.words)) for one in comparison.versus]
-    checks = [_check(check.passed, check.expression, check.reason) for check in comparison.checks]
+    checks = [_check(check) for check in comparison.checks]
     if verbosity <= QUIET:
         return [*verdicts, *checks]
     parts: list[RenderableType] = [_subjects(comparison), Text()]
@@ -61,9 +61,9 @@ def _subjects(comparison: Comparison) -> Table:
     return table
 
 
-def _check(passed: bool, expression: str, reason: str) -> Text:
-    line = Text("passed" if passed else "FAILED", "" if passed else "bold red")
-    return line.append(f"  {printable(expression)}: {printable(reason)}", "default")
+def _check(check: Check) -> Text:
+    line = Text("passed", "") if check.passed else Text(check.outcome.upper(), "bold red")
+    return line.append(f"  {printable(check.expression)}: {printable(check.reason)}", "default")
 
 
 def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:

@@ -12,7 +12,8 @@ from cclbench.compare.subject import Subject
 
 Dimension = Literal["category", "collective", "group", "dimension"]
 Measure = Literal["time.step", "throughput.tokens_per_device"]
-Outcome = Literal["faster", "slower", "no difference", "not comparable"]
+Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]
+"""Of `undecided` there are too few steps to tell; `no difference` is one that the steps do not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ class Versus:
     """The other's measure / the base's; None where either lacks it."""
     low: float | None
     high: float | None
-    """95 % interval of the ratio by bootstrap over steps; None where either has a single step."""
+    """95 % interval of the ratio of typical steps (`interval`); None below 3 closed steps of either."""
+    steps_needed: int | None
+    """Steps of each from which on a difference of this size is told; None where nothing tells how many."""
     outcome: Outcome
     """What the other is."""
     words: str
@@ -113,9 +116,15 @@ class Check:
     expression: str
     other: str
     """Letter of the subject."""
-    passed: bool
+    outcome: Literal["passed", "failed", "refused"]
+    """`refused`: the two figures cannot be set against each other, so that the gate says nothing of them."""
     reason: str
-    """The figures, or which one is missing and why."""
+    """The figures, or which one is missing or refused and why."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate looked and found nothing: neither a failure nor a refusal."""
+        return self.outcome == "passed"
 
 
 @dataclass(frozen=True, slots=True)

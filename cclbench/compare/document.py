@@ -21,6 +21,7 @@ COLUMNS: Final = (
     "reason",
     "low",
     "high",
+    "coverage",
 )
 """Columns of `rows`."""
 
@@ -34,7 +35,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "versus": [_listed(asdict(one)) for one in comparison.versus],
         "cards": [_listed(asdict(one)) for one in comparison.cards],
         "lines": [_listed(asdict(one)) for one in comparison.lines],
-        "checks": [asdict(one) for one in comparison.checks],
+        "checks": [{**asdict(one), "passed": one.passed} for one in comparison.checks],
         "passed": comparison.passed,
     }
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The regression gate: `time.step > +5%` fails a comparison in which a step takes 5 % longer than A's."""
+"""The regression gate: `time.step > +5%` fails a comparison in which a step takes 5 % longer than A's.
+
+A gate speaks where the comparison does, and refuses where it is refused or hedged.  A change of a figure that
+steps have is judged by its interval: it fails where the interval lies beyond the limit, not where the mean
+does.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,20 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.compare.comparison import Check
+from cclbench.compare.interval import LEAST_STEPS, difference
 from cclbench.compare.lines import selector
 from cclbench.compare.shown import stated
-from cclbench.compare.subject import KEYS, Subject
+from cclbench.compare.subject import KEYS, Row, Subject
+from cclbench.compare.verdict import step_costs
+from cclbench.compare.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.problem import shown
+from cclbench.schema import HAS_VALUE
 from cclbench.units import Dimension, parse_quantity
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -29,6 +38,8 @@ _EXPRESSION: Final = re.compile(
     r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
 )
 _NAMED: Final = 3
+_TAKEN: Final = {"derived": "measured"}
+"""Provenances that count as another: what is derived rests on what was measured."""
 _NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
 """A comma before a key: values may hold commas, as group 1,3."""
 _DIMENSIONS: Final[Mapping[str, Dimension]] = {
@@ -128,26 +139,81 @@ def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
 
 
 def require(checks: Sequence[Check]) -> None:
-    """Raise `CheckFailed` that names the first checks that failed, where any did."""
-    failed = [f"{check.expression}: {check.reason}" for check in checks if not check.passed]
-    if failed:
-        more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        raise CheckFailed(f"{len(failed)} of {len(checks)} checks failed: {'; '.join(failed[:_NAMED])}{more}")
+    """Raise `CheckFailed` that names the first checks that failed or were refused, where any did.
+
+    A refusal is no regression, and is said to be one of a kind of its own.
+    """
+    said = []
+    for outcome, words in (("failed", "checks failed"), ("refused", "checks cannot be made")):
+        found = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
+        if found:
+            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            said.append(f"{len(found)} of {len(checks)} {words}: {'; '.join(found[:_NAMED])}{more}")
+    if said:
+        raise CheckFailed(". ".join(said))
 
 
 def _check(gate: Gate, base: Subject, other: Subject) -> Check:
+    def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
+        return Check(gate.expression, other.letter, outcome, reason)
+
     name = selector(gate.metric, gate.keys)
     row, before = (subject.row(gate.metric, **gate.keys) for subject in (other, base))
-    for subject, found in ((other, row), (base, before)):
-        if (found is None or found["status"] != "ok") and (subject is other or gate.against):
+    pairs = [(other, row), *([(base, before)] if gate.against else [])]
+    for subject, found in pairs:
+        if found is None or found["status"] not in HAS_VALUE:
             why = f": {found['reason']}" if found and found["reason"] else ""
-            return Check(gate.expression, other.letter, False, f"{subject.letter} has no {name}{why}")
+            return judged("failed", f"{subject.letter} has no {name}{why}")
+        if found["status"] == "partial":
+            return judged("refused", f"{name} of {subject.letter} is partial ({found['reason']})")
     assert row is not None  # noqa: S101 - just looked
     said = f"{name} of {other.letter} is {stated(row)}"
-    limit = gate.number
-    if gate.against and before is not None:
-        limit = before["value"] * (1 + gate.number) if gate.percent else before["value"] + gate.number
-        said += f", of {base.letter} {stated(before)}"
-        if before["value"]:
-            said += f": {100 * (row['value'] / before['value'] - 1):+.2f} %"
-    return Check(gate.expression, other.letter, not _OPERATORS[gate.operator](row["value"], limit), said)
+    if not gate.against or before is None:
+        return judged("failed" if _OPERATORS[gate.operator](row["value"], gate.number) else "passed", said)
+    said += f", of {base.letter} {stated(before)}"
+    if refusal := _refusal(base, other, before, row):
+        return judged("refused", f"{said}, and {refusal}")
+    limit = before["value"] * (1 + gate.number) if gate.percent else before["value"] + gate.number
+    if not before["value"] or before["value"] < 0 or row["value"] <= 0:
+        return judged("failed" if _OPERATORS[gate.operator](row["value"], limit) else "passed", said)
+    said += f": {_percent(row['value'] / before['value'])}"
+    if gate.keys or not _of_steps(gate.metric):
+        return judged("failed" if _OPERATORS[gate.operator](row["value"], limit) else "passed", said)
+    costs = [step_costs(subject, gate.metric) for subject in (base, other)]
+    fewest = min(map(len, costs))
+    told = difference(*costs) if fewest else None
+    if told is None or told.low is None or told.high is None:
+        why = f"no interval is told below {LEAST_STEPS} closed steps of each, and there are {fewest}"
+        return judged("refused", f"{said}, and {why}")
+    low, high = told.low, told.high
+    if gate.metric != "time.step":
+        low, high = 1 / high, 1 / low
+    said += f" (95 % interval {_percent(low)} to {_percent(high)})"
+    # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
+    decisive = low if gate.operator.startswith(">") else high
+    beyond = _OPERATORS[gate.operator](decisive * before["value"], limit)
+    if not beyond and _OPERATORS[gate.operator](row["value"], limit):
+        said += ", which does not lie beyond the limit"
+    return judged("failed" if beyond else "passed", said)
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.2f} %"
+
+
+def _of_steps(metric: str) -> bool:
+    """Whether the run has a figure of each step, so that a change has an interval."""
+    return metric in ("time.step", "compute.mfu") or metric.startswith("throughput.")
+
+
+def _refusal(base: Subject, other: Subject, before: Row, row: Row) -> str | None:
+    """Why the two figures cannot be set against each other; None where they can."""
+    if reasons := unequal(base, other):
+        return f"their work differs ({', '.join(reasons)})"
+    for subject, found in ((base, before), (other, row)):
+        if found["window"] == "trace" and not subject.published:
+            return f"the window of {subject.letter} is its whole trace, as long as the capture"
+    kinds = [_TAKEN.get(found["provenance"], found["provenance"]) for found in (before, row)]
+    if kinds[0] != kinds[1]:
+        return f"{base.letter}'s is {kinds[0]}, {other.letter}'s {kinds[1]}"
+    return None

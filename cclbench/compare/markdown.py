@@ -28,7 +28,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield ""
     if comparison.checks:
         for check in comparison.checks:
-            mark = "passed" if check.passed else "**failed**"
+            mark = check.outcome if check.passed else f"**{check.outcome}**"
             yield f"- {mark}: {_code(check.expression)}: {_text(check.reason)}"
         yield ""
     if comparison.warnings:

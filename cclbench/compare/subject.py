@@ -83,7 +83,8 @@ class Subject:
         """The run's number of each step, shape (steps,), in their order."""
         table = self.results
         mask = pc.and_(pc.equal(table["metric"], metric), table["rank"].is_null())
-        mask = pc.and_(mask, pc.and_(table["step"].is_valid(), pc.equal(table["status"], "ok")))
+        counted = pc.is_in(table["status"], value_set=pa.array(HAS_VALUE))
+        mask = pc.and_(mask, pc.and_(table["step"].is_valid(), counted))
         for key in KEYS:
             mask = pc.and_(mask, table[key].is_null())
         found = table.filter(mask).sort_by("step")["value"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.attribution import change_of_step, changes
-from cclbench.compare.bootstrap import interval
 from cclbench.compare.comparison import Change, Measure, Outcome, Versus
+from cclbench.compare.interval import LEAST_STEPS, difference
 from cclbench.compare.shown import stated
 from cclbench.compare.subject import Floats, Subject
 from cclbench.compare.work import PHASE, differs, unequal, unknown
@@ -33,12 +33,13 @@ _UNITS: Final[dict[Measure, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Ratio:
-    """The other's measure over the base's, and its interval."""
+    """The other's measure over the base's, its interval, and the steps that would settle it."""
 
     value: float
     low: float | None
     high: float | None
     steps: tuple[int, int]
+    needed: int | None
 
 
 def versus(base: Subject, other: Subject) -> Versus:
@@ -47,7 +48,7 @@ def versus(base: Subject, other: Subject) -> Versus:
     measure: Measure = "throughput.tokens_per_device" if reasons else "time.step"
     why_not = _incomparable(base, other, measure, reasons)
     ratio = None if why_not else _ratio(base, other, measure)
-    outcome: Outcome = _outcome(ratio, measure) if ratio else "not comparable"
+    outcome = _outcome(ratio, measure) if ratio else "not comparable"
     change_ns = change_of_step(base, other)
     parts = changes(base, other, change_ns) if change_ns is not None else ()
     words = _judged(base, other, measure, ratio, outcome) if ratio else f"{_pair(base, other)}: {why_not}."
@@ -63,6 +64,7 @@ def versus(base: Subject, other: Subject) -> Versus:
         ratio=ratio.value if ratio else None,
         low=ratio.low if ratio else None,
         high=ratio.high if ratio else None,
+        steps_needed=ratio.needed if ratio else None,
         outcome=outcome,
         words=" ".join(filter(None, [words, _why(base, other, outcome, change_ns, parts)])),
         change_ns=change_ns,
@@ -83,46 +85,56 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
         whole = base.letter if base.window == "trace" else other.letter
         return f"the window of {whole} is its whole trace, no step"
     for subject in (base, other):
+        row = subject.row(measure)
         if not subject.value(measure):
-            row = subject.row(measure)
             lacks = f"{subject.letter} has no {measure}"
             if row is not None and row["reason"]:
                 lacks += f" ({row['reason']})"
             return f"their work differs ({', '.join(reasons)}) and {lacks}" if reasons else lacks
+        if row is not None and row["status"] == "partial":
+            return f"{measure} of {subject.letter} is partial ({row['reason']})"
     return None
 
 
 def _ratio(base: Subject, other: Subject, measure: Measure) -> _Ratio:
     before, after = base.value(measure), other.value(measure)
     assert before and after  # noqa: S101, PT018 - `_incomparable` has looked
-    costs = _costs(base, measure), _costs(other, measure)
-    bounds = interval(*costs)
-    if bounds and measure != "time.step":
-        bounds = 1 / bounds[1], 1 / bounds[0]
-    low, high = bounds or (None, None)
-    return _Ratio(after / before, low, high, (len(costs[0]), len(costs[1])))
+    costs = step_costs(base, measure), step_costs(other, measure)
+    steps = len(costs[0]), len(costs[1])
+    if not min(steps):
+        return _Ratio(after / before, None, None, steps, None)
+    found = difference(*costs)
+    low, high = found.low, found.high
+    if low is not None and high is not None and measure != "time.step":
+        low, high = 1 / high, 1 / low
+    return _Ratio(after / before, low, high, steps, found.steps_needed)
 
 
-def _costs(subject: Subject, measure: Measure) -> Floats:
-    """Time of each step, or per token and device: what is averaged over steps, shape (steps,)."""
+def step_costs(subject: Subject, measure: str) -> Floats:
+    """Time of each step, or of a rate its inverse: what is averaged over steps, shape (steps,)."""
     values = subject.by_step(measure)
     return values if measure == "time.step" else np.asarray(1 / values, np.float64)
 
 
 def _outcome(ratio: _Ratio, measure: Measure) -> Outcome:
-    holds_one = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
-    if holds_one or ratio.value == 1:
+    if ratio.low is None or ratio.high is None:
+        return "undecided"
+    if ratio.low <= 1 <= ratio.high:
         return "no difference"
-    return "slower" if (ratio.value > 1) == (measure == "time.step") else "faster"
+    return "slower" if (ratio.low > 1) == (measure == "time.step") else "faster"
 
 
 def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outcome: Outcome) -> str:
     unit = "for the whole trace" if _whole(base) else _UNITS[measure]
     figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
+    if outcome == "undecided":
+        pair = f"{other.letter} and {base.letter} ({figures})"
+        return f"No difference can be told between {pair}: {_too_few(base, other, ratio)}."
     if outcome == "no difference":
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
-        return f"{said}; {_spread(ratio, inverse=False)})."
-    inverse = ratio.value < 1
+        return f"{said}; {_spread(ratio, inverse=False)}). {_to_settle(ratio)}"
+    assert ratio.low is not None  # noqa: S101 - else undecided
+    inverse = ratio.low < 1
     if measure == "time.step" and _work_unknown(base, other):  # less time need not be more speed
         length = "shorter" if inverse else "longer"
         what = "trace" if _whole(base) else "step"
@@ -132,8 +144,27 @@ def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outc
     return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
 
 
+def _too_few(base: Subject, other: Subject, ratio: _Ratio) -> str:
+    """Why there is no interval, and how many steps would settle it."""
+    if _whole(base):
+        return "a whole trace is one figure, as long as the capture; mark steps"
+    counts = " and ".join(f"{s.letter} has {n}" for s, n in zip((base, other), ratio.steps, strict=True))
+    more = max(LEAST_STEPS, ratio.needed or 0)
+    enough = f"about {more}" if ratio.needed and ratio.needed > LEAST_STEPS else f"{LEAST_STEPS} or more"
+    return f"it takes {LEAST_STEPS} closed steps of each, {counts}; trace {enough} of each"
+
+
+def _to_settle(ratio: _Ratio) -> str:
+    """How many steps would tell a difference of that size."""
+    if ratio.needed is None:
+        return (
+            "No number of steps would tell so small a difference." if ratio.value != 1 else "They are equal."
+        )
+    return f"About {ratio.needed:,} steps of each would tell a difference of that size."
+
+
 def _times(ratio: _Ratio) -> str:
-    """`1.34×`, of a small difference `2.1 %`: by how much, whichever way."""
+    """`1.34×`, of a small difference `2.1 %`: by how much the means differ, whichever way."""
     factor = max(ratio.value, 1 / ratio.value)
     return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
 
@@ -155,13 +186,14 @@ def _figure(subject: Subject, measure: Measure) -> str:
 
 
 def _spread(ratio: _Ratio, *, inverse: bool) -> str:
-    if ratio.low is None or ratio.high is None:
-        return "no interval: it takes two numbered steps of each"
+    assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
     low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
+    mean = 1 / ratio.value if inverse else ratio.value
     digits = 2 if high - low >= _FINE else 4
     base, other = ratio.steps
     over = f"{base} steps each" if base == other else f"{other} and {base} steps"
-    return f"95 % interval {low:.{digits}f} to {high:.{digits}f} over {over}"
+    typical = "" if low <= mean <= high else " of typical steps, which a few long ones are not"
+    return f"95 % interval {low:.{digits}f} to {high:.{digits}f}{typical} over {over}"
 
 
 def _why(
@@ -171,7 +203,7 @@ def _why(
     if not change_ns:
         return ""
     of = "The window" if "trace" in (base.window, other.window) else "A step"
-    lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome == "no difference" else of
+    lead = f"In the mean {of[0].lower()}{of[1:]}" if outcome in ("no difference", "undecided") else of
     more = "longer" if change_ns > 0 else "shorter"
     said = f"{lead} of {other.letter} is {humanise(abs(change_ns) / 1e9, 's')} {more}"
     moved = sorted(parts, key=lambda part: -abs(part.change_ns))

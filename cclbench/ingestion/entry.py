@@ -148,6 +148,6 @@ def _doubts(account: Account) -> Iterator[str]:
     behind = _least_purity(_host_windows(account))
     if behind is not None and behind < PURE:
         share = humanise(behind, "1")
-        yield f"{both}: the device runs behind, in a host step down to {share} of its kernel time is that step's"
+        yield f"{both}: the device runs behind, in some host step only {share} of its time is that step's"
     else:
         yield f"{both}, though it runs each step's kernels while the host is in it"

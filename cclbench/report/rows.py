@@ -42,12 +42,13 @@ class Rows:
 
     @cached_property
     def about(self) -> list[Row]:
-        """Rows that together name each window policy, rank and step that any row is about."""
-        windows, ranks, steps = (self._all[key].unique().to_pylist() for key in ("window", "rank", "step"))
+        """Rows that together name each window policy, rank, step and statistic that any row is about."""
+        windows, ranks = (self._all[key].unique().to_pylist() for key in ("window", "rank"))
+        steps = self._all.group_by(["step", "stat"]).aggregate([]).to_pylist()
         return [
-            *({"window": window, "rank": None, "step": None} for window in windows),
-            *({"window": windows[0], "rank": rank, "step": None} for rank in ranks),
-            *({"window": windows[0], "rank": None, "step": step} for step in steps),
+            *({"window": window, "rank": None, "step": None, "stat": None} for window in windows),
+            *({"window": windows[0], "rank": rank, "step": None, "stat": None} for rank in ranks),
+            *({"window": windows[0], "rank": None, **step} for step in steps),
         ]
 
     @cached_property

@@ -105,7 +105,9 @@ def timeline(
     wanted = stored.ranks if ranks is None else sorted(set(ranks))
     clocks = clocks_of(run.manifest["clocks"])
     views = {rank: RankView(stored.rank(rank), rank=rank) for rank in wanted}
-    step, windows = chosen({rank: _windows(view) for rank, view in views.items()}, clocks, step)
+    # An open step is drawn where it is asked for.
+    found = {rank: _windows(view, with_open=step is not None) for rank, view in views.items()}
+    step, windows = chosen(found, clocks, step)
     origin, end = min(begin for begin, _ in windows.values()), max(end for _, end in windows.values())
     begin, end = _narrowed(origin, end, from_ms, to_ms)
     parts = run.collectives()
@@ -131,12 +133,14 @@ def clocks_of(account: Mapping[str, Any]) -> dict[int, Clock]:
     }
 
 
-def _windows(view: RankView) -> list[tuple[int | None, int, int]]:
+def _windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, int]]:
     try:
-        w = view.windows
+        found = [view.windows, view.open_windows] if with_open else [view.windows]
     except NotApplicable:
         return []
-    return list(zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True))
+    return [
+        window for w in found for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)
+    ]
 
 
 def chosen(

@@ -71,7 +71,7 @@ def test_the_most_different_lines_come_first_and_those_without_any_number_not_at
         subject(letter, [row(metric, values[n]) for metric, values in rows.items()])
         for n, letter in enumerate("AB")
     )
-    against = Versus("A", "B", "time.step", None, None, None, "not comparable", "", None)
+    against = Versus("A", "B", "time.step", None, None, None, None, "not comparable", "", None)
     found = Comparison((base, other), (), (against,), (), lines([base, other], list(rows)))
     assert [line.metric for line in most_different(found)] == ["time.idle", "time.step", "comm.skew"]
 

@@ -84,7 +84,8 @@ class Events:
         table = shown.steps()
         for source in table["source"].unique().to_pylist():
             rows = table.filter(pc.equal(table["source"].cast(pa.string()), source))
-            names = joined('"step ', rows["step"].combine_chunks(), '"')
+            marks = pc.if_else(rows["open"].combine_chunks(), ' (open)"', '"')
+            names = joined('"step ', rows["step"].combine_chunks(), marks)
             begin, end = (shown.clock.common(rows[key].to_numpy()) for key in ("start_ns", "end_ns"))
             self._lanes(rank, f"steps ({source})", begin, end, "step", names, joined(f'"source":"{source}"'))
 

@@ -164,7 +164,7 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
     changes = tuple(
         Change(part, 0.0, 0.0, ns) for part, ns in zip(PARTS, (7, -3, 0, 0, 0, 1, 0), strict=True)
     )
-    versus = Versus("A", "B", "time.step", 1.0, None, None, "slower", "", 5, changes)
+    versus = Versus("A", "B", "time.step", 1.0, None, None, None, "slower", "", 5, changes)
     svg = str(waterfall(versus).svg)
     assert "+7 ns" in svg
     assert "−3.00 ns" in svg
@@ -173,5 +173,5 @@ def test_the_waterfall_gives_each_part_to_the_nanosecond() -> None:
 
 
 def test_a_waterfall_without_parts_says_why() -> None:
-    versus = Versus("A", "B", "time.step", None, None, None, "not comparable", "", None)
+    versus = Versus("A", "B", "time.step", None, None, None, None, "not comparable", "", None)
     assert waterfall(versus).missing == ("A or B has no partition of its step",)

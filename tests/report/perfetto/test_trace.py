@@ -133,10 +133,16 @@ def test_steps_have_a_lane_for_each_way_they_were_found(opened: Opened, tmp_path
     begin = int(viewer.document["otherData"]["begin_ns"])
     keys = ("start_ns", "end_ns")
     expected = [
-        (row["rank"], f"steps ({row['source']})", f"step {row['step']}", *(row[key] - begin for key in keys))
+        (
+            row["rank"],
+            f"steps ({row['source']})",
+            f"step {row['step']}{' (open)' * row['open']}",
+            *(row[key] - begin for key in keys),
+        )
         for row in run.steps().to_pylist()
         if row["step"] is not None
     ]
+    assert {name for _, _, name, *_ in expected} == {"step 10", "step 10 (open)"}
     assert len(expected) == 16
     found = [one for one in viewer.slices if one.kind == "step"]
     assert sorted((one.rank, one.thread, one.name, one.begin, one.end) for one in found) == sorted(expected)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench compare --fail-on` on whole runs: what regresses, what does not, and what it refuses to judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+
+Call = Callable[..., Any]
+Job = Callable[..., Path]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Makes a card and traces of two ranks: twelve closed steps of about 0.5 ms, or as told."""
+
+    def made(name: str, *, batch: int = 256, seed: int = 0, compute_us: int = 400, **other: Any) -> Path:
+        folder = tmp_path / name
+        ops = (Compute(compute_us * 1000), Collective("all_reduce", "dp", 1 << 20))
+        program = Program(ops, steps=12, jitter=40, closing=True)
+        distortion = other.pop("distortion", Distortion())
+        truth = simulate(Layout(dp=2, gpus_per_host=2), program, seed=seed)
+        files = write(truth, folder / "traces", distortion).files
+        card = {
+            "version": 2,
+            "id": name,
+            "description": "a job of the test",
+            "workload": {
+                "phase": "training",
+                "model": {"name": "tiny", "parameters": 1_000_000},
+                "precision": "bf16",
+                "batch": {"global": batch, "sequence_length": 128},
+            },
+            "hardware": {"accelerator": "nvidia-h100-sxm", "count": 2, "per_node": 8, "system": "dgx-h100"},
+            "parallelism": {"dp_replicate": 2},
+            "evidence": {
+                "traces": [
+                    {"path": f"traces/{path.name}", "format": "kineto", "ranks": [rank]}
+                    for rank, path in sorted(files.items())
+                ]
+            },
+        }
+        (folder / "workload_cards").mkdir()
+        path = folder / "workload_cards" / f"{name}.yaml"
+        path.write_text(json.dumps(card))
+        return path
+
+    return made
+
+
+def unmarked(card: Path) -> Path:
+    """The folder of its traces, without the annotations that mark steps."""
+    folder = card.parent.parent / "traces"
+    for path in folder.iterdir():
+        document = json.loads(path.read_text())
+        document["traceEvents"] = [e for e in document["traceEvents"] if e["cat"] != "user_annotation"]
+        path.write_text(json.dumps(document))
+    return folder
+
+
+def test_a_regression_fails_by_its_interval_and_says_both(call: Call, job: Job) -> None:
+    base, slower = job("base"), job("slower", seed=1, compute_us=480)
+    answer = call("compare", "-q", base, slower, "--fail-on", "time.step > +5%")
+    assert answer.code == 1
+    assert "FAILED  time.step > +5%:" in answer.out
+    assert "95 % interval +" in " ".join(answer.out.split())
+    assert answer.err.startswith("error: 1 of 1 checks failed: time.step > +5%: time.step of B is ")
+
+
+def test_noise_passes(call: Call, job: Job) -> None:
+    answer = call("compare", "-q", job("base"), job("again", seed=1), "--fail-on", "time.step > +5%")
+    assert (answer.code, answer.err) == (0, "")
+    assert "show no difference" in answer.out
+    assert "passed  time.step > +5%:" in answer.out
+
+
+def refusal(answer: Any) -> str:
+    assert answer.code == 1
+    assert "REFUSED" in answer.out
+    assert answer.err.startswith("error: 1 of 1 checks cannot be made: ")
+    assert answer.err.count("\n") == 1
+    return str(answer.err)
+
+
+def test_another_batch_is_refused(call: Call, job: Job) -> None:
+    answer = call("compare", job("a"), job("b", batch=512, seed=1), "--fail-on", "time.step > +5%")
+    assert "their work differs (global batch 512 against 256" in refusal(answer)
+
+
+def test_two_captures_of_a_length_are_refused(call: Call, job: Job) -> None:
+    folders = [unmarked(job(name, seed=seed)) for seed, name in enumerate(("a", "b"))]
+    answer = call("compare", *folders, "--fail-on", "time.step > +5%")
+    assert "the window of A is its whole trace, as long as the capture" in refusal(answer)
+    assert "No difference can be told between B and A" in " ".join(answer.out.split())
+
+
+def test_modelled_against_measured_is_refused(call: Call, job: Job) -> None:
+    alone = job("alone", distortion=Distortion(missing=frozenset({1})))
+    both = job("both", seed=1)
+    answer = call("compare", both, alone, "--fail-on", "comm.transfer > +5%")
+    assert "A's is measured, B's modelled" in refusal(answer)
+
+
+def test_a_partial_figure_is_refused(call: Call, job: Job) -> None:
+    whole, lossy = job("whole"), job("lossy", seed=1, distortion=Distortion(lost=0.2, seed=3))
+    answer = call("compare", whole, lossy, "--fail-on", "comm.transfer > +5%")
+    assert "comm.transfer of B is partial (left out: " in refusal(answer)
+
+
+def test_a_single_closed_step_is_refused(call: Call, trace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / trace.name
+    other.parent.mkdir()
+    other.write_text(trace.read_text().replace("ampere", "hopper"))
+    answer = call("compare", trace, other, "--fail-on", "time.step > +5%")
+    assert "no interval is told below 3 closed steps of each, and there are 1" in refusal(answer)
+    assert call("compare", trace, other, "--fail-on", "time.step > 1 s").code == 0
