@@ -36,7 +36,7 @@ def job(tmp_path: Path) -> Job:
                 "precision": "bf16",
                 "batch": {"global": batch, "sequence_length": 128},
             },
-            "hardware": {"accelerator": "nvidia-h100-sxm", "count": 2, "per_node": 8, "system": "dgx-h100"},
+            "hardware": {"accelerator": "nvidia-h100-sxm", "count": 2, "system": "dgx-h100"},
             "parallelism": {"dp_replicate": 2},
             "evidence": {
                 "traces": [
