@@ -35,7 +35,7 @@ NOT_COMMUNICATION: Final = r"""
 # Kernels of communication libraries that read and write this device's memory alone: layouts and counts from
 # the routing, staging copies, sums of what has arrived, masks, initial values.
 ON_ONE_DEVICE: Final = r"""
-    get_?dispatch_?layout  (?:query|update|clean)_mask_buffer  dispatch_copy_epilogue  combine_reduce_epilogue
+    dispatch_?layout  (?:query|update|clean)_mask_buffer  dispatch_copy_epilogue  combine_reduce_epilogue
     dispatch_deterministic  hybrid_ep::(?:scan|update_expected)  nccl_ep::hybridep::  cache_p2p_ptr
     epdispatchcopytostaging  epcombineall(?![a-z])  epcombinesync(?!barrier)  async(?:send|recv)copy
     convert(?:dispatchoutput|combineinput)  localreducekernel  moea2a(?:prepare|sanitize)
@@ -118,7 +118,7 @@ LIBRARIES: Final = (
         userbuffers  multimem_  symm_mem  symmetric_memory  (?:barrier|put_signal|wait_signal)_kernel
         barrier_all(?:_|$)  moe_prepare::computecountandindice  flashinfer::comm::(?:pcie_ipc|ulysses)::
         aiter::a[gr]_(?:ll_)?gfx  parallel_qknorm_across_head  qkv_pack_a2a
-        ^tensorrt_llm::kernels::(?:mnnvl::)?rmsnorm$
+        ^tensorrt_llm::kernels::(?:mnnvl::)?rmsnorm$  \bcomms::prims::
         \bkernel_(?:dispatch|combine)_(?:token|intranode)  \bkernel_get_ag_splits
         build_fused_dispatch_metadata  ^_forward_(?:pull|push)_\w*kernel$  inter_node_p2p_for_same_local_rank
         """,

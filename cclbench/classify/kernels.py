@@ -62,7 +62,7 @@ RULES: Final = (
     Rule(
         "moe",
         """
-        moe  expert  router  routing  top_?k_?gating  grouped_topk  get_?dispatch_?layout
+        moe  expert  router  routing  top_?k_?gating  grouped_topk  dispatch_?layout
         (?:un)?permute_(?:kernel|topk)  sort_chunks_by  row_id_map  expandinputrows
         dispatch_deterministic  trtllm_alltoall::  ^epcombine  topk_reduce  reduce_topk
         """,
