@@ -31,6 +31,7 @@ CATEGORIES: Final = (
     "sampling",
     "communication",
     "copy",
+    "fused",
     "other",
 )
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")

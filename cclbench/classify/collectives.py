@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which names are communication, of which library and of which kind.
 
-Each rule is a library and a pattern; the first whose pattern occurs in the name's subject wins, and
-`NOT_COMMUNICATION` goes before all.  The kind then follows from `KINDS`, first match again.  White
+Each rule is a library and a pattern; the first whose pattern occurs in the name's subject wins.
+`NOT_COMMUNICATION`, `ON_ONE_DEVICE` and `FUSED` go before all.  The kind then follows from `KINDS`, first
+match again; None where a name tells no kind, or where only sizes, flags and offsets are exchanged.  White
 space separates the alternatives of a pattern.  Names are from the sources of the libraries and from
-traces of them.
+traces of them; tests/classify/kernel_names.yaml has each with the file it stands in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from cclbench.classify.fused import FUSED
 from cclbench.classify.names import subject
 
 
@@ -26,17 +28,37 @@ class CollectiveName(NamedTuple):
 # generated from a graph with collectives in it, copies around collectives, Python functions, prose.
 NOT_COMMUNICATION: Final = r"""
     ^at::  ^aten::  ^triton_(?:poi|red|per|tem|for|mix|unk)_  ^fsdp::  ^cub::  ^thrust::  ^rocprim::  ^cutlass
-    get_dispatch_layout  (?:block|warp|local|thread)_?all_?reduce  local_reduce_scatter  mpi_reduce_local
+    (?:block|warp|local|thread)_?all_?reduce  local_reduce_scatter  mpi_reduce_local
     ^nn\.module  \.py$  ^(?!(?:nccl|gloo|ucc|mpi):).*\s
+"""
+
+# Kernels of communication libraries that read and write this device's memory alone: layouts and counts from
+# the routing, staging copies, sums of what has arrived, masks, initial values.
+ON_ONE_DEVICE: Final = r"""
+    dispatch_?layout  (?:query|update|clean)_mask_buffer  dispatch_copy_epilogue  combine_reduce_epilogue
+    dispatch_deterministic  hybrid_ep::(?:scan|update_expected)  nccl_ep::hybridep::  cache_p2p_ptr
+    epdispatchcopytostaging  epcombineall(?![a-z])  epcombinesync(?!barrier)  async(?:send|recv)copy
+    convert(?:dispatchoutput|combineinput)  localreducekernel  moea2a(?:prepare|sanitize)
+    topk_reduce_scatter_kernel  lamport_init  nvshmemi_init  supportprobe  kuserbuffers_(?:inc|dummy)
 """
 
 LIBRARIES: Final = (
     ("rccl", r"rccl\w*kernel"),
     (
         "nccl",
-        r"nccl(?:dev|sym|kernel|all(?:reduce|gather|to)|reduce|broadcast|bcast|send|recv|scatter|gather|_ep\b|:)",
+        r"""
+        nccl(?:dev|sym|kernel|all(?:reduce|gather|to)|reduce|broadcast|bcast|send|recv|scatter|gather|:)
+        nccl_(?:ep|extension)::
+        """,
     ),
-    ("mscclpp", "mscclpp"),
+    # Its collectives as RCCL, SGLang and its own benchmarks compile them have no namespace.
+    (
+        "mscclpp",
+        r"""
+        mscclpp  ^all(?:reduce|gather)\d+(?:read)?$  ^broadcast6$
+        ^allreduce(?:alltoall|allpairs|nvlspacket|_ll_[12]node)$
+        """,
+    ),
     ("msccl", r"msccl\w*kernel"),
     ("gloo", "^gloo:"),
     ("ucc", "^ucc:"),
@@ -56,18 +78,29 @@ LIBRARIES: Final = (
     ),
     ("oneccl", r"oneccl  \bccl::"),
     ("hccl", r"^hcom_  \bhccl"),
-    ("deepep", r"\b(?:deep|hybrid)_ep(?:_v\d)?::"),
-    ("uccl", r"\buccl(?:_ep)?::"),
+    # Traces that DeepSeek published call its namespace dpsk::ep.
+    ("deepep", r"\b(?:(?:deep|hybrid)_ep(?:_v\d)?|dpsk::ep)::  ^ag_nvl_kernel$"),
+    ("uccl", r"\buccl(?:_ep)?::  ^intranode::barrier$"),
     ("nixl", r"\bnixl(?:_ep)?::"),
-    ("mori", r"\bmori::  \bep(?:dispatch|combine)\w*kernel"),
-    ("pplx", r"\bpplx\w*::  \ba2a_(?:dispatch|combine)"),
+    (
+        "mori",
+        r"""
+        \bmori::  \bep(?:dispatch|combine)  ^mori_shmem
+        ^(?:\w*sdma\w*|internodering\w+|fusedring(?:local|remote)gather)kernel_(?:[uif]\d+|bf16)$
+        """,
+    ),
+    ("pplx", r"^(?:dispatch|combine)kernel$  \ba2a_(?:dispatch|combine)_(?:send|recv)"),
+    (
+        "flux",
+        r"""
+        \bflux::(?:ag_|all2all|a2a_single|cudaipcbarrierall|reducescatter|(?:ep_)?topk_gather_rs|transport_)
+        \bflux::(?:dis_scatter_(?:forward_flatten|backward_kernel|backward_single)|(?:pre|post)_attn_)
+        """,
+    ),
     ("rocshmem", "rocshmem  roc_shmem"),
     (
         "nvshmem",
-        r"""
-        nvshmem  \b(?:barrier|sync|broadcast|alltoall|fcollect|rdxn|reducescatter)\w*_on_stream_kernel
-        exchangesplitandoffset  \balltoall(?:v|get)(?:_2d)?$
-        """,
+        r"nvshmem  \b(?:barrier|sync|broadcast|alltoall|fcollect|rdxn|reducescatter)\w*_on_stream_kernel",
     ),
     (
         "c10d",
@@ -76,13 +109,18 @@ LIBRARIES: Final = (
         ^record_param_comms$  ^_dtensor::shard_dim
         """,
     ),
-    # Kernels of serving engines, symmetric memory, userbuffers and whoever writes an all-reduce.
+    # Kernels of serving engines, symmetric memory, userbuffers, Triton-distributed, Iris and whoever writes
+    # an all-reduce.  The first line is about a function's own name: namespace trtllm_allreduce holds norms.
     (
         "custom",
-        """
-        all_?reduce  all_?gather  reduce_?scatter  all_?(?:to|2)_?all  cross_device_reduce  quickreduce
-        userbuffers  lamport  symm_mem  symmetric_memory  multimem_  moe_?a2a  moe_comm  fusedmoecomm
-        (?:barrier|put_signal|wait_signal)_kernel
+        r"""
+        (?:all_?reduce|all_?gather|reduce_?scatter|all_?(?:to|2)_?all|moe_?a2a|cross_device_reduce|lamport)(?!\S*::)
+        userbuffers  multimem_  symm_mem  symmetric_memory  (?:barrier|put_signal|wait_signal)_kernel
+        barrier_all(?:_|$)  moe_prepare::computecountandindice  flashinfer::comm::(?:pcie_ipc|ulysses)::
+        aiter::a[gr]_(?:ll_)?gfx  parallel_qknorm_across_head  qkv_pack_a2a
+        ^tensorrt_llm::kernels::(?:mnnvl::)?rmsnorm$  \bcomms::prims::
+        \bkernel_(?:dispatch|combine)_(?:token|intranode)  \bkernel_get_ag_splits
+        build_fused_dispatch_metadata  ^_forward_(?:pull|push)_\w*kernel$  inter_node_p2p_for_same_local_rank
         """,
     ),
 )
@@ -103,22 +141,44 @@ _CALLED: Final = (
 )
 
 KINDS: Final = (
-    (None, "notify  clean_low_latency  exchangesplit  rmsnormlamport  prepare  sanitize"),
+    (
+        None,
+        """
+        notify  clean_?low_?latency  exchangesplit  rmsnorm(?:lamport)?$  prepare  get_ag_splits
+        dispatch_metadata  allreduce_allgather  reducescatter_allreduce
+        """,
+    ),
     ("send_recv", "send_?recv  collective-permute  neighbor_"),
-    ("reduce_scatter", r"reduce_?-?scatter  userbuffers\w*_rs(?![a-z])"),
-    ("all_gather", r"all_?gather  all-gather  fcollect  userbuffers\w*_ag(?![a-z])"),
+    ("all_reduce", "reducescatterallgather"),
+    ("reduce_scatter", r"reduce_?-?scatter  userbuffers\w*_rs(?![a-z])  gather_rs"),
+    (
+        "all_gather",
+        r"""
+        all_?gather  all-gather  fcollect  userbuffers\w*_ag(?![a-z])  \bag_(?:nvl|gfx|a2a_mode|ring)
+        ring(?:local|remote)gather  ^_forward_pu
+        """,
+    ),
     (
         "all_reduce",
-        r"all_?-?reduce  cross_device_reduce  quickreduce  userbuffers\w*_sum  rdxn  reduce_fusion",
+        r"""
+        all_?-?reduce  cross_device_reduce  userbuffers\w*_sum  rdxn  reduce_fusion  nvshmemi_reduce
+        minimax_reduce  parallel_qknorm  aiter::ar_  pcie_ipc::
+        """,
     ),
-    ("all_to_all", "all_?-?(?:to|2)_?-?all  a2a  dispatch  combine  moe_?comm"),
+    ("barrier", r"barrier  sync\w*_on_stream  (?:device|rdma)_sync"),
+    ("all_to_all", "all_?-?(?:to|2)_?-?all  a2a  dispatch  combine  dis_scatter  flux::transport"),
     ("broadcast", "broadcast  bcast"),
-    ("barrier", r"barrier  sync\w*_on_stream"),
     ("gather", "gather"),
     ("scatter", "scatter"),
     ("reduce", "reduce"),
     ("send", "send"),
     ("recv", "recv"),
+)
+
+# PyTorch runs its reduce-scatter as an instance of two_shot_all_reduce_kernel<T, alignment, world size,
+# reduce_scatter, split_last_dim> (CUDASymmetricMemoryOps.cu).
+_REDUCE_SCATTER_INSTANCE: Final = re.compile(
+    r"two_shot_all_reduce_kernel(?:<[^,]*,[^,]*,[^,]*, *(?:true|\(bool\)1)|I(?:(?!Lb)\w)*Lb1E)"
 )
 
 
@@ -127,7 +187,7 @@ def alternatives(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(pattern.split()))
 
 
-_NOT_COMMUNICATION: Final = alternatives(NOT_COMMUNICATION)
+_NOT_COMMUNICATION: Final = alternatives(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED)))
 _LIBRARIES: Final = tuple((library, alternatives(pattern)) for library, pattern in LIBRARIES)
 _KINDS: Final = tuple((kind, alternatives(pattern)) for kind, pattern in KINDS)
 # One scan settles nearly every name: no rule can match where the union does not.
@@ -137,9 +197,13 @@ _ANY: Final = alternatives(" ".join(pattern for _, pattern in LIBRARIES))
 def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
     """Kind and library of a communication kernel or op, or None where the name is no communication.
 
+    A kernel that also computes in the same launch (`fused`) is None, too.
     `vendor` is the accelerator's, "nvidia", "amd" or None: RCCL's kernels carry NCCL's names.
     """
-    return of_subject(subject(name), vendor)
+    found = of_subject(subject(name), vendor)
+    if found is not None and _REDUCE_SCATTER_INSTANCE.search(name):
+        return found._replace(kind="reduce_scatter")
+    return found
 
 
 def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:

@@ -4,7 +4,8 @@
 A rule looks for its pattern in the name's subject, and where it has a second pattern, for that in the
 whole name (lower case) as well.  The order carries the
 meaning: a fused MoE GEMM is `moe`, an attention kernel that holds a GEMM is `attention`, the
-optimizer inside a fused embedding backward is `embedding`.
+optimizer inside a fused embedding backward is `embedding`.  `fused` is what computes and communicates
+in one launch (cclbench.classify.fused).
 
 Choices where the field has no word of its own: pooling, losses, softmax, sorts and scans are
 `reduction`; activations, rotary embeddings, quantization and random numbers are `elementwise`;
@@ -19,6 +20,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.collectives import alternatives, of_subject
+from cclbench.classify.fused import FUSED, FUSED_BY_ARGUMENT
 from cclbench.classify.names import subject
 
 
@@ -54,12 +56,15 @@ RULES: Final = (
     Rule("copy", r"^triton_poi_fused(?:_(?:clone|_to_copy|copy_?|cat|transpose|permute|t|view|slice))+_\d+$"),
     Rule("elementwise", "^triton_poi_"),
     # Libraries; the more special come first.
+    Rule("fused", FUSED),
+    Rule("fused", *FUSED_BY_ARGUMENT),
     Rule("copy", "reshape_and_cache  cat_and_cache  (?:store|set|write|append|copy)_?(?:paged_?)?kv"),
     Rule(
         "moe",
         """
-        moe  expert  router  routing  top_?k_?gating  grouped_topk  get_dispatch_layout
+        moe  expert  router  routing  top_?k_?gating  grouped_topk  dispatch_?layout
         (?:un)?permute_(?:kernel|topk)  sort_chunks_by  row_id_map  expandinputrows
+        dispatch_deterministic  trtllm_alltoall::  ^epcombine  topk_reduce  reduce_topk
         """,
     ),
     Rule(
@@ -73,7 +78,7 @@ RULES: Final = (
     Rule(
         "attention",
         r"""
-        attention  attn  flash_  flash::  flashdecod  fmha  xqa  paged_?att  splitkv  kv_indices
+        attention  attn  flash_(?!comm::)  flash::  flashdecod  fmha  xqa  paged_?att  splitkv  kv_indices
         (?:^|[_:\d])m[hlqg]a(?:_|\d|$)  (?:^|[_:])gqa_  \bpa_(?:bf|fp|fwd|decode)
         ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:_stage\d|_d\w+)?$
         (?:batch|single)(?:prefill|decode)with  merge_?(?:attn_)?states?
@@ -133,7 +138,8 @@ RULES: Final = (
     Rule(
         "copy",
         r"""
-        copy  memcpy  memset  fillbuffer  catarray  concat  _cat_  cat_kernel  chunk_cat  split_with_sizes
+        copy  memcpy  memset  fillbuffer  lamport_init
+        catarray  concat  _cat_  cat_kernel  chunk_cat  split_with_sizes
         pad_kernel  constant_pad  dynamic-(?:update-)?slice  \bflip_kernel  \broll_  permute
         kv_?cache  store_cache
         ^aten::(?:cat|stack|clone|contiguous|to|_to_copy|roll|flip|repeat)$
@@ -142,9 +148,9 @@ RULES: Final = (
     Rule(
         "reduction",
         r"""
-        reduce  softmax  logsumexp  nll  cross_?entropy  criterion  loss
+        reduce  ring_reduction  softmax  logsumexp  nll  cross_?entropy  criterion  loss
         (?:max|avg|average|adaptive)_?pool  pooling
-        cub::  rocprim  thrust  radix  sort  scan  cumsum  histogram  unique  select_if  segment
+        cub::  rocprim  thrust  radix  sort  scan  cumsum  histogram  bincount  unique  select_if  segment
         ^aten::_?(?:sum|mean|max|min|amax|amin|prod|norm|linalg_vector_norm|var|std|var_mean|all|any)$
         """,
     ),

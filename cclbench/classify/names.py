@@ -10,20 +10,21 @@ ANONYMOUS: Final = "(anonymous namespace)"
 
 # Launchers that hold what they launch as their first template argument.
 _LAUNCHER: Final = re.compile(
-    r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|\S*::enable_(?:sm|3x)\w+)$", re.IGNORECASE
+    r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|(?:\S*::)?enable_(?:sm|3x)\w+)$",
+    re.IGNORECASE,
 )
 _TRAILER: Final = re.compile(r"(?:\.kd|\s*\[clone [^\]]*\])+$")
 _RESULT_TYPE: Final = re.compile(r"^(?:void |std::enable_if<.*?>::type )")
 _TOKEN: Final = re.compile(r"operator\(\)|operator ?[<>=!+*/-]+|->|[<>(){}\[\]]")
 _CLOSES: Final = {">": "<", ")": "(", "}": "{", "]": "["}
-_IDENTIFIER: Final = re.compile(r"(?<![\w(:])(?!true\b|false\b)[A-Za-z_]\w*(?:::\w+)*")
+_IDENTIFIER: Final = re.compile(r"(?<![\w(:])(?!true\b|false\b)[A-Za-z_]\w*(?:::[\w\0]+)*")
 _PROSE: Final = re.compile(r"[^<({\[]* \(")
 # How far we read: heads and signatures of real kernels are shorter, names from a broken file may not be.
 _HEAD_REACH: Final = 1 << 10
 _REACH: Final = 1 << 13
-# How far into a mangled launcher the name of what it launches can lie.
-_MANGLED_REACH: Final = 200
 _DIGITS: Final = re.compile(r"L?(\d+)")
+# What may precede a mangled type argument's components: integer arguments, nesting, a prefix named before.
+_BEFORE_TYPE: Final = re.compile(r"I(?:L[a-z]n?\d+E)*N?K?(?:(S_)|S[0-9A-Z]+_)?")
 
 
 def head(name: str) -> str:
@@ -45,15 +46,21 @@ def head(name: str) -> str:
 
 def _mangled_head(name: str) -> str:
     """The nested name of an Itanium-mangled symbol, up to its first template argument."""
-    at = 3 if name.startswith("_ZN") else 2
+    parts, _ = _components(name)
+    return "::".join(parts)[:_HEAD_REACH] if parts else name[:_HEAD_REACH]
+
+
+def _components(name: str, at: int | None = None) -> tuple[list[str], int]:
+    """Components of a mangled name (from `at` on), less anonymous namespaces, and where they end."""
     parts: list[str] = []
+    at = (3 if name.startswith("_ZN") else 2) if at is None else at
     while number := _DIGITS.match(name, at):
         begin = number.end()
         at = begin + int(number[1][:5])
         part = name[begin:at]
         if not part.startswith("_GLOBAL__N"):
             parts.append(part)
-    return "::".join(parts)[:_HEAD_REACH] if parts else name[:_HEAD_REACH]
+    return parts, at
 
 
 def base_name(name: str) -> str:
@@ -87,9 +94,25 @@ def launched(name: str) -> str | None:
     if not _LAUNCHER.match(launcher):
         return None
     if name.startswith("_Z"):
-        return name[:_MANGLED_REACH]
-    found = (inner[0] for inner in _IDENTIFIER.finditer(name, name.find("<") + 1))
+        return _mangled_launched(name)
+    begin = name.find("<") + 1
+    text = name[begin : begin + _REACH].replace(ANONYMOUS + "::", "")
+    found = (inner[0] for inner in _IDENTIFIER.finditer(text))
     return next((inner for inner in found if not _LAUNCHER.match(inner)), None)
+
+
+def _mangled_launched(name: str) -> str | None:
+    """`launched` of an Itanium-mangled symbol: the name after its integer template arguments."""
+    parts, at = _components(name)
+    outermost = parts[0]
+    while _LAUNCHER.match("::".join(parts)):
+        before = _BEFORE_TYPE.match(name, at)
+        if before is None:
+            return None
+        parts, at = _components(name, before.end())
+        if before[1]:  # S_ is the first prefix there was: the launcher's outermost namespace
+            parts.insert(0, outermost)
+    return "::".join(parts)[:_HEAD_REACH] or None
 
 
 def _outside_brackets(text: str) -> tuple[str, bool]:

@@ -104,7 +104,7 @@ COMMUNICATION = [
     ("void deep_ep::intranode::barrier<8>(int**, int)", "barrier", "deepep"),
     ("void uccl::intranode::combine<nv_bfloat16, 8, 768>()", "all_to_all", "uccl"),
     ("void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>()", "all_to_all", "mori"),
-    ("void pplx::dispatchKernel<8, false>()", "all_to_all", "pplx"),
+    ("void (anonymous namespace)::dispatchKernel<8u, true, false>(int*)", "all_to_all", "pplx"),
     ("void a2a_combine_recv_kernel<8>()", "all_to_all", "pplx"),
     ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)", "barrier", "nvshmem"),
     ("void nvshmemi_proxy_rma_entrypoint_blocking(void*)", None, "nvshmem"),

@@ -46,6 +46,10 @@ AT = "at::native::"
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<int>>>(int)",
             "flash::FlashAttnFwdSm90",
         ),
+        (
+            "void cutlass::Kernel2<bytedance::flux::(anonymous namespace)::ReduceScatterRing1dPullGemmk<T>>",
+            "bytedance::flux::(anonymous namespace)::ReduceScatterRing1dPullGemmk",
+        ),
         ("void ck_tile::kentry<(int)256, (int)1, ck_tile::FmhaFwdKernel<A>, B>(C)", "ck_tile::FmhaFwdKernel"),
         ("decltype(f(1)) g<int>(int)", "g"),
         (
@@ -71,6 +75,31 @@ AT = "at::native::"
 )
 def test_base_name(name: str, expected: str) -> None:
     assert base_name(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIiEEEEvNT_6ParamsE", "gemm"),
+        (
+            "_ZN7cutlass13device_kernelIN5flash20enable_sm90_or_laterINS1_16FlashAttnFwdSm90INS1_4",
+            "attention",
+        ),
+        ("_ZN7ck_tile6kentryILi256ELin1ENS_13FmhaFwdKernelINS_8PipelineEEEEEvDpT1_.kd", "attention"),
+        ("_ZN7cutlass6KernelINS_4conv6kernel23ImplicitGemmConvolutionIiEEEEvNT_6ParamsE", "convolution"),
+        # cut, or no name in it: what the launcher itself is called
+        ("_ZN7cutlass6KernelI", "gemm"),
+        ("_ZN7cutlass6KernelILi", "gemm"),
+        ("_ZN7cutlass6KernelINS", "gemm"),
+        ("_ZN7cutlass6KernelIL", "gemm"),
+        ("_Z11enable_sm90", None),
+        ("_Z11enable_sm90I99999x", None),
+        ("void cutlass::Kernel<", "gemm"),
+    ],
+)
+def test_what_a_launcher_launches_decides_mangled_or_cut(name: str, expected: str | None) -> None:
+    assert category(name) == expected
+    assert collective(name) is None
 
 
 @given(st.text(alphabet=st.sampled_from("ab_:<>(){}[] .Z0123456789~,&*-=!") | st.characters(), max_size=200))

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of communication libraries by the names that stand in their sources, and those next to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cclbench.classify import CollectiveName, category, collective
+from cclbench.schema import CATEGORIES
+
+TABLE = Path(__file__).with_name("kernel_names.yaml")
+LISTED = [
+    (name, expected, f"{repository}/{path}")
+    for repository, files in yaml.safe_load(TABLE.read_text()).items()
+    for path, lists in files.items()
+    for expected, names in lists.items()
+    for name in names
+]
+
+
+@pytest.mark.parametrize(("name", "expected", "source"), LISTED, ids=[row[0][:70] for row in LISTED])
+def test_a_kernel_is_what_its_source_says(name: str, expected: str, source: str) -> None:
+    library, _, kind = expected.partition("/")
+    if kind:
+        assert collective(name) == CollectiveName(None if kind == "-" else kind, library), source
+        assert category(name) == "communication"
+    else:
+        assert collective(name) is None, source
+        assert category(name) == (None if expected == "unknown" else expected), source
+
+
+def test_the_table_covers_libraries_and_lists_each_name_once() -> None:
+    libraries = {expected.partition("/")[0] for _, expected, _ in LISTED if "/" in expected}
+    assert libraries == {
+        "custom", "deepep", "flux", "mori", "mscclpp", "msccl", "nccl", "nixl", "nvshmem", "pplx", "uccl",
+    }  # fmt: skip
+    assert {e for _, e, _ in LISTED if "/" not in e} <= {*CATEGORIES, "unknown"}
+    assert [name for name, times in Counter(row[0] for row in LISTED).items() if times > 1] == []
+    assert len(LISTED) >= 120
