@@ -25,7 +25,7 @@ _INPUTS = ("events", "collectives", "steps")
     better="lower",
 )
 def time(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.overlapped + rank.parts.exposed_comm)
+    yield from per_step(rank, rank.parts.overlapped + rank.parts.exposed_comm, blurred=rank.blurred)
 
 
 @metric(
@@ -38,7 +38,8 @@ def time(rank: RankView) -> Iterator[Value]:
 def fraction(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     communication = p.overlapped + p.exposed_comm
-    yield from share(rank, communication, p.compute_only + communication, of="kernel time")
+    whole = p.compute_only + communication
+    yield from share(rank, communication, whole, of="kernel time", blurred=rank.blurred)
 
 
 @metric(

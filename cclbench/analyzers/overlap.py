@@ -29,7 +29,8 @@ _NO_COMMUNICATION = "the rank runs no communication in the window"
 )
 def ratio(rank: RankView) -> Iterator[Value]:
     p = rank.parts
-    yield from share(rank, p.overlapped, p.overlapped + p.exposed_comm, of="communication")
+    whole = p.overlapped + p.exposed_comm
+    yield from share(rank, p.overlapped, whole, of="communication", blurred=rank.blurred)
 
 
 @metric(
@@ -44,7 +45,7 @@ def ratio(rank: RankView) -> Iterator[Value]:
 def efficiency(rank: RankView) -> Iterator[Value]:
     p = rank.parts
     shorter = p.overlapped + np.minimum(p.compute_only, p.exposed_comm)
-    yield from share(rank, p.overlapped, shorter, of="compute or no communication")
+    yield from share(rank, p.overlapped, shorter, of="compute or no communication", blurred=rank.blurred)
 
 
 @metric(
@@ -59,13 +60,20 @@ def efficiency(rank: RankView) -> Iterator[Value]:
     not_applicable=_NO_COMMUNICATION,
 )
 def exposed_by(rank: RankView) -> Iterator[Value]:
+    blurred = rank.blurred
     if not len(rank.communication):
+        if blurred is not None:
+            raise Unknown(f"no communication is known of: {blurred.reason}", blurred.coverage)
         raise NotApplicable(_NO_COMMUNICATION)
     steps, total = len(rank.windows), int(rank.parts.exposed_comm.sum())
     exposed = rank.exposed.by_label()
     rest = total - sum(exposed, Fraction(0))
     known = [*rank.exposed.labels, Label(collective=UNKNOWN)][: None if rest else -1]
-    yield Value(value=total / (steps * NS_PER_S))
+    yield Value(
+        value=total / (steps * NS_PER_S),
+        reason=blurred.reason if blurred else None,
+        coverage=blurred.coverage if blurred else None,
+    )
     yield from by_label(known, [ns / (steps * NS_PER_S) for ns in [*exposed, rest][: len(known)]])
 
 

@@ -68,7 +68,8 @@ def step(rank: RankView) -> Iterator[Value]:
     better=None,
 )
 def compute_only(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.compute_only, of_open=rank.open_parts.compute_only)
+    parts, of_open = rank.parts.compute_only, rank.open_parts.compute_only
+    yield from per_step(rank, parts, of_open=of_open, blurred=rank.blurred)
 
 
 @metric(
@@ -79,7 +80,8 @@ def compute_only(rank: RankView) -> Iterator[Value]:
     better=None,
 )
 def overlapped(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.overlapped, of_open=rank.open_parts.overlapped)
+    parts, of_open = rank.parts.overlapped, rank.open_parts.overlapped
+    yield from per_step(rank, parts, of_open=of_open, blurred=rank.blurred)
 
 
 @metric(
@@ -90,7 +92,8 @@ def overlapped(rank: RankView) -> Iterator[Value]:
     better="lower",
 )
 def exposed_comm(rank: RankView) -> Iterator[Value]:
-    yield from per_step(rank, rank.parts.exposed_comm, of_open=rank.open_parts.exposed_comm)
+    parts, of_open = rank.parts.exposed_comm, rank.open_parts.exposed_comm
+    yield from per_step(rank, parts, of_open=of_open, blurred=rank.blurred)
 
 
 _SPLIT = (

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cclbench.analyzers.blurred import Blurred
 from cclbench.analyzers.labels import Label, labels, wider
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
 
@@ -47,12 +48,16 @@ def per_step(
     left_out: Mapping[str, int] | None = None,
     coverage: Coverage | None = None,
     of_open: Int64 | None = None,
+    blurred: Blurred | None = None,
 ) -> Iterator[Value]:
     """Mean over the windows, and a row for each step; `amounts` has shape (windows,).
 
     `unit` is how many of `amounts` make one of the metric's unit: 1e9 ns a second, or 1.  `of_open` are the
-    amounts of `rank.open_windows`: rows of stat `open`, which no mean holds.
+    amounts of `rank.open_windows`: rows of stat `open`, which no mean holds; `blurred` what makes the mean no
+    exact one.
     """
+    if blurred is not None:
+        reason, coverage = "; ".join(filter(None, [reason, blurred.reason])), blurred.coverage
     whole = sum((Fraction(amount) for amount in _exact(amounts)), Fraction(0))
     mean = float(whole / (len(amounts) * unit))
     yield Value(value=mean, reason=reason, left_out=left_out or {}, coverage=coverage)
@@ -94,15 +99,24 @@ def by_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Va
         yield Value(value=float(amount), collective=key.collective, group=key.group, category=key.dimension)
 
 
-def share(rank: RankView, part: Int64, whole: Int64, *, of: str) -> Iterator[Value]:
+def share(
+    rank: RankView, part: Int64, whole: Int64, *, of: str, blurred: Blurred | None = None
+) -> Iterator[Value]:
     """Σ part / Σ whole over the windows, and part / whole of each step; both of shape (windows,).
 
-    Not applicable where there is none of the whole; `of` names it.
+    Not applicable where there is none of the whole; `of` names it.  `blurred` is what makes it no exact one.
     """
     total = int(whole.sum())
+    if not total and blurred is not None:
+        raise Unknown(f"no {of} is known of in the window: {blurred.reason}", blurred.coverage)
     if not total:
         raise NotApplicable(f"there is no {of} in the window")
-    yield Value(value=int(part.sum()) / total, weight=total)
+    yield Value(
+        value=int(part.sum()) / total,
+        weight=total,
+        reason=blurred.reason if blurred else None,
+        coverage=blurred.coverage if blurred else None,
+    )
     for step, some, all_of_it in zip(rank.windows.steps, part.tolist(), whole.tolist(), strict=True):
         if step is not None and all_of_it:
             yield Value(value=some / all_of_it, step=step)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cclbench.analyzers.rows import Row
 from cclbench.schema import HAS_VALUE
@@ -37,7 +37,14 @@ def verdict(rows: Sequence[Row]) -> str | None:
     else:
         judged = "a network problem more than one of balance"
     step = " per step" if own["time.exposed_comm"]["window"] == "steps" else ""
-    return f"Of {humanise(exposed, 's')} exposed communication{step}, {told}: {judged}."
+    said = f"Of {humanise(exposed, 's')} exposed communication{step}, {told}: {judged}."
+    return f"{said} {_hedge(own)}".strip()
+
+
+def _hedge(own: Mapping[str, Row]) -> str:
+    """What keeps compute and communication from being told apart, in a sentence; empty where nothing does."""
+    row = own["time.exposed_comm"]
+    return f"But {row['reason']}: more of it may communicate." if row["status"] == "partial" else ""
 
 
 def _share(part: float, whole: float) -> str:

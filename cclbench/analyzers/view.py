@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers import exposed, idle
 from cclbench.analyzers.arrivals import Arrivals, Matched, arrivals
+from cclbench.analyzers.blurred import Blurred, blurred
 from cclbench.analyzers.columns import is_category, spans
 from cclbench.analyzers.exposed import Exposed
 from cclbench.analyzers.host_ops import host_ops
@@ -266,6 +267,11 @@ class RankView:
             exposed_copy=ckm - ck,
             idle=window - ckm,
         )
+
+    @cached_property
+    def blurred(self) -> Blurred | None:
+        """What keeps compute and communication from being told apart; None where they are."""
+        return None if self.on_host else blurred(self)
 
     @cached_property
     def _kernels(self) -> Intervals:

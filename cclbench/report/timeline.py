@@ -138,9 +138,7 @@ def _windows(view: RankView, *, with_open: bool) -> list[tuple[int | None, int, 
         found = [view.windows, view.open_windows] if with_open else [view.windows]
     except NotApplicable:
         return []
-    return [
-        window for w in found for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)
-    ]
+    return [window for w in found for window in zip(w.steps, w.starts.tolist(), w.ends.tolist(), strict=True)]
 
 
 def chosen(

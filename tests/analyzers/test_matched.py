@@ -356,8 +356,8 @@ def test_a_lateness_within_the_clocks_residual_names_nobody() -> None:
         rank.tables.clock_residual_ns = 100.0
     row = rows_of("balance.straggler_rank", *ranks)[0]
     assert row["reason"] == (
-        "no rank stands out: rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank, and the"
-        " ranks' clocks agree to 100 ns only"
+        "no rank stands out: rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank, and"
+        " the ranks' clocks agree to 100 ns only"
     )
 
 

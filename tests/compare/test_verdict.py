@@ -34,8 +34,8 @@ def test_slower_with_an_interval_and_the_reason() -> None:
     assert found.change_ns == sum(change.change_ns for change in found.changes) == 400_000_000
     assert found.words == (
         f"B is 1.40× slower than A (1.40 s against 1.00 s a step; 95 % interval {found.low:.2f} to"
-        f" {found.high:.2f} over 3 steps each). A step of B is 400 ms longer: exposed wait +300 ms (all_gather"
-        " +400 ms), compute +100 ms (gemm +100 ms)."
+        f" {found.high:.2f} over 3 steps each). A step of B is 400 ms longer: exposed wait +300 ms"
+        " (all_gather +400 ms), compute +100 ms (gemm +100 ms)."
     )
 
 
@@ -111,8 +111,8 @@ def test_whole_traces_have_lengths_and_no_verdict() -> None:
     )
     assert versus(base, other).words == (
         "No difference can be told between B and A (1.50 s against 1.00 s for the whole trace): a whole trace"
-        " is one figure, as long as the capture; mark steps. Whether the two traces hold equal work is unknown."
-        " In the mean the window of B is 500 ms longer: compute +500 ms."
+        " is one figure, as long as the capture; mark steps. Whether the two traces hold equal work is"
+        " unknown. In the mean the window of B is 500 ms longer: compute +500 ms."
     )
 
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of unknown or of mixed purpose: figures that rest on telling compute from communication say so."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import a_rank, comm, compute, event, main, reason, values, window
+
+from cclbench.analyzers.metric import Coverage
+
+NS = 1e-9
+RESTING = ("overlap.ratio", "overlap.efficiency", "overlap.exposed_by", "comm.time", "comm.fraction")
+
+
+def strange(start: int, end: int, category: str = "other") -> dict:
+    return event("kernel", start, end, category=category, name="who knows", track=9)
+
+
+def test_more_than_a_tenth_of_unknown_kernels_makes_overlap_partial() -> None:
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 90)], [window(0, 100, 1)])
+    for metric in RESTING:
+        first = values(rank, metric)[0]
+        assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 110)), metric
+        assert first.reason == "18.2 % of the kernels' time is of no known category and counts as compute"
+    assert main(rank, "overlap.ratio", "partial") == pytest.approx(20 / 30)
+    assert main(rank, "time.exposed_comm", "partial") == pytest.approx(10 * NS)
+    assert main(rank, "time.step") == pytest.approx(100 * NS)
+
+
+def test_up_to_a_tenth_is_no_matter() -> None:
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 80)], [window(0, 100, 1)])
+    assert {values(rank, metric)[0].status for metric in RESTING} == {"ok"}
+
+
+def test_without_known_communication_there_may_be_some() -> None:
+    rank = a_rank([compute(0, 60), strange(60, 90)], [window(0, 100, 1)])
+    unknown = "33.3 % of the kernels' time is of no known category and counts as compute"
+    assert reason(rank, "overlap.ratio") == f"no communication is known of in the window: {unknown}"
+    assert reason(rank, "overlap.exposed_by") == f"no communication is known of: {unknown}"
+    assert main(rank, "comm.time", "partial") == 0
+
+
+def test_a_fused_kernel_is_in_neither_exactly() -> None:
+    rank = a_rank([compute(0, 60), comm(40, 70), strange(70, 71, "fused")], [window(0, 100, 1)])
+    first = values(rank, "overlap.ratio")[0]
+    assert (first.status, first.coverage) == ("partial", Coverage(2, 3, 90, 91))
+    assert first.reason == "1.00 ns of kernels that compute and communicate at once count as compute"
+    assert main(rank, "time.compute_only", "partial") == pytest.approx(41 * NS)
+
+
+def test_a_cpu_has_operators() -> None:
+    rank = a_rank([event("op", 0, 10, name="aten::mm", category="other")], [window(0, 20)], works_on="host")
+    assert main(rank, "comm.time") == 0
