@@ -126,10 +126,11 @@ class Replay:
 
     def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
-        starts = [int(times.start[w.members].min()) + w.before for w in self.windows]
-        final = max(self.windows, key=lambda w: int(times.end[w.members].max()))
+        counted = [w for w in self.windows if not w.open]
+        final = max(counted, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
-        begin = min(s for s, w in zip(starts, self.windows, strict=True) if w.rank == final.rank)
+        own = [w for w in counted if w.rank == final.rank]
+        begin = min(int(times.start[w.openers].min()) + w.before for w in own)
         return critical_path(graph, times, last, begin)
 
 

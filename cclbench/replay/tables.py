@@ -134,6 +134,8 @@ class RankRows:
     """Of the device (SMs, CUs), where the trace tells."""
     stated: Syncs | None = None
     """Waits that the trace states; None where it states none."""
+    open_windows: tuple[tuple[int | None, int, int], ...] = ()
+    """Windows without an end of their own, behind `windows`."""
 
 
 def ranks(run: StoredRun, chosen: Sequence[int] | None = None) -> list[RankRows]:
@@ -169,7 +171,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         work = host.at(host.row >= 0)
         host, annotation = host.at(host.row < 0), annotation[host.row < 0]
     computing = np.array([*(not _WRAPPER.match(n) for n in host.names), False], np.bool_)[host.name]
-    policy, windows = _windows(files, clock)
+    policy, windows, open_windows = _windows(files, clock)
     marks = _read(files, ("sync",), clock, of_call, side="device")
     return RankRows(
         rank=rank,
@@ -183,6 +185,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
         calls=_calls(table),
         policy=policy,
         windows=windows,
+        open_windows=open_windows,
         marks=marks.at(np.flatnonzero(marks.correlation < 0)),
         processors=files.facts.sm_count,
         stated=_stated(files, clock),
@@ -227,19 +230,23 @@ def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[
     return both.at(order), (np.arange(len(both)) >= len(ops))[order]
 
 
-def _windows(files: RankFiles, clock: _Clock) -> tuple[str, tuple[tuple[int | None, int, int], ...]]:
-    """The rank's windows by the first policy that it has: what `time.step` is about."""
+Bounds = tuple[tuple[int | None, int, int], ...]
+"""Step, begin and end of windows."""
+
+
+def _windows(files: RankFiles, clock: _Clock) -> tuple[str, Bounds, Bounds]:
+    """The rank's windows by the first policy that it has, what `time.step` is about, and open ones."""
     found = choose_windows(files.steps())
     if found is None:
-        return "none", ()
-    _, own, _ = found
-    starts, ends = (clock.common(own[c].to_numpy()) for c in ("start_ns", "end_ns"))
-    numbers = own["step"].to_pylist()
+        return "none", (), ()
+
+    def bounds(table: pa.Table) -> Bounds:
+        starts, ends = (clock.common(table[c].to_numpy()).tolist() for c in ("start_ns", "end_ns"))
+        return tuple(zip(table["step"].to_pylist(), starts, ends, strict=True))
+
+    _, own, still_open = found
     source = own["source"][0].as_py()
-    return (
-        "device" if source == "module" else source,
-        tuple(zip(numbers, starts.tolist(), ends.tolist(), strict=True)),
-    )
+    return "device" if source == "module" else source, bounds(own), bounds(still_open)
 
 
 def _calls(table: pa.Table) -> Calls:

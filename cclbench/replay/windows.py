@@ -17,20 +17,23 @@ from cclbench.replay.tables import RankRows
 class Window:
     """A rank's window: the nodes whose earliest start begins it and whose latest end ends it.
 
-    It begins and ends as far from those as was measured; a `joined` one ends where the next begins.
+    It begins and ends as far from those as was measured; a `joined` one ends where the next begins.  An open
+    one tells where the window before it ends, and is in no mean.
     """
 
     rank: int
     step: int | None
     measured_ns: int
+    openers: Int64
     members: Int64
     before: int
     behind: int
     joined: bool
+    open: bool
 
 
 def windows(graph: Graph) -> list[Window]:
-    """The windows of all ranks, each rank's in order of time."""
+    """The windows of all ranks, each rank's in order of time, the open ones last."""
     found: list[Window] = []
     at = np.flatnonzero(graph.nodes.rank >= 0)
     order = at[np.argsort(graph.nodes.rank[at], kind="stable")]
@@ -45,7 +48,8 @@ def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
     found = []
     nodes = graph.nodes
     work = own[nodes.kind[own] != n.HOST]
-    for i, (step, start, end) in enumerate(rank.windows):
+    listed = [*rank.windows, *rank.open_windows]
+    for i, (step, start, end) in enumerate(listed):
         if rank.policy == "annotation":
             members = own[
                 ((nodes.start[own] == start) | (nodes.end[own] == end)) & (nodes.kind[own] == n.HOST)
@@ -56,16 +60,21 @@ def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
             members = work if len(work) else own
         if not len(members):
             continue
-        before = start - int(nodes.start[members].min())
+        kernels = members[nodes.kind[members] != n.COPY]
+        openers = kernels if rank.policy == "device" and len(kernels) else members
+        before = start - int(nodes.start[openers].min())
         behind = end - int(nodes.end[members].max())
-        joined = i + 1 < len(rank.windows) and rank.windows[i + 1][1] == end and rank.policy == "device"
-        found.append(Window(rank.rank, step, end - start, members, before, behind, joined))
+        joined = i + 1 < len(listed) and listed[i + 1][1] == end and rank.policy == "device"
+        still_open = i >= len(rank.windows)
+        found.append(
+            Window(rank.rank, step, end - start, openers, members, before, behind, joined, still_open)
+        )
     return found
 
 
 def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
     """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
-    begins = [int(start[w.members].min()) + w.before for w in found]
+    begins = [int(start[w.openers].min()) + w.before for w in found]
     ends = [begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)]
     return np.array(ends, np.int64) - np.array(begins, np.int64)
 
@@ -74,5 +83,7 @@ def step_time(found: list[Window], length: Int64) -> float:
     """Mean over steps of the maximum over ranks, ns: what `time.step` is."""
     longest: dict[int | None, int] = {}
     for window, ns in zip(found, length.tolist(), strict=True):
+        if window.open:
+            continue
         longest[window.step] = max(longest.get(window.step, 0), ns)
     return sum(longest.values()) / len(longest) if longest else 0.0

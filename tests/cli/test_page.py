@@ -68,7 +68,7 @@ def test_findings_of_a_cpu_a_card_and_a_cut_file(
         "horizon_ns": 5,
     }
     facts = {"works_on": "host", "backend": "gloo"}
-    steps = {"found": 2, "source": "annotation", "left_out": {}}
+    steps = {"found": 2, "closed": 2, "source": "annotation", "left_out": {}}
     none = {"share": None, "names": []}
     manifest["ranks"] = [entry(0, truncated=cut, facts=facts, steps=steps, unclassified=none, notes=["odd"])]
     manifest["ranks"][0]["collectives"]["libraries"] = {"gloo": 3}

@@ -25,7 +25,8 @@ NODE = Place(per_node=2)
 
 def stored(folder: Path, *ops: object, link: Link, steps: int = 3) -> StoredRun:
     """Two ranks that do the same."""
-    truth = simulate(Layout(dp=2), Program(ops, steps=steps), Network(link))  # type: ignore[arg-type]
+    program = Program(ops, steps=steps, closing=True)  # type: ignore[arg-type]
+    truth = simulate(Layout(dp=2), program, Network(link))
     write(truth, folder / "traces")
     return cclbench.ingest(folder / "traces", store=folder / "store")._stored
 

@@ -21,7 +21,8 @@ def stored(folder: Path, files: list[str], **facts: Any) -> StoredRun:
     """A run whose ranks' traces are those files."""
     told = {"works_on": "device", **facts}
     ranks = [{"rank": r, "facts": told, "files": [{"name": name}]} for r, name in enumerate(files)]
-    (folder / "manifest.json").write_text(json.dumps({"schema": VERSION, "tables": LAYOUT, "ranks": ranks}))
+    manifest = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks, "clocks": {"ranks": []}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     return StoredRun(folder)
 
 

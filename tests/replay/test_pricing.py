@@ -133,7 +133,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     write_calibration(Calibration(machine.id, 0.0, 1.5, 0.85, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
     ranks = [{"rank": r, "facts": {"works_on": "device"}, "files": [{"name": str(r)}]} for r in (0, 1)]
-    told = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks}
+    told = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks, "clocks": {"ranks": []}}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
     found = ratios(graph, scenario([change]), place_of(StoredRun(tmp_path)), GROUPS)

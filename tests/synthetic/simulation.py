@@ -138,6 +138,8 @@ class _Rank:
             self.host += STEP_NS
             yield from self._settle()
             self._work("compute", COMPUTE_STREAM, CLOSING_NS)
+            if program.synchronise:
+                self.host = max([self.host, *self.free.values()]) + SYNCHRONISE_NS
             self.annotations.append((self.step, begin, self.host))
 
     def _late(self, number: int) -> Iterator[str]:
