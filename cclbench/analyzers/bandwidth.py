@@ -35,8 +35,8 @@ def algbw(rank: RankView) -> Iterator[Value]:
 @metric(
     "comm.busbw",
     definition="Bus bandwidth: algorithm bandwidth times nccl-tests' factor f, which makes it comparable"
-    " with a link's rate: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; others 1,"
-    f" n ranks in the group. {LARGE_SIDE} {_T}",
+    " with a link's rate: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter"
+    f" (n−1)/n; others 1, n ranks in the group. {LARGE_SIDE} {_T}",
     formula="Σ f·S / Σ t",
     unit="B/s",
     better="higher",

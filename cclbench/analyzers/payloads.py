@@ -13,20 +13,29 @@ from cclbench.analyzers.columns import codes
 from cclbench.intervals import Int64, Mask
 
 LARGE_SIDE: Final = (
-    "S is the payload's larger side: of all_gather what a rank ends with, of reduce_scatter what it brings."
+    "S is the payload's larger side: of all_gather what a rank ends with, of reduce_scatter what it brings,"
+    " of gather and scatter what the root holds."
 )
 
 
 def payload(table: pa.Table) -> tuple[Int64, Mask]:
     """S of each collective in bytes, and where it is known, shape (rows,).
 
-    Of all_gather and reduce_scatter one side alone does not tell which one it is.
+    Of all_gather and reduce_scatter one side alone does not tell which one it is.  Of gather and scatter only
+    the root has the large side, so that S is the small one times the ranks.
     """
-    sides = [table[side] for side in ("in_bytes", "out_bytes")]
-    given = [side.is_valid().to_numpy() for side in sides]
-    large = np.maximum(*(side.fill_null(0).to_numpy() for side in sides))
-    uneven = np.isin(kinds(table), ["all_gather", "reduce_scatter"])
-    return large, np.where(uneven, given[0] & given[1], given[0] | given[1])
+    given = [table[side].is_valid().to_numpy() for side in ("in_bytes", "out_bytes")]
+    sides = [table[side].fill_null(0).to_numpy() for side in ("in_bytes", "out_bytes")]
+    large = np.maximum(*sides)
+    kind, ranks = kinds(table), group_sizes(table)
+    known = np.where(
+        np.isin(kind, ["all_gather", "reduce_scatter"]), given[0] & given[1], given[0] | given[1]
+    )
+    for rooted, small in (("gather", 0), ("scatter", 1)):
+        here = kind == rooted
+        large = np.where(here, sides[small] * ranks, large)
+        known = np.where(here, given[small] & (ranks > 0), known)
+    return large, known
 
 
 def kinds(table: pa.Table) -> npt.NDArray[np.str_]:

@@ -224,13 +224,20 @@ def kind_of(name: str) -> str | None:
 
 
 # In units of (n − 1)/n, by nccl-tests' doc/PERFORMANCE.md.
-_BUS_PARTS: Final = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+_BUS_PARTS: Final = {
+    "all_reduce": 2,
+    "all_gather": 1,
+    "reduce_scatter": 1,
+    "all_to_all": 1,
+    "gather": 1,
+    "scatter": 1,
+}
 
 
 def bus_factor(kind: str, ranks: int) -> float:
     """Bus traffic per payload byte in a group of n `ranks`: busbw / algbw, as nccl-tests defines it.
 
-    all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; others 1.
+    all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter (n−1)/n; others 1.
     """
     parts = _BUS_PARTS.get(kind)
     return 1.0 if parts is None else parts * (ranks - 1) / ranks

@@ -4,8 +4,9 @@
 Layouts are those of torch/csrc/distributed/c10d/FlightRecorder*.hpp: the watchdog and `_dump_nccl_trace`
 write pickles, `_dump_nccl_trace_json` JSON.  Stack frames hold paths and stay out.
 
-S follows from sizes and element types of the tensors: the larger side, and of all_gather and reduce_scatter
-only where both sides are told.  `duration_ms`, from CUDA events, is told with TORCH_NCCL_ENABLE_TIMING=1.
+S follows from sizes and element types of the tensors: the larger side, and of all_gather, reduce_scatter,
+gather and scatter only where both sides are told.  `duration_ms`, from CUDA events, is told with
+TORCH_NCCL_ENABLE_TIMING=1.
 `start_ns` is null: the recorder tells when the call was made and when the watchdog noticed that it had begun,
 neither of which is its begin.
 """
@@ -32,7 +33,7 @@ from cclbench.schema import group_id
 _MOST_BYTES: Final = 1 << 28
 _MOST_RANKS: Final = 1 << 20
 _NS_PER_MS: Final = 10**6
-_UNEVEN: Final = ("all_gather", "reduce_scatter")
+_UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:json|pkl|pickle|gz|bin|trace)$", re.IGNORECASE)

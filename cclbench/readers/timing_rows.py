@@ -25,7 +25,7 @@ _MOST_NS: Final = 10**17
 _BLOCK: Final = 1 << 15
 _MOST_WORDS: Final = 100
 _COMPARED: Final = (
-    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
     *("broadcast", "reduce", "send", "recv", "send_recv"),
 )
 """Kinds whose factor the benchmarks' documentation states."""

@@ -112,6 +112,30 @@ def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     assert bus[None, None, None] == pytest.approx((9000 + 3000 + 1500 + 2000) / 650e-9)
 
 
+@pytest.mark.parametrize(
+    ("kind", "sides"),
+    [
+        ("gather", {"in_bytes": 1000, "out_bytes": 4000}),  # the root
+        ("gather", {"in_bytes": 1000, "out_bytes": 0}),  # another rank
+        ("gather", {"in_bytes": 1000}),
+        ("scatter", {"in_bytes": 4000, "out_bytes": 1000}),
+        ("scatter", {"out_bytes": 1000}),
+    ],
+)
+def test_gather_and_scatter_move_what_the_root_holds(kind: str, sides: dict[str, int]) -> None:
+    rank = a_rank([comm(0, 100)], [window(0, 100)], [collective(kind, 0, 100, **sides, **OF_FOUR)])
+    assert by(rank, "comm.algbw")[kind, None, None] == pytest.approx(4000 / 100e-9)
+    assert by(rank, "comm.busbw")[kind, None, None] == pytest.approx(4000 * 0.75 / 100e-9)
+
+
+@pytest.mark.parametrize(
+    "sides", [{"in_bytes": 4000, "group_size": 4}, {"in_bytes": 4000, "out_bytes": 1000}]
+)
+def test_a_scatters_large_side_or_an_unknown_group_gives_no_payload(sides: dict[str, int]) -> None:
+    rank = a_rank([comm(0, 100)], [window(0, 100)], [collective("scatter", 0, 100, **sides)])
+    assert reason(rank, "comm.busbw").startswith("no bandwidth can be told")
+
+
 def test_bandwidth_by_size_in_powers_of_four() -> None:
     found = by(a_talk(), "comm.algbw")
     assert found["all_reduce", "0-3", "256B-1KiB"] == pytest.approx(1000 / 100e-9)

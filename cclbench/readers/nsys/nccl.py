@@ -3,9 +3,9 @@
 
 A kernel is launched in the call itself or, as frameworks group their calls, in the `ncclGroupEnd` that
 closes their group.  "Message size" is what NCCL's functions take as their count, in bytes: one rank's
-share of all_gather and reduce_scatter, and of all_to_all that for one peer.  Peers are ranks within the
-communicator, whose global ranks nobody states: they are not told.  A communicator's id is the same in all
-its processes; its size and the process's place come with the calls that begin and end it.
+share of all_gather, reduce_scatter, gather and scatter, and of all_to_all that for one peer.  Peers are
+ranks within the communicator, whose global ranks nobody states: they are not told.  A communicator's id is
+the same in all its processes; its size and the process's place come with the calls that begin and end it.
 """
 
 from __future__ import annotations
@@ -219,6 +219,8 @@ def _sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, 
     return {
         "all_gather": (size, all_ranks),
         "reduce_scatter": (all_ranks, size),
+        "gather": (size, all_ranks),
+        "scatter": (all_ranks, size),
         "all_to_all": (all_ranks, all_ranks),
         "all_reduce": (size, size),
         "broadcast": (size, size),
