@@ -47,9 +47,8 @@ def told_apart(steps: int, rho: float, ratio: float, pairs: int) -> float:
 
 def main() -> None:
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
-    print(
-        "| steps of each | ρ | equal runs called different | 10 % slower told |\n| ---: | ---: | ---: | ---: |"
-    )
+    print("| steps of each | ρ | equal runs called different | 10 % slower told |")
+    print("| ---: | ---: | ---: | ---: |")
     for steps in STEPS:
         for rho in CORRELATIONS:
             equal, slower = (told_apart(steps, rho, ratio, pairs) for ratio in (1.0, SLOWER))

@@ -87,7 +87,7 @@ def test_so_many_steps_would_settle_it() -> None:
 
 
 def test_how_often_it_errs_is_what_the_page_says(repository: Path) -> None:
-    """The script's table of 2,000 pairs each: at most 7 % of equal runs told apart, and the page's figures."""
+    """The script's table of 2,000 pairs each: at most 7 % of equal runs apart, and the page's figures."""
     script = repository / "scripts" / "interval_errors.py"
     printed = subprocess.run(
         [sys.executable, script, "2000"], capture_output=True, text=True, check=True
