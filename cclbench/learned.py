@@ -47,7 +47,8 @@ def trace_facts(
     ranks: dict[str, list[int]] = {}
     for run in (ingested._stored, *ingested._stored.sources):
         for entry in run.manifest["ranks"]:
-            ranks.setdefault(entry["files"][0]["name"], []).append(entry["rank"])
+            for file in (entry["files"][0], *entry["beside"]):
+                ranks.setdefault(file["name"], []).append(entry["rank"])
     groups = [
         (description, tuple(group["ranks"]))
         for group in ingested.groups().to_pylist()
@@ -58,8 +59,8 @@ def trace_facts(
     )
     return TraceFacts(
         traces=tuple(
-            TraceFile(str(file.path), file.reader, tuple(ranks[file.name]), file.sha256, file.bytes)
-            for file in found.files
+            TraceFile(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
+            for file in (*found.files, *found.beside, *found.evidence)
         ),
         world_size=facts.get("world_size"),
         accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,

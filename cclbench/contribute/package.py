@@ -256,7 +256,7 @@ def _settled(
     if wishes.licence is None:
         why = "nobody may use traces without one"
         wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
-    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks)) for n, trace in enumerate(facts.traces)]
+    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in enumerate(facts.traces)]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
     left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
     gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
@@ -298,7 +298,7 @@ def _entries(
             _known(
                 path=f"traces/{staged.id}/{name}",
                 format=file.reader,
-                ranks=ranks.get(file.path),
+                ranks=ranks.get(file.path) or None,
                 sha256=sha256,
                 bytes=size,
                 licence=licence,

@@ -7,5 +7,5 @@ workloads=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
 output=${1:-$(mktemp -d "$PWD/tiny-jax-dp2-tp4-cpu.XXXXXX")}
 export JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8
 "${PYTHON:-python}" "$workloads/tiny_jax.py" --dp 2 --tp 4 \
-  --global-batch 4 --sequence-length 128 --layers 2 --heads 8 --head-dim 32 --steps 3 --output "$output"
+  --global-batch 4 --sequence-length 128 --layers 1 --heads 4 --head-dim 32 --steps 12 --output "$output"
 echo "trace in $output"

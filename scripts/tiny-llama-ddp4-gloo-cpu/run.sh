@@ -8,5 +8,5 @@ output=${1:-$(mktemp -d "$PWD/tiny-llama-ddp4-gloo-cpu.XXXXXX")}
 export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
 torchrun --standalone --nproc-per-node 4 "$workloads/tiny_llama.py" \
   --parallelism ddp --backend gloo --device cpu --precision fp32 \
-  --global-batch 16 --sequence-length 128 --layers 2 --heads 8 --head-dim 64 --steps 3 --output "$output"
+  --global-batch 16 --sequence-length 128 --layers 1 --heads 8 --head-dim 64 --steps 12 --output "$output"
 echo "traces in $output"
