@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from cclbench.analyzers.arrivals import SPENT, UNKNOWN_BEFORE, Meetings, left_out, meetings, parts_of
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64, Mask
@@ -42,7 +42,7 @@ def load_imbalance(rank: RankView) -> Value:
     return Value(value=int(ns.sum()) / (len(ns) * NS_PER_S))
 
 
-_MATCHED = ("collectives matched across ranks", "steps")
+_MATCHED = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 
 

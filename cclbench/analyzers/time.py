@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.analyzers.exposed import Exposed, Shared
 from cclbench.analyzers.idle import Idle
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.values import NS_PER_S, by_label, by_step, per_step
 from cclbench.analyzers.view import RankView
 
@@ -89,7 +89,7 @@ UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across rank
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
     unit="s",
     better="lower",
-    inputs=("events", "collectives matched across ranks", "steps"),
+    inputs=("events", MATCHED, "steps"),
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
@@ -102,7 +102,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
     unit="s",
     better="lower",
-    inputs=("events", "collectives matched across ranks", "steps"),
+    inputs=("events", MATCHED, "steps"),
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
@@ -115,7 +115,7 @@ def exposed_transfer(rank: RankView) -> Iterator[Value]:
     formula="time.exposed_comm − time.exposed_wait − time.exposed_transfer",
     unit="s",
     better=None,
-    inputs=("events", "collectives", "steps"),
+    inputs=("events", MATCHED, "steps"),
 )
 def exposed_unmatched(rank: RankView) -> Iterator[Value]:
     exposed, whole = rank.exposed, rank.parts.exposed_comm.tolist()

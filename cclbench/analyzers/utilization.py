@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
-from cclbench.analyzers.metric import NotApplicable, Value, counts, metric
+from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, counts, metric
 from cclbench.analyzers.payloads import LARGE_SIDE
 from cclbench.analyzers.transfers import (
     TIMES,
@@ -46,6 +46,7 @@ _ABOVE: Final = (
     inputs=(
         "events",
         "collectives",
+        GROUPS,
         "steps",
         "card: hardware.system, else hardware.accelerator, per_node, scale_up and scale_out",
         "catalog: systems, fabrics, accelerators",

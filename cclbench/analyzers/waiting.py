@@ -9,12 +9,12 @@ import numpy as np
 
 from cclbench.analyzers.arrivals import Meetings, left_out, matched_collectives, meetings
 from cclbench.analyzers.labels import Label
-from cclbench.analyzers.metric import Value, metric
+from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.values import NS_PER_S, per_step_and_label
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
 
-_INPUTS = ("collectives matched across ranks", "steps")
+_INPUTS = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 _OF = (
     " Sums over the collectives that begin in the window and that all ranks of their group have; by kind, by"

@@ -232,6 +232,7 @@ def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Pr
         jobs=jobs,
         allow_truncated=reading.allow_truncated,
         step_annotation=reading.step_annotation,
+        inference=reading.inference,
         progress=progress,
     )
 
