@@ -132,7 +132,7 @@ def _different(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
     if len(ranks) == 2:
         peers = np.where(kind == _SEND, _RECV, np.where(kind == _RECV, _SEND, kind))
         kind = np.where(calls.rank == ranks[1], peers, kind)
-    first, *others = (kind[calls.rank == rank] for rank in ranks)
+    first, *others = np.split(kind, np.searchsorted(calls.rank, ranks[1:]))
     for rank, other in zip(ranks[1:], others, strict=True):
         both = min(len(first), len(other))
         differing = np.flatnonzero(first[:both] != other[:both])
