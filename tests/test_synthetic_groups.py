@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,48 @@ def test_data_parallel_ranks_are_one_group(tmp_path: Path) -> None:
     assert run.manifest["matching"]["complete"] == len(truth.instances) == 18
     assert set(run.collectives().to_pandas()["group"]) == {"0-3"}
     assert waits(run) == true_waits(truth)
+
+
+def test_where_no_trace_states_the_world_the_card_does(tmp_path: Path) -> None:
+    written = write(simulate(Layout(dp=4), layers("dp"), seed=1), tmp_path / "traces", SILENT)
+    for path in written.files.values():
+        trace = json.loads(path.read_text())
+        del trace["distributedInfo"]["world_size"]
+        path.write_text(json.dumps(trace))
+    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+    assert run.manifest["inference"]["reason"] == "nothing states the world size"
+    for count, rule in ((4, "R1"), (8, None)):
+        card = "version: 2\nid: job\ndescription: A job.\nworkload: {phase: training}\n"
+        card += f"hardware: {{accelerator: nvidia-h100-sxm, count: {count}}}\n"
+        (tmp_path / "traces" / "card.yaml").write_text(card)
+        run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+        assert run.manifest["inference"]["rule"] == rule
+    assert run.manifest["inference"]["reason"] == "4 of 8 ranks have a trace"
+
+
+def test_traces_that_name_some_groups_name_all_they_know(tmp_path: Path) -> None:
+    """Of a rank's trace alone the kernels tell their group: nothing is inferred of the others'."""
+    truth = simulate(Layout(dp=4), layers("dp"), seed=1)
+    written = write(truth, tmp_path / "traces", SILENT)
+    told = write(truth, tmp_path / "told", Distortion())
+    told.files[2].replace(written.files[2])
+    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+    reason = "the traces name process groups, and not those of 54 collectives"
+    assert run.manifest["inference"] == {"rule": None, "group": None, "reason": reason}
+    assert [group["source"] for group in run.groups().to_pylist()] == ["stated"] * run.groups().num_rows
+
+
+def test_communicators_of_unknown_ranks_have_to_be_the_same(tmp_path: Path) -> None:
+    written = write(simulate(Layout(dp=4), layers("dp"), seed=1), tmp_path / "traces", KINDS)
+    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+    assert run.manifest["inference"]["rule"] == "R1"
+    trace = json.loads(written.files[3].read_text())
+    for event in trace["traceEvents"]:
+        if "Process Group Name" in event["args"]:
+            event["args"]["Process Group Name"] = "another"
+    written.files[3].write_text(json.dumps(trace))
+    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+    assert run.manifest["inference"]["reason"] == "the ranks' collectives name different process groups"
 
 
 @pytest.mark.parametrize("dimensions", [("tp",), ("tp", "dp"), ("dp", "dp", "tp")])

@@ -35,7 +35,7 @@ HOST_LIBRARIES: Final = ("gloo", "mpi", "ucc", "c10d", "xla")
 LEAST_INSTANCES: Final = 8
 SPREAD_NS: Final = 50_000
 WAITING: Final = 0.75
-"""Share of instances in which all ranks must be seen to wait for the last one: 6 of 8 by chance in 2.4e-4."""
+"""Share of instances in which all ranks must be seen to wait for the last one: 6 of 8 by chance in 1.6e-4."""
 
 _SEND, _RECV, _SEND_RECV = (COLLECTIVE_KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
 
