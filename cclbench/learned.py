@@ -25,6 +25,7 @@ def trace_facts(
     jobs: int = 1,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
+    inference: bool = True,
     progress: Progress | None = None,
 ) -> TraceFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
@@ -35,6 +36,7 @@ def trace_facts(
         jobs=jobs,
         allow_truncated=allow_truncated,
         step_annotation=step_annotation,
+        inference=inference,
         progress=progress,
     )
     entries = ingested.manifest["ranks"]

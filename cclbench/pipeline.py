@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
+from cclbench.analyzers.inferred import with_caveat
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, resolve
 from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
 from cclbench.analyzers.run_view import Replayed, RunView
@@ -98,7 +99,7 @@ class Run:
         return self._stored.table("collectives")
 
     def groups(self) -> pa.Table:
-        """Rows of `schema.GROUPS`: the process groups that the traces speak of."""
+        """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
         return self._stored.groups()
 
     def steps(self) -> pa.Table:
@@ -140,14 +141,15 @@ def run(
     jobs: int = 1,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
+    inference: bool = True,
     model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
-    script.  `model` fills what was not measured with modelled figures and their bands.  Raises `InputError`
-    for unreadable or contradictory input, `UsageError` for a wrong call.
+    script.  `model` fills what was not measured with modelled figures and their bands, `inference` process
+    groups that no trace states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
     """
     chosen = resolve(_listed(metrics))
     ingested = ingest(
@@ -156,6 +158,7 @@ def run(
         jobs=jobs,
         allow_truncated=allow_truncated,
         step_annotation=step_annotation,
+        inference=inference,
         progress=progress,
     )
     return _compute(ingested._stored, chosen, window, steps, ranks, jobs, model, progress)
@@ -170,12 +173,13 @@ def metrics(
     steps: Steps | None = None,
     ranks: Sequence[int] | None = None,
     jobs: int = 1,
+    inference: bool = True,
     model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = resolve(_listed(metrics))
-    stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
+    stored = open_run(run, store=store, jobs=jobs, inference=inference)._stored
     return _compute(stored, chosen, window, steps, ranks, jobs, model, progress)
 
 
@@ -217,6 +221,7 @@ def whatif(
     contention: float | None = 1.0,
     store: str | Path | None = None,
     jobs: int = 1,
+    inference: bool = True,
 ) -> Answer:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
@@ -227,7 +232,7 @@ def whatif(
     from cclbench.replay.answer import answer
     from cclbench.replay.place import place_of
 
-    stored = (run if isinstance(run, Run) else open_run(run, store=store, jobs=jobs))._stored
+    stored = open_run(run, store=store, jobs=jobs, inference=inference)._stored
     place = place_of(stored, system=system, per_node=per_node)
     return answer(
         stored,
@@ -240,12 +245,19 @@ def whatif(
     )
 
 
-def open_run(run: str | Path, *, store: str | Path | None = None, jobs: int = 1) -> Run:
-    """The run of that id in the store, or of that SOURCE, ingested on demand."""
+def open_run(
+    run: str | Path | Run, *, store: str | Path | None = None, jobs: int = 1, inference: bool = True
+) -> Run:
+    """The run of that id in the store, or of that SOURCE, ingested on demand, as `ingest` does."""
+    if isinstance(run, Run):
+        return run
     stored = Store(store).find(str(run))
-    if stored is None and not Path(run).exists():
-        Store(store).get(str(run))
-    return Run(stored) if stored is not None else ingest(run, store=store, jobs=jobs)
+    if stored is None and Path(run).exists():
+        return ingest(run, store=store, jobs=jobs, inference=inference)
+    stored = stored or Store(store).get(str(run))
+    if stored.inferred and not inference:
+        raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
+    return Run(stored)
 
 
 def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
@@ -260,10 +272,11 @@ def ingest(
     jobs: int = 1,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
+    inference: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
-    options = Options(allow_truncated=allow_truncated, step_annotation=step_annotation)
+    options = Options(allow_truncated, step_annotation, inference)
     return Run(ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress))
 
 
@@ -328,7 +341,7 @@ def _compute(
 
     def rows_of(run: StoredRun, metrics: Sequence[Metric]) -> list[Row]:
         own = {rank: answer for (path, rank), answer in answers.items() if path == run.path}
-        return run_rows(
+        found = run_rows(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
@@ -336,6 +349,7 @@ def _compute(
             asked=window,
             source=run.reader,
         )
+        return with_caveat(found, run.inferred)
 
     others = {run.reader or "": rows_of(run, of_ranks) for run in stored.sources}
     rows = side_by_side(rows_of(stored, unique), others)

@@ -36,6 +36,7 @@ CATEGORIES: Final = (
 )
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
+GROUP_SOURCES: Final = ("stated", "inferred")
 COLLECTIVE_KINDS: Final = (
     "all_reduce",
     "all_gather",
@@ -148,6 +149,7 @@ GROUPS: Final = _schema(
     _field("ranks", pa.list_(pa.int32()), "global ranks, sorted"),
     _field("size", pa.int32(), "how many they are"),
     _field("descriptions", pa.list_(pa.string()), "what traces call the group, sorted"),
+    _field("source", _WORD, "by a trace, or from how the ranks run: " + ", ".join(GROUP_SOURCES)),
 )
 
 STEPS: Final = _schema(

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
+from cclbench.normalize.inferred_groups import caveat
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, LAYOUT, RESULTS, TABLES, VERSION, TraceFacts
 
 if TYPE_CHECKING:
@@ -192,6 +193,11 @@ class StoredRun:
         tables = [read_table(self.path / name / f"rank={rank}.parquet") for rank in self.ranks]
         return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
+    @property
+    def inferred(self) -> str | None:
+        """What to say of results that rest on process groups which no trace states; None where all do."""
+        return caveat(self.manifest["inference"])
+
     def evidence(self, name: str) -> pa.Table:
         """Rows of `counters`, `timings`, `requests` or `serving`; none where no file tells of it."""
         paths = sorted((self.path / name).glob("*.parquet"))
@@ -212,7 +218,7 @@ class StoredRun:
         return [StoredRun(self.path / "sources" / name) for name in self.manifest["sources"]]
 
     def groups(self) -> pa.Table:
-        """Rows of `schema.GROUPS`: the process groups that any rank's trace speaks of."""
+        """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
         return read_table(self.path / "groups.parquet")
 
     @property

@@ -193,6 +193,7 @@ def manifest(run: str) -> dict[str, Any]:
         "source": f"traces/{run}",
         "card": None,
         "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)],
+        "inference": None,
         "matching": {"rows": 0},
         "clocks": {"ranks": []},
         "sources": [],

@@ -20,7 +20,7 @@ from cclbench.analyzers.arrivals import (
     meetings,
     parts_of,
 )
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric, total_coverage
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64, Mask
@@ -59,7 +59,7 @@ def load_imbalance(rank: RankView) -> Value:
     return Value(value=int(ns.sum()) / (len(ns) * NS_PER_S), detail=rank.facts.world_size)
 
 
-_MATCHED = ("collectives matched across ranks", "steps")
+_MATCHED = (MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.arrivals import PAIRS, matched_collectives
 from cclbench.analyzers.labels import UNKNOWN, labels
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.payloads import LARGE_SIDE, kinds, payload
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
@@ -194,7 +194,7 @@ _TOO_FEW = (
     formula="α of t = α + β·S",
     unit="s",
     better="lower",
-    inputs=("collectives matched across ranks", "steps"),
+    inputs=(MATCHED, "steps"),
     not_applicable=_TOO_FEW,
     combine=latencies,
     rank_rows=False,
@@ -209,7 +209,7 @@ def alpha(rank: RankView) -> Value:
     formula="β of t = α + β·S",
     unit="s/B",
     better="lower",
-    inputs=("collectives matched across ranks", "steps"),
+    inputs=(MATCHED, "steps"),
     not_applicable=_TOO_FEW,
     combine=inverse_bandwidths,
     rank_rows=False,

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from cclbench.analyzers.run_view import RunView
     from cclbench.analyzers.view import RankView
 
+MATCHED: Final = "collectives matched across ranks"
+GROUPS: Final = "process groups"
+"""Inputs of metrics whose every number rests on who is in a process group."""
+INFERRED: Final = (
+    "where no trace states a process group, that of all ranks is inferred if they are seen to wait for one"
+    " another, and the reason says so; a few collectives of balanced subgroups in lockstep among many of all"
+    " ranks look like those"
+)
+
 Key = tuple[int | None, str | None, str | None, str | None, str | None]
 
 
@@ -190,6 +199,16 @@ class Metric:
     def topic(self) -> str:
         """The part before the dot."""
         return self.name.partition(".")[0]
+
+    @property
+    def rests_on_groups(self) -> bool:
+        """Whether its numbers rest on who is in a process group."""
+        return MATCHED in self.inputs or GROUPS in self.inputs
+
+    @property
+    def limits(self) -> str | None:
+        """What its numbers may be wrong by without anyone noticing."""
+        return INFERRED if self.rests_on_groups else None
 
 
 METRICS: Registry[Metric] = Registry("metric", home="cclbench.analyzers", group="cclbench.analyzers")

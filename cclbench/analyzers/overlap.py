@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.arrivals import matched
 from cclbench.analyzers.labels import UNKNOWN, Label
-from cclbench.analyzers.metric import NotApplicable, Unknown, Value, counts, metric
+from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
 from cclbench.analyzers.values import NS_PER_S, by_label, share
 from cclbench.analyzers.view import RankView
 
@@ -87,7 +87,7 @@ _TRANSFERS = ("send", "recv", "send_recv")
     formula="(idle + exposed wait of send/recv in pipeline groups) / W",
     unit="1",
     better="lower",
-    inputs=("events", "collectives", "steps", "card: parallelism.pp"),
+    inputs=("events", "collectives", GROUPS, "steps", "card: parallelism.pp"),
     not_applicable="neither the card nor a process group speaks of a pipeline of several stages, or the"
     " rank's sends and receives are not matched with other ranks'",
 )

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.columns import codes
 from cclbench.analyzers.labels import UNKNOWN
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, metric
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64, Mask
@@ -27,7 +27,7 @@ from cclbench.intervals import Int64, Mask
     formula="n; Σ length / n; Σ gap / (phases after another)",
     unit="count",
     better=None,
-    inputs=("collectives", "steps"),
+    inputs=("collectives", GROUPS, "steps"),
     not_applicable="no process group of the window's collectives has a known parallel dimension",
 )
 def windows(rank: RankView) -> Iterator[Value]:

@@ -13,7 +13,7 @@ import numpy as np
 from cclbench.analyzers.categories import compute_by_category, shares
 from cclbench.analyzers.exposed import Shared
 from cclbench.analyzers.labels import UNKNOWN, Label, wider
-from cclbench.analyzers.metric import NotApplicable, Value, metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.time import UNKNOWN_SPLIT, linked
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
@@ -187,7 +187,7 @@ def _seconds(ns: Fraction) -> float:
     formula="W = |C| + exposed transfer + exposed wait + exposed unmatched + exposed copy + idle",
     unit="s",
     better="lower",
-    inputs=("events", "collectives", "steps"),
+    inputs=("events", MATCHED, "steps"),
     not_applicable="the trace holds no work",
     combine=of_slowest_rank,
     rank_rows=False,

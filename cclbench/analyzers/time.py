@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.analyzers.arrivals import matched
 from cclbench.analyzers.exposed import Exposed, Shared
 from cclbench.analyzers.idle import Idle
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, metric
+from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.values import (
     ALL_OPEN,
     NS_PER_S,
@@ -112,7 +112,7 @@ UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across rank
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
     unit="s",
     better="lower",
-    inputs=("events", "collectives matched across ranks", "steps"),
+    inputs=("events", MATCHED, "steps"),
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
@@ -125,7 +125,7 @@ def exposed_wait(rank: RankView) -> Iterator[Value]:
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
     unit="s",
     better="lower",
-    inputs=("events", "collectives matched across ranks", "steps"),
+    inputs=("events", MATCHED, "steps"),
     not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
@@ -138,7 +138,7 @@ def exposed_transfer(rank: RankView) -> Iterator[Value]:
     formula="time.exposed_comm − time.exposed_wait − time.exposed_transfer",
     unit="s",
     better=None,
-    inputs=("events", "collectives", "steps"),
+    inputs=("events", MATCHED, "steps"),
 )
 def exposed_unmatched(rank: RankView) -> Iterator[Value]:
     exposed, whole = rank.exposed, rank.parts.exposed_comm.tolist()

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
-from cclbench.analyzers.metric import Coverage, Unknown, Value, counts, metric
+from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, counts, metric
 from cclbench.analyzers.payloads import LARGE_SIDE, durations
 from cclbench.analyzers.transfers import (
     TIMES,
@@ -45,6 +45,7 @@ _ABOVE: Final = (
     inputs=(
         "events",
         "collectives",
+        GROUPS,
         "steps",
         "card: hardware.system, else hardware.accelerator, per_node, scale_up and scale_out",
         "catalog: systems, fabrics, accelerators",

@@ -12,10 +12,11 @@ from cclbench.units import humanise
 _KEYS = ("rank", "step", "group", "collective", "category", "stat")
 
 
-def verdict(rows: Sequence[Row]) -> str | None:
+def verdict(rows: Sequence[Row], caveat: str | None = None) -> str | None:
     """A sentence on which of waiting and transfer makes up most of a run's exposed communication.
 
-    None where the rows hold no exposed communication of the whole run, or no split of it.
+    None where the rows hold no exposed communication of the whole run, or no split of it.  `caveat` is what
+    the run says of its process groups.
     """
     own = {row["metric"]: row for row in rows if all(row[key] is None for key in _KEYS)}
     exposed, wait, transfer, unmatched = (
@@ -37,6 +38,8 @@ def verdict(rows: Sequence[Row]) -> str | None:
     else:
         judged = "a network problem more than one of balance"
     step = " per step" if own["time.exposed_comm"]["window"] == "steps" else ""
+    if caveat and caveat not in judged:
+        judged += f"; {caveat}"
     said = f"Of {humanise(exposed, 's')} exposed communication{step}, {told}: {judged}."
     return f"{said} {_hedge(own)}".strip()
 

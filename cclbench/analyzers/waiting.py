@@ -21,12 +21,12 @@ from cclbench.analyzers.arrivals import (
     unmatched,
 )
 from cclbench.analyzers.labels import Label, labels
-from cclbench.analyzers.metric import NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
 from cclbench.analyzers.values import NS_PER_S, per_step, spread
 from cclbench.analyzers.view import RankView
 from cclbench.intervals import Int64
 
-_INPUTS = ("events", "collectives matched across ranks", "steps")
+_INPUTS = ("events", MATCHED, "steps")
 _NONE = "none of the window's collectives is matched across all the ranks of its group"
 AT_ONCE: Final = "collectives of several groups run at once: the rows of kinds and groups overlap"
 _OF = (

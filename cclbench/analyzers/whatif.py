@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.analyzers.metric import NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
 from cclbench.units import humanise
 
@@ -16,7 +16,7 @@ from cclbench.units import humanise
     formula="time.step at scale_up.bandwidth × 2 / time.step, by replay of the run's rows; with bounds",
     unit="1",
     better="lower",
-    inputs=("events", "steps", "collectives", "card: hardware.system, else what the traces tell"),
+    inputs=("events", "steps", MATCHED, "card: hardware.system, else what the traces tell"),
     not_applicable="the run has no collectives, or nothing tells which of its ranks share a node; of a large"
     " run also unless it is asked for by name",
 )

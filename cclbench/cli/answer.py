@@ -17,6 +17,7 @@ from cclbench.cli.figures import metrics_lines, missing, qualifiers
 from cclbench.cli.findings import findings
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
+from cclbench.normalize.inferred_groups import caveat
 from cclbench.problem import printable
 from cclbench.report.findings import Manifest, step_numbers, summary
 from cclbench.report.partition import Row, plot_partition
@@ -69,12 +70,13 @@ def page(
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
-    if (sentence := verdict(rows)) is not None:
+    inferred = caveat(manifest["inference"])
+    if (sentence := verdict(rows, inferred)) is not None:
         parts += [Text(), Text(printable(sentence))]
     parts += [Text(), table] if table.renderables else []
     sections = (
         ("Failed", missing(rows, "failed")),
-        ("Notes", qualifiers(rows)),
+        ("Notes", qualifiers(rows, inferred)),
         ("Not applicable", missing(rows, "not_applicable")),
     )
     for title, lines in sections:

@@ -10,6 +10,7 @@ import click
 
 from cclbench.cli.options import (
     format_options,
+    inference_option,
     jobs_option,
     metric_option,
     model_option,
@@ -37,6 +38,7 @@ from cclbench.cli.options import (
 @metric_option
 @window_option
 @model_option
+@inference_option
 @jobs_option
 @store_option
 @format_options

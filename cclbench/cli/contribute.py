@@ -91,6 +91,7 @@ def contribute(
     collection: Path,
     allow_truncated: bool,
     step_annotation: str | None,
+    inference: bool,
     jobs: int,
     form: str,
     verbosity: int,
@@ -115,7 +116,7 @@ def contribute(
     from cclbench.contribute.package import contribute as made
     from cclbench.ingestion import Options
 
-    reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation)
+    reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
     ask = None if no_input or not sys.stdin.isatty() else _ask
     with progress(verbosity if ask is None else -1) as bars:
         told = made(

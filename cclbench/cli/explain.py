@@ -23,6 +23,7 @@ _COLUMNS = (
     "inputs",
     "combined",
     "not_applicable",
+    "limits",
     "aliases",
     "version",
     "origin",
@@ -89,8 +90,10 @@ def _paragraph(row: dict[str, Any]) -> list[RenderableType]:
         ("inputs", ", ".join(row["inputs"])),
         ("over ranks", row["combined"]),
         ("not applicable", row["not_applicable"]),
+        ("limits", row["limits"]),
         ("aliases", ", ".join(row["aliases"]) or "none"),
         ("version", f"{row['version']}, from {row['origin']}"),
     ):
-        lines.add_row(label, Text(text))
+        if text is not None:
+            lines.add_row(label, Text(text))
     return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]

@@ -147,13 +147,21 @@ def _origin(row: Row) -> str:
     return ", ".join(filter(None, (provenance, partial)))
 
 
-def qualifiers(rows: Sequence[Row]) -> list[Text]:
-    """What the numbers of the run leave out or rest on: a line a reason."""
+def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
+    """What the numbers of the run leave out or rest on: a line a reason, and one for what many end with."""
     found: dict[str, list[str]] = {}
+    shared: list[str] = []
     for figure in figures(rows):
         for row in (figure.own, *figure.parts):
             if row is not None and row["status"] in HAS_VALUE and row["reason"]:
-                found.setdefault(row["reason"], []).append(figure.metric)
+                reason = row["reason"]
+                if caveat and reason.endswith(caveat):
+                    shared.append(figure.metric)
+                    reason = reason.removesuffix(caveat).removesuffix("; ")
+                if reason:
+                    found.setdefault(reason, []).append(figure.metric)
+    if caveat and shared:
+        found[caveat] = _shortened(list(dict.fromkeys(shared)), {row["metric"] for row in rows})
     return [_because(reason, metrics) for reason, metrics in found.items()]
 
 

@@ -26,7 +26,7 @@ from cclbench.cli.hardware_sweeps import (
     swept_in,
     validated,
 )
-from cclbench.cli.options import debug_option, format_options, store_option
+from cclbench.cli.options import debug_option, format_options, inference_option, store_option
 
 _CALIBRATED: Final = ("left_out", "sizes", "median_error", "p90_error")
 _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1, required=True)
@@ -56,6 +56,7 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     help="Exit with 1 where a sweep's median error is larger.",
 )
 @hardware_option
+@inference_option
 @store_option
 @format_options
 @debug_option
@@ -65,6 +66,7 @@ def validate(
     transport: str | None,
     plot: Path | None,
     fail_above: float | None,
+    inference: bool,
     store: Path,
     form: str,
     **options: Any,
@@ -98,8 +100,8 @@ def validate(
     with catalog.using(options.pop("files")):
         system = catalog.system(machine)
     check_transport(system, transport)
-    swept = swept_in(sources, system, store)
-    calibration = calibration_for(system, swept, store=store, **options)
+    swept = swept_in(sources, system, store, inference)
+    calibration = calibration_for(system, swept, store=store, inference=inference, **options)
     checked = [
         Checked(each, deviations(each.sweep, system, calibration, transport=transport)) for each in swept
     ]
@@ -137,11 +139,18 @@ def validate(
     help="The YAML file to write.",
 )
 @hardware_option
+@inference_option
 @store_option
 @format_options
 @debug_option
 def calibrate(
-    sources: tuple[str, ...], machine: str, output: Path, files: tuple[Path, ...], store: Path, form: str
+    sources: tuple[str, ...],
+    machine: str,
+    output: Path,
+    files: tuple[Path, ...],
+    inference: bool,
+    store: Path,
+    form: str,
 ) -> None:
     """Calibrate the model of a machine by measured sweeps.
 
@@ -167,7 +176,7 @@ def calibrate(
 
     with catalog.using(files):
         system = catalog.system(machine)
-    swept = swept_in(sources, system, store)
+    swept = swept_in(sources, system, store, inference)
     for each in swept:
         own = calibration.deviations(each.sweep, system)
         if isinstance(own, Refusal):

@@ -45,7 +45,7 @@ class Checked:
         return self.found if isinstance(self.found, list) else []
 
 
-def swept_in(paths: Iterable[str], system: System, store: Path | None) -> list[Swept]:
+def swept_in(paths: Iterable[str], system: System, store: Path | None, inference: bool) -> list[Swept]:
     """All sweeps of files, folders or else runs' own collectives; what is in none is counted on stderr."""
     from cclbench.errors import InputError
     from cclbench.source import find
@@ -58,7 +58,7 @@ def swept_in(paths: Iterable[str], system: System, store: Path | None) -> list[S
         source = None if is_run else find(path)
         own, unused = _of_files(source.evidence) if source else ([], {})
         if not own and (source is None or source.files):
-            own, more = _of_run(path, system, store)
+            own, more = _of_run(path, system, store, inference)
             unused |= more
         if not own:
             why = "".join(f"; {rows:,} {reason}" for reason, rows in unused.items())
@@ -95,12 +95,17 @@ def _of_files(files: Iterable[SourceFile]) -> tuple[list[Swept], dict[str, int]]
     return found, left_out
 
 
-def _of_run(run: str, system: System, store: Path | None) -> tuple[list[Swept], dict[str, int]]:
+def _of_run(
+    run: str, system: System, store: Path | None, inference: bool
+) -> tuple[list[Swept], dict[str, int]]:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     from cclbench.analyzers.swept import own_sweeps
+    from cclbench.normalize.inferred_groups import caveat
     from cclbench.pipeline import open_run
 
-    opened = open_run(run, store=store)
+    opened = open_run(run, store=store, inference=inference)
+    if inferred := caveat(opened.manifest["inference"]):
+        click.echo(f"note: {opened.id}: {inferred}", err=True)
     members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
     version = next((entry["facts"].get("library_version") for entry in opened.manifest["ranks"]), None)
     own, left_out = own_sweeps(opened.collectives(), members, system, version)
@@ -146,6 +151,7 @@ def calibration_for(
     others: tuple[str, ...],
     calibration: Path | None,
     store: Path | None,
+    inference: bool,
 ) -> Calibration | None:
     """The calibration asked for, by none of the sweeps that it is to be compared with."""
     from cclbench.errors import CheckFailed, UsageError
@@ -161,7 +167,7 @@ def calibration_for(
         found: Calibration | Refusal = read_calibration(calibration)
         given = () if isinstance(found, Refusal) else found.sweeps
     else:
-        by = swept_in(others, system, store)
+        by = swept_in(others, system, store, inference)
         given = tuple(each.sweep for each in by)
         found = fit(merged(by), system)
     if isinstance(found, Refusal):

@@ -9,6 +9,7 @@ import click
 
 from cclbench.cli.options import (
     format_options,
+    inference_option,
     jobs_option,
     selection_options,
     store_option,
@@ -19,6 +20,7 @@ from cclbench.cli.options import (
 @click.command()
 @click.argument("run", metavar="RUN")
 @selection_options
+@inference_option
 @jobs_option
 @store_option
 @format_options

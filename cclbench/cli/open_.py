@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import RankList, StepRange, debug_option, jobs_option, store_option
+from cclbench.cli.options import (
+    RankList,
+    StepRange,
+    debug_option,
+    inference_option,
+    jobs_option,
+    store_option,
+)
 
 
 @click.command("open")
@@ -20,6 +27,7 @@ from cclbench.cli.options import RankList, StepRange, debug_option, jobs_option,
 )
 @click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
 @click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10.")
+@inference_option
 @jobs_option
 @store_option
 @debug_option
@@ -28,6 +36,7 @@ def open_(
     output: Path | None,
     ranks: list[int] | None,
     steps: tuple[int | None, int | None] | None,
+    inference: bool,
     jobs: int,
     store: Path,
 ) -> None:
@@ -52,7 +61,7 @@ def open_(
 
     if output is not None:
         check_trace(output)
-    opened = open_run(run, store=store, jobs=jobs)
+    opened = open_run(run, store=store, jobs=jobs, inference=inference)
     if output is not None:
         click.echo(f"wrote {output}: {write_trace(opened, output, ranks=ranks, steps=steps)}", err=True)
         return

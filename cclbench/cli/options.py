@@ -194,6 +194,14 @@ jobs_option: Final = click.option(
     help="Processes that work on ranks side by side.",
 )
 
+inference_option: Final = click.option(
+    "--no-inference",
+    "inference",
+    flag_value=False,
+    default=True,
+    help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
+)
+
 ingest_options: Final = _all(
     click.option(
         "--allow-truncated",
@@ -205,6 +213,7 @@ ingest_options: Final = _all(
         type=Regex(),
         help="Name of the annotations that delimit steps, where the known names do not fit.",
     ),
+    inference_option,
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import jobs_option, store_option, verbosity_options
+from cclbench.cli.options import inference_option, jobs_option, store_option, verbosity_options
 
 
 @click.command()
@@ -19,10 +19,11 @@ from cclbench.cli.options import jobs_option, store_option, verbosity_options
     required=True,
     help="The page: an .html file, replaced whole.",
 )
+@inference_option
 @jobs_option
 @store_option
 @verbosity_options
-def report(run: str, output: Path, jobs: int, store: Path, verbosity: int) -> None:
+def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verbosity: int) -> None:
     """Write a run's report: one HTML file that needs nothing else.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
@@ -42,7 +43,7 @@ def report(run: str, output: Path, jobs: int, store: Path, verbosity: int) -> No
 
     check_page(output)
     with progress(verbosity) as bars:
-        opened = open_run(run, store=store, jobs=jobs)
+        opened = open_run(run, store=store, jobs=jobs, inference=inference)
         subject = subject_of("A", opened, jobs=jobs, progress=bars)
     write_run(subject, output)
     if verbosity >= 0:

@@ -9,16 +9,17 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, store_option
+from cclbench.cli.options import debug_option, format_options, inference_option, store_option
 
 
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("query", metavar="QUERY")
+@inference_option
 @store_option
 @format_options
 @debug_option
-def sql(run: str, query: str, store: Path, form: str) -> None:
+def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
@@ -34,7 +35,7 @@ def sql(run: str, query: str, store: Path, form: str) -> None:
     from cclbench.cli.output import emit, grid
     from cclbench.pipeline import open_run
 
-    opened = open_run(run, store=store)
+    opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query)
     columns, rows = list(answer.column_names), _plain(answer.to_pylist())
     emit(

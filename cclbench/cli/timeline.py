@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import RankList, debug_option, jobs_option, store_option
+from cclbench.cli.options import RankList, debug_option, inference_option, jobs_option, store_option
 
 
 @click.command()
@@ -29,6 +29,7 @@ from cclbench.cli.options import RankList, debug_option, jobs_option, store_opti
 @click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
 @click.option("--from-ms", type=float, metavar="A", help="Draw from A ms after the step's start.")
 @click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
+@inference_option
 @jobs_option
 @store_option
 @debug_option
@@ -39,6 +40,7 @@ def timeline(
     ranks: list[int] | None,
     from_ms: float | None,
     to_ms: float | None,
+    inference: bool,
     jobs: int,
     store: Path,
 ) -> None:
@@ -54,14 +56,16 @@ def timeline(
       cclbench timeline my-job-3f2a91c0 -o step4.svg --step 4 --ranks 0-7
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
+    from cclbench.normalize.inferred_groups import caveat
     from cclbench.pipeline import open_run
     from cclbench.report.picture import check_picture
     from cclbench.report.timeline import timeline as timeline_of
     from cclbench.report.timeline_picture import plot_timeline
 
     check_picture(output)
-    opened = open_run(run, store=store, jobs=jobs)
+    opened = open_run(run, store=store, jobs=jobs, inference=inference)
     shown = timeline_of(opened, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    plot_timeline(shown, output, title=f"{opened.id}: {of}")
+    inferred = ", process groups inferred" if caveat(opened.manifest["inference"]) else ""
+    plot_timeline(shown, output, title=f"{opened.id}: {of}{inferred}")
     click.echo(f"wrote {output}", err=True)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.options import QUIET, RankList, format_options, jobs_option, store_option, verbosity_options
+from cclbench.cli.options import (
+    QUIET,
+    RankList,
+    format_options,
+    inference_option,
+    jobs_option,
+    store_option,
+    verbosity_options,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,11 +75,14 @@ class Factor(click.ParamType[float | None]):
     help="How much longer kernels take beside communication; fit: as the run itself shows.",
 )
 @click.option("--ranks", type=RankList(), help="Replay only these ranks; their collectives may lack others.")
+@inference_option
 @jobs_option
 @store_option
 @format_options
 @verbosity_options
-def whatif(run: str, form: str, verbosity: int, store: Path, jobs: int, **options: Any) -> None:
+def whatif(
+    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **options: Any
+) -> None:
     """Replay a run under other hardware: what would the step take?
 
     RUN is the id of a run, or any SOURCE that `cclbench run` takes. Waiting is worked out anew;
@@ -97,7 +108,7 @@ def whatif(run: str, form: str, verbosity: int, store: Path, jobs: int, **option
     from cclbench.pipeline import whatif as replay
     from cclbench.schema import RESULTS
 
-    opened = open_run(run, store=store, jobs=jobs)
+    opened = open_run(run, store=store, jobs=jobs, inference=inference)
     found = replay(opened, *options.pop("sets"), **options)
     window = found.rows[0]["window"]
     emit(

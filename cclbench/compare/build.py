@@ -26,6 +26,7 @@ def compare(
     fail_on: Sequence[str] = (),
     metrics: Sequence[str] = ("*",),
     window: str = "steps",
+    inference: bool = True,
     model: bool = True,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -36,7 +37,7 @@ def compare(
     """
     chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
-    opened = _distinct(runs, [r if isinstance(r, Run) else open_run(r, store=store, jobs=jobs) for r in runs])
+    opened = _distinct(runs, [open_run(r, store=store, jobs=jobs, inference=inference) for r in runs])
     subjects = tuple(
         subject_of(letter, run, window, jobs, model, progress)
         for letter, run in zip(ascii_uppercase, opened, strict=False)

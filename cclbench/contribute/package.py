@@ -232,6 +232,7 @@ def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Pr
         jobs=jobs,
         allow_truncated=reading.allow_truncated,
         step_annotation=reading.step_annotation,
+        inference=reading.inference,
         progress=progress,
     )
 
@@ -256,7 +257,8 @@ def _settled(
     if wishes.licence is None:
         why = "nobody may use traces without one"
         wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
-    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in enumerate(facts.traces)]
+    named = enumerate(facts.traces)
+    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
     left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
     gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another

@@ -61,6 +61,7 @@ def ingest(
             "ingest": {
                 "allow_truncated": options.allow_truncated,
                 "step_annotation": options.step_annotation,
+                "inference": options.inference,
             },
         }
         first, *others = _kinds(found.files) or [()]

@@ -11,17 +11,18 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.ingestion.rank import RankDone
+from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
-from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
+from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
 from cclbench.store import read_table, write_table
 
 _PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
 
 
 NOTHING_MATCHED: Final = {
+    "inference": None,
     "matching": {
         "rows": 0,
         "matched": 0,
@@ -48,47 +49,26 @@ class Places:
     clocks: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Gathered:
-    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,)."""
-
-    rows: matching.Rows
-    starts: Int64
-    ends: Int64
-    lengths: list[int]
-    """Rows of each rank."""
-
-
-def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
-    """The process groups that any rank speaks of, as rows of `schema.GROUPS`."""
-    ranks: dict[str, tuple[int, ...]] = {}
-    descriptions: dict[str, set[str]] = {}
-    for rank in done:
-        ranks |= rank.groups
-        for group, told in rank.descriptions.items():
-            descriptions.setdefault(group, set()).update(told)
-    ids = sorted(ranks)
-    columns = {
-        "group": ids,
-        "ranks": [ranks[group] for group in ids],
-        "size": [len(ranks[group]) for group in ids],
-        "descriptions": [sorted(descriptions.get(group, ())) for group in ids],
-    }
-    write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
-
-
 def match_ranks(
-    folder: Path, ranks: Sequence[int], places: Places, degrees: Mapping[str, int]
+    folder: Path,
+    ranks: Sequence[int],
+    places: Places,
+    degrees: Mapping[str, int],
+    job: Job | None,
 ) -> dict[str, Any]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
-    `places` are where the ranks ran; `degrees`, the card's parallelism, name the
-    dimension of groups whose description does not.  Returns the manifest's account of matching and
-    clocks.  For an instance that all ranks of its group have: wait = latest arrival − own arrival,
-    transfer = own end − latest arrival, both within the own duration, whose sum they are.  Where some of its
-    ranks have no trace, the latest arrival of those that have is a lower bound of the wait.
+    `places` are where the ranks ran; `degrees`, the card's parallelism, name the dimension of groups whose
+    description does not; of a `job` the process groups that no trace states are inferred, where that can be
+    done.  Returns the manifest's account of inference, matching and clocks.  For an instance that all ranks
+    of its group have: wait = latest arrival − own arrival, transfer = own end − latest arrival, both within
+    the own duration, whose sum they are.  Where some of its ranks have no trace, the latest arrival of those
+    that have is a lower bound of the wait.
     """
     gathered = _gather(folder, ranks)
+    inferred = None if job is None else infer_groups(folder, gathered, ranks, job)
+    if inferred is not None and inferred["group"] is not None:
+        gathered = numbered(_gather(folder, ranks))
     rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
     found = matching.match(rows, _PAIR_KINDS)
     estimated = _clocks(rows, found, ends, places, ranks)
@@ -106,6 +86,7 @@ def match_ranks(
     _write(folder, ranks, gathered.lengths, found, arrival, split, dimensions)
     complete = found.present == found.expected
     return {
+        "inference": inferred,
         "matching": {
             "rows": len(rows),
             "matched": int((found.instance >= 0).sum()),
@@ -120,12 +101,14 @@ def match_ranks(
     }
 
 
-def _gather(folder: Path, ranks: Sequence[int]) -> _Gathered:
+def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
     columns: dict[str, list[Any]] = {name: [] for name in (*matching.Rows.__slots__, "starts", "ends")}
     groups: dict[str, int] = {}
     lengths = []
+    libraries: set[str] = set()
     for rank in ranks:
-        table = read_table(_path(folder, rank))
+        table = read_table(path_of(folder, rank))
+        libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
         lengths.append(len(table))
         columns["rank"].append(np.full(len(table), rank, np.int32))
@@ -144,11 +127,7 @@ def _gather(folder: Path, ranks: Sequence[int]) -> _Gathered:
         columns["ends"].append(table["end_ns"].to_numpy())
     whole = {name: np.concatenate(parts) for name, parts in columns.items()}
     starts, ends = whole.pop("starts"), whole.pop("ends")
-    return _Gathered(matching.Rows(**whole), starts, ends, lengths)
-
-
-def _path(folder: Path, rank: int) -> Path:
-    return folder / "collectives" / f"rank={rank}.parquet"
+    return Gathered(matching.Rows(**whole), starts, ends, lengths, sorted(libraries))
 
 
 def _coded(column: pa.ChunkedArray, codes: dict[str, int]) -> Any:
@@ -255,7 +234,7 @@ def _write(
     begin = 0
     for rank, length in zip(ranks, lengths, strict=True):
         here = slice(begin, begin + length)
-        table = read_table(_path(folder, rank))
+        table = read_table(path_of(folder, rank))
         # The rows were gathered in order of their start; put them back in the file's own order.
         order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
         place = np.empty(length, np.int64)
@@ -271,7 +250,7 @@ def _write(
         for name, (values, missing) in columns.items():
             index = COLLECTIVES.get_field_index(name)
             table = table.set_column(index, COLLECTIVES.field(name), pa.array(values, mask=missing))
-        write_table(_path(folder, rank), _with_dimensions(table, dimensions))
+        write_table(path_of(folder, rank), _with_dimensions(table, dimensions))
         begin += length
 
 

@@ -52,6 +52,8 @@ class RankDone:
     groups: collectives.Groups
     descriptions: dict[str, set[str]]
     """What the trace calls each group, by the group's id."""
+    names: frozenset[str]
+    """Process groups and communicators that its calls name, whether their ranks are known or not."""
 
 
 def finish_rank(task: RankTask) -> RankDone:
@@ -111,7 +113,8 @@ def finish_rank(task: RankTask) -> RankDone:
         ),
         parts,
     )
-    return RankDone(account, groups, descriptions)
+    names = frozenset(name for payload in told.payloads if (name := payload.group_name))
+    return RankDone(account, groups, descriptions, names)
 
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:

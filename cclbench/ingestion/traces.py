@@ -15,10 +15,11 @@ from cclbench import engine
 from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks, write_groups
+from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks
+from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
-from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
+from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.readers import Part, execution_trace, trace_reader
@@ -35,6 +36,8 @@ class Options:
 
     allow_truncated: bool = False
     step_annotation: str | None = None
+    inference: bool = True
+    """Whether process groups that no trace states are inferred."""
 
 
 def ingest_traces(
@@ -65,6 +68,7 @@ def ingest_traces(
         [entry["rank"] for entry in entries],
         Places(_hosts(card, entries), _shared_clocks(entries)),
         _degrees(card),
+        _job(card, entries, done) if options.inference else None,
     )
     return {"ranks": entries, **across, "notes": _notes(found, entries)}
 
@@ -240,6 +244,17 @@ def _shared_clocks(entries: Sequence[dict[str, Any]]) -> dict[int, int]:
     return shared
 
 
+def _world(entries: Sequence[dict[str, Any]]) -> int | None:
+    """The job's ranks, where any trace states their number."""
+    return next((size for entry in entries if (size := entry["facts"].get("world_size"))), None)
+
+
+def _job(card: Card | None, entries: Sequence[dict[str, Any]], done: Sequence[RankDone]) -> Job:
+    """The world is what the traces state, else as large as the card says."""
+    world = _world(entries) or (None if card is None else card.hardware.count)
+    return Job(world, [rank.names for rank in done])
+
+
 def _degrees(card: Card | None) -> dict[str, int]:
     """The card's parallel degrees, by name."""
     return {} if card is None else dict(msgspec.structs.asdict(card.parallelism))
@@ -254,7 +269,7 @@ def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
     known = [entry["span_ns"] for entry in entries if entry["span_ns"]]
     if known and max(begin for begin, _ in known) > min(end for _, end in known):
         notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
-    world = next((e["facts"]["world_size"] for e in entries if e["facts"].get("world_size")), None)
+    world = _world(entries)
     if world and len(entries) < world:
         notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")
     return notes

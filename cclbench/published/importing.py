@@ -123,7 +123,7 @@ def _write(
         "fingerprint": fingerprint,
         "source": str(board.path),
         "card": None if card.text is None else about,
-        "ingest": {"allow_truncated": False, "step_annotation": None},
+        "ingest": {"allow_truncated": False, "step_annotation": None, "inference": False},
         "ranks": [],
         **NOTHING_MATCHED,
         "sources": [],

@@ -91,6 +91,8 @@ class Replay:
         if not self.windows:
             raise InputError("holds no windows of time to replay", where=run.id)
         self.place = place or Place()
+        self.caveat = run.inferred
+        """What its rows say of process groups that no trace states."""
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.fitted: Contention | None = fit(self.graph) if contention is None else None
         self.contention = contention if contention is not None else self.fitted.factor if self.fitted else 1.0
@@ -174,7 +176,14 @@ def _rows(
         rows += _predicted_rows(one, unchanged)
     for curve in swept:
         rows.append(_knee(curve))
-    return rows
+    return [
+        row | {"reason": _joined(row["reason"], replay.caveat)} if row["provenance"] == "modelled" else row
+        for row in rows
+    ]
+
+
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(filter(None, reasons)) or None
 
 
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:

@@ -50,6 +50,7 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
         "accelerators": _distinct(f.get("device_name") for f in facts),
         "producers": _distinct(_producer(f) for f in facts),
         "libraries": _libraries(ranks),
+        "inference": manifest["inference"],
         "matching": dict(manifest["matching"]),
         "clocks": _clocks(manifest),
         "unclassified_share": max(
@@ -83,6 +84,8 @@ def facts(manifest: Manifest, found: Mapping[str, Any], verbose: bool = False) -
         yield "library", "; ".join(found["libraries"])
     if found["matching"]["rows"]:
         yield "matched", _matched(found["matching"])
+    if found["inference"] is not None:
+        yield "groups", _inferred(found["inference"])
     if found["clocks"] is not None:
         yield "clocks", _clocks_told(found["clocks"])
     if found["unclassified_share"] is not None:
@@ -156,6 +159,12 @@ def _clocks_told(clocks: Mapping[str, Any]) -> str:
     if clocks["drift_ppm"]:
         text += f", drift up to {clocks['drift_ppm']:.3g} ppm"
     return f"{text}; {left}"
+
+
+def _inferred(inference: Mapping[str, Any]) -> str:
+    if inference["group"] is None:
+        return f"not stated, and not inferred: {inference['reason']}"
+    return f"{inference['group']} inferred ({inference['rule']}): {inference['reason']}"
 
 
 def _matched(matching: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def story(run: Seen) -> list[str]:
         shares = [f"{_percent(s / step['value'])} {words}" for s, words in largest if s and step["value"]]
         of = f": on its slowest rank {_listed(shares)}" if shares else ""
         sentences.append(f"{what} {humanise(step['value'], 's')}{of}.")
-    said = verdict(list(run.rows.run.values()))
+    said = verdict(list(run.rows.run.values()), run.subject.stored.inferred)
     return [*sentences, *([said] if said else [])]
 
 

@@ -95,6 +95,7 @@ class Job:
             "ranks": groups,
             "size": [len(group) for group in groups],
             "descriptions": [[] for _ in groups],
+            "source": ["stated"] * len(groups),
         }
         write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
 
@@ -106,7 +107,9 @@ def _dictionary(kind: pa.DataType, codes: Any, words: Any) -> pa.DictionaryArray
 def match(folder: Path, ranks: int) -> None:
     """Match a folder; print seconds, peak bytes and what became of the rows."""
     begin = time.perf_counter()
-    account = match_ranks(folder, range(ranks), Places({rank: rank // TP for rank in range(ranks)}, {}), {})
+    account = match_ranks(
+        folder, range(ranks), Places({rank: rank // TP for rank in range(ranks)}, {}), {}, None
+    )
     seconds = time.perf_counter() - begin
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (peak,) = (int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))

@@ -122,7 +122,13 @@ def make(path: Path, ranks: int, events: int) -> StoredRun:
     write_table(
         path / "groups.parquet",
         pa.table(
-            {"group": [group_id(tuple(members))], "ranks": [members], "size": [ranks], "descriptions": [[]]},
+            {
+                "group": [group_id(tuple(members))],
+                "ranks": [members],
+                "size": [ranks],
+                "descriptions": [[]],
+                "source": ["stated"],
+            },
             schema=GROUPS,
         ),
     )
@@ -141,6 +147,7 @@ def make(path: Path, ranks: int, events: int) -> StoredRun:
         "tables": LAYOUT,
         "ranks": entries,
         "sources": [],
+        "inference": None,
         "clocks": {"reference_ns": 0, "ranks": []},
     }
     (path / "manifest.json").write_text(json.dumps(manifest))

@@ -207,6 +207,7 @@ def _manifest(ranks: int, steps: int) -> dict[str, object]:
         "source": "simulated",
         "card": None,
         "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in range(ranks)],
+        "inference": None,
         "matching": {"rows": 0},
         "clocks": {"ranks": []},
         "sources": [],

@@ -99,8 +99,9 @@ def manifest() -> dict[str, Any]:
         "run": "tiny-0123abcd",
         "source": "traces/tiny",
         "card": None,
-        "ingest": {"allow_truncated": False, "step_annotation": None},
+        "ingest": {"allow_truncated": False, "step_annotation": None, "inference": True},
         "ranks": [rank_entry(0), rank_entry(1, notes=["kernels without a launch: 3"])],
+        "inference": None,
         "matching": {
             "rows": 42,
             "matched": 36,

@@ -77,6 +77,7 @@ def test_options_reach_the_pipeline(
             "--allow-truncated",
             "--step-annotation",
             "^it",
+            "--no-inference",
             "--store",
             tmp_path / "s",
         ),
@@ -92,6 +93,7 @@ def test_options_reach_the_pipeline(
         "jobs": 3,
         "allow_truncated": True,
         "step_annotation": "^it",
+        "inference": False,
         "store": tmp_path / "s",
         "progress": None,
     }
@@ -105,6 +107,7 @@ def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: 
     assert recorded["jobs"] >= 1
     assert recorded["steps"] is recorded["ranks"] is recorded["step_annotation"] is None
     assert recorded["allow_truncated"] is False
+    assert recorded["inference"] is True
 
 
 @pytest.mark.parametrize("command", ["run", "metrics"])

@@ -115,6 +115,53 @@ def test_the_launchers_variables_are_nobodys_among_several_ranks(path):
     assert [read(path, member).trace.facts.rank for member in members(path)] == [None, None]
 
 
+def started(command, *variables):
+    """A capture's account of the program that nsys started, its arguments out of order."""
+    program, *arguments = command.split()
+    rows = [{"name": f"PROCESS_0:ARGUMENT_{i}", "value": text} for i, text in enumerate(arguments)]
+    return [*rows[::-1], {"name": "PROCESS_0:COMMAND", "value": program}, *environment(*variables)]
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "world"),
+    [
+        ("torchrun --nnodes=1 --nproc_per_node=2 --master_port=29506 train.py", (), 2),
+        ("/opt/venv/bin/torchrun --nproc-per-node 2 --standalone train.py --nnodes 8", (), 2),
+        ("python3.11 -m torch.distributed.run --nnodes 4 --nproc-per-node 2 -m train", (), 8),
+        ("python -m torch.distributed.launch --use_env --nnodes=3:3 --nproc_per_node=2 train.py", (), 6),
+        ("torchrun --nn=4 --nproc=2 train.py", (), 8),
+        ("torchrun --nproc-per-node=2 train.py", ("PET_NNODES=16",), 32),
+        ("torchrun -r3 --nproc-per-node=2 train.py", ('PET_NNODES="2"', "PET_NPROC_PER_NODE=8"), 4),
+        ("torchrun --nnodes=2 train.py", ("PET_NPROC_PER_NODE=2",), 4),
+        # elastic, as many as there are GPUs, and as many processes as the capture does not have
+        ("torchrun --nnodes=1:4 --nproc-per-node=2 train.py", (), None),
+        ("torchrun --nproc-per-node=2 train.py", ("PET_NNODES=1:4",), None),
+        ("torchrun --nproc-per-node=gpu train.py", (), None),
+        ("torchrun --nproc-per-node=8 train.py", (), None),
+        ("torchrun --nproc-per-node=2 --nnodes=0 train.py", (), None),
+        ("torchrun --nproc-per-node", (), None),
+        ("torchrun train.py --nproc-per-node=2", (), None),
+        ("python train.py --nproc-per-node=2", (), None),
+        ("python -m train --nproc-per-node=2", (), None),
+        ("python -m", (), None),
+        ("mytorchrun --nproc-per-node=2 train.py", (), None),
+    ],
+)
+def test_torchrun_tells_the_world(path, command, variables, world):
+    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11, deviceId=1)]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=started(command, *variables), **{KERNEL: kernels})
+    told = [read(path, member).trace.facts for member in members(path)]
+    assert [facts.world_size for facts in told] == [world, world]
+    assert [facts.rank for facts in told] == [None, None]
+
+
+def test_of_several_programs_none_tells_the_world(path):
+    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11)]
+    both = [*started("torchrun --nproc-per-node=2 train.py"), {"name": "PROCESS_1:COMMAND", "value": "sleep"}]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=both, **{KERNEL: kernels})
+    assert read(path).trace.facts.world_size is None
+
+
 def test_the_device_a_process_is_mapped_to(path):
     gpus = [
         GPU | {"id": 0, "name": "NVIDIA A100", "cuDevice": 0},

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cclbench.readers.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
 from cclbench.readers.nsys.database import Database
+from cclbench.readers.nsys.launcher import launched_world
 from cclbench.schema import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -32,7 +33,7 @@ def facts(capture: Capture, member: str) -> TraceFacts:
         rank=rank,
         rank_source=source,
         process_id=pid,
-        world_size=world,
+        world_size=world or launched_world(database, len(capture.members)),
         producer="Nsight Systems",
         producer_version=_version(database),
         vendor="nvidia",

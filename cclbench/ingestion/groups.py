@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process groups of a run: those that its traces state, else the one that its collectives show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.ingestion.rank import RankDone
+from cclbench.intervals import Int64
+from cclbench.normalize import inferred_groups, matching
+from cclbench.schema import COLLECTIVES, GROUPS, group_id
+from cclbench.store import read_table, write_table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered:
+    """All ranks' collectives, in rank order and each rank's in order of start, shape (rows,)."""
+
+    rows: matching.Rows
+    starts: Int64
+    ends: Int64
+    lengths: list[int]
+    """Rows of each rank."""
+    libraries: list[str]
+    """Those at work, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is known of a job whose process groups may be inferred: its ranks' number, None where nobody
+    states it, and the groups and communicators that each rank with a trace names, whoever is in them."""
+
+    world: int | None
+    names: Sequence[frozenset[str]]
+
+
+def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
+    """The process groups that any rank's trace states, as rows of `schema.GROUPS`."""
+    ranks: dict[str, tuple[int, ...]] = {}
+    descriptions: dict[str, set[str]] = {}
+    for rank in done:
+        ranks |= rank.groups
+        for group, told in rank.descriptions.items():
+            descriptions.setdefault(group, set()).update(told)
+    ids = sorted(ranks)
+    _write(folder, [(ranks[group], sorted(descriptions.get(group, ()))) for group in ids], "stated")
+
+
+def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], source: str) -> None:
+    """Ranks and descriptions of groups, as rows of `schema.GROUPS`."""
+    columns = {
+        "group": [group_id(tuple(ranks)) for ranks, _ in groups],
+        "ranks": [ranks for ranks, _ in groups],
+        "size": [len(ranks) for ranks, _ in groups],
+        "descriptions": [descriptions for _, descriptions in groups],
+        "source": [source] * len(groups),
+    }
+    write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
+
+
+def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Job) -> dict[str, Any] | None:
+    """The manifest's account of inference, None where every collective's group is stated.
+
+    The group that is inferred, if any, is that of all ranks: it is then in the table of groups, and all
+    collectives are of it.  Of traces that name process groups nothing is inferred: they would name those of
+    the others too, were these of one that they know.
+    """
+    rows = gathered.rows
+    peers = (rows.source >= 0) & (rows.target >= 0)
+    missing = int(((rows.group < 0) & ~peers).sum())
+    if not missing:
+        return None
+    stated = read_table(folder / "groups.parquet")["size"].to_numpy()
+    if (stated > 1).any() or (rows.group >= 0).any():
+        reason = f"the traces name process groups, and not those of {missing} collectives"
+        found = inferred_groups.Inference(None, reason)
+    else:
+        calls = inferred_groups.Calls(
+            rank=rows.rank,
+            kind=rows.kind,
+            size=rows.size,
+            starts=gathered.starts,
+            ends=gathered.ends,
+            libraries=gathered.libraries,
+            names=job.names,
+        )
+        found = inferred_groups.infer(calls, ranks, job.world)
+    group = None
+    if found.rule is not None:
+        group = group_id(tuple(ranks))
+        _write(folder, [(ranks, [])], "inferred")
+        _assign(folder, ranks, group)
+    return {"rule": found.rule, "group": group, "reason": found.reason}
+
+
+def numbered(gathered: Gathered) -> Gathered:
+    """Rows by their place in their rank's order, which inference found to be the ranks' common one."""
+    place = np.concatenate([np.arange(length) for length in gathered.lengths])
+    return replace(gathered, rows=replace(gathered.rows, seq=place))
+
+
+def path_of(folder: Path, rank: int) -> Path:
+    """Where a rank's collectives are, in the run at `folder`."""
+    return folder / "collectives" / f"rank={rank}.parquet"
+
+
+def _assign(folder: Path, ranks: Sequence[int], group: str) -> None:
+    """Make all ranks' collectives those of that group; of two ranks the other one is each one's peer."""
+    for rank in ranks:
+        table = read_table(path_of(folder, rank))
+        columns: dict[str, npt.NDArray[Any] | pa.Array] = {
+            "group": pa.array([group] * len(table), COLLECTIVES.field("group").type),
+            "group_size": np.full(len(table), len(ranks), np.int32),
+        }
+        if len(ranks) == 2:
+            other = ranks[1 - ranks.index(rank)]
+            kind = table["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
+            pair = np.isin(kind, ("send", "recv"))
+            for end, own in (("src_rank", "send"), ("dst_rank", "recv")):
+                columns[end] = pa.array(np.where(kind == own, rank, other).astype(np.int32), mask=~pair)
+        for name, column in columns.items():
+            index = COLLECTIVES.get_field_index(name)
+            table = table.set_column(index, COLLECTIVES.field(name), pa.array(column))
+        write_table(path_of(folder, rank), table)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups that nobody wrote down, inferred from how all ranks' collectives run; or why they are not.
+
+The only group ever inferred is that of all ranks, for all collectives of a run at once:
+
+- R0, a world of two ranks: their collectives are the same in order, and all overlap in time;
+- R1, a larger world: besides, with one rank's sequence shifted by one or more none overlap (but for the time
+  that the ends of an instance differ by), ends agree within SPREAD_NS after one offset a rank, there are
+  LEAST_INSTANCES, and ranks wait for one another.
+
+Balanced subgroups in lockstep do the same at the same time, and meet all but the last condition: none waits
+for another one's late rank.  Let an instance's last rank come g later than any other, and its ranks' ends
+differ by s.  Subgroups without the last rank had left g before its own, if their transfers took as long, so
+that s ≥ g; where g > 2·s, all ranks waited for the last one.  Independent subgroups show that by chance in
+up to 14 % of instances (two groups whose transfers differ by as much as their arrivals; 3 to 16 ranks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench.intervals import Int64, Mask
+from cclbench.normalize.matching import Int32
+from cclbench.schema import COLLECTIVE_KINDS
+
+Float = npt.NDArray[np.float64]
+
+HOST_LIBRARIES: Final = ("gloo", "mpi", "ucc", "c10d", "xla")
+"""Libraries that run on CPUs, where a collective's ends spread over milliseconds."""
+LEAST_INSTANCES: Final = 8
+SPREAD_NS: Final = 50_000
+WAITING: Final = 0.75
+"""Share of instances in which all ranks must be seen to wait for the last one: 6 of 8 by chance in 1.6e-4."""
+
+_SEND, _RECV, _SEND_RECV = (COLLECTIVE_KINDS.index(kind) for kind in ("send", "recv", "send_recv"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """All ranks' collectives, of which none states its group; arrays of shape (rows,), −1 for unknown.
+
+    Rows are in rank order and each rank's in order of start.  `kind` is a code into COLLECTIVE_KINDS, `size`
+    the ranks of the group where that number is stated, `libraries` those at work, `names` the groups or
+    communicators that each rank's calls name.
+    """
+
+    rank: Int32
+    kind: npt.NDArray[np.int8]
+    size: Int32
+    starts: Int64
+    ends: Int64
+    libraries: Sequence[str]
+    names: Sequence[frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """The rule by which all calls are collectives of all ranks, None where neither holds; and why."""
+
+    rule: str | None
+    reason: str
+
+
+def infer(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
+    """Whether the calls are collectives of all ranks.
+
+    `ranks` have a trace, ascending; `world` is the number of the job's ranks, None where nobody states it.
+    """
+    failed = next(_failed(calls, ranks, world), None)
+    if failed is not None:
+        return Inference(None, failed)
+    if world == 2:
+        return Inference("R0", "a world of 2 ranks has no other group")
+    instances = len(calls.rank) // len(ranks)
+    return Inference("R1", f"all {world} ranks run one sequence of {instances} collectives in step")
+
+
+def caveat(account: Mapping[str, Any] | None) -> str | None:
+    """What results that rest on an inferred group say of it, by the manifest's account of inference."""
+    if account is None or account["group"] is None:
+        return None
+    return f"process groups are inferred ({account['rule']}): {account['reason']}"
+
+
+def _failed(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+    """The conditions that do not hold; those after the first may rest on it."""
+    yield from _unfit(calls, ranks, world)
+    yield from _different(calls, ranks)
+    # A row an instance, a column a rank.
+    starts, ends = (times.reshape(len(ranks), -1).T for times in (calls.starts, calls.ends))
+    if len(ranks) > 2 and len(starts) < LEAST_INSTANCES:
+        yield f"{len(starts)} instances, fewer than {LEAST_INSTANCES}"
+    apart = np.flatnonzero(starts.max(axis=1) >= ends.min(axis=1))
+    if len(apart):
+        yield f"instance {apart[0] + 1} does not overlap in time across ranks"
+    if len(ranks) > 2:
+        yield from _out_of_step(starts, ends)
+
+
+def _unfit(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:
+    """What is against it before any time is looked at."""
+    if world is None:
+        yield "nothing states the world size"
+    elif world < 2:
+        yield "the world has one rank"
+    elif list(ranks) != list(range(world)):
+        yield f"{len(ranks)} of {world} ranks {'has' if len(ranks) == 1 else 'have'} a trace"
+    for library in calls.libraries:
+        if library in HOST_LIBRARIES:
+            yield f"library {library}, whose calls do not end together"
+    other = calls.size[(calls.size >= 0) & (calls.size != world)]
+    if len(other):
+        yield f"{len(other)} collectives are stated to be of {other[0]} ranks"
+    if len(set(calls.names)) > 1:
+        yield "the ranks' collectives name different process groups"
+    if world == 2:
+        return
+    if unknown := int((calls.kind < 0).sum()):
+        yield f"{unknown} collectives are of unknown kind"
+    if unnamed := int(np.isin(calls.kind, (_SEND, _RECV, _SEND_RECV)).sum()):
+        yield f"nothing says that {unnamed} sends and receives are a collective of all ranks"
+
+
+def _different(calls: Calls, ranks: Sequence[int]) -> Iterator[str]:
+    """Where a rank's kinds first differ from those of the first; what one of two sends the other receives."""
+    kind = calls.kind
+    if len(ranks) == 2:
+        peers = np.where(kind == _SEND, _RECV, np.where(kind == _RECV, _SEND, kind))
+        kind = np.where(calls.rank == ranks[1], peers, kind)
+    first, *others = np.split(kind, np.searchsorted(calls.rank, ranks[1:]))
+    for rank, other in zip(ranks[1:], others, strict=True):
+        both = min(len(first), len(other))
+        differing = np.flatnonzero(first[:both] != other[:both])
+        if len(differing) or len(first) != len(other):
+            at = int(differing[0]) if len(differing) else both
+            told = f"{_kind(first, at)} on rank {ranks[0]}, {_kind(other, at)} on rank {rank}"
+            yield f"kind sequences differ at instance {at + 1}: {told}"
+
+
+def _kind(kinds: npt.NDArray[np.integer[Any]], at: int) -> str:
+    if at >= len(kinds):
+        return "none"
+    return COLLECTIVE_KINDS[kinds[at]] if kinds[at] >= 0 else "an unknown one"
+
+
+def _out_of_step(starts: Int64, ends: Int64) -> Iterator[str]:
+    """What is against all ranks having run each instance together; shapes (instances, ranks), ns."""
+    left, offset = _agreement(ends)
+    spread = np.ptp(left, axis=1)
+    # Starts are in order: what overlaps with an instance further off overlaps with the next one too.
+    shifted = ends[:-1].max(axis=1) - starts[1:].min(axis=1)
+    if (shifted > spread[:-1]).any():
+        yield "a shift by one also overlaps"
+    if spread.max() > SPREAD_NS:
+        yield f"ends spread {spread.max() / 1000:.0f} µs around their offsets"
+    waited = _waited(starts, offset, spread)
+    if waited.mean() < WAITING:
+        yield (
+            f"in {waited.sum()} of {len(waited)} instances all ranks are seen to wait for the last one: the"
+            " others could be of subgroups in lockstep"
+        )
+    elif spread.max() > (most := spread[waited].max()):
+        yield (
+            f"ends spread {spread.max() / 1000:.0f} µs where no rank is seen to wait for the last one, and at"
+            f" most {most / 1000:.0f} µs where all do: the others could be of subgroups in lockstep"
+        )
+
+
+def _agreement(ends: Int64) -> tuple[Float, Float]:
+    """How far ends lie from their instance's median beyond their rank's offset, and these offsets, ns.
+
+    A rank's offset is the median over instances; shapes (instances, ranks) and (ranks,).
+    """
+    left = (ends - ends.min()).astype(np.float64)
+    left -= np.median(left, axis=1, keepdims=True)
+    offset = np.median(left, axis=0)
+    return left - offset, offset
+
+
+def _waited(starts: Int64, offset: Float, spread: Float) -> Mask:
+    """Instances whose last rank comes later than any other by more than twice what ends differ by.
+
+    A rank's offset may be its clock's, or that its subgroup always leaves later: the gap has to be there, and
+    behind the same rank, with the offset and without it.
+    """
+    plain = (starts - starts.min()).astype(np.float64)
+    gaps, last = [], []
+    for arrival in (plain, plain - offset):
+        second, first = np.partition(arrival, -2, axis=1)[:, -2:].T
+        gaps.append(first - second)
+        last.append(arrival.argmax(axis=1))
+    return np.asarray((last[0] == last[1]) & (np.minimum(*gaps) > 2 * spread))

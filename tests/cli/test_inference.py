@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups that no trace states, as commands tell of them, and the switch that leaves them unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+
+from cclbench.analyzers.inferred import with_caveat
+from cclbench.analyzers.verdict import verdict
+from cclbench.cli import cli
+
+Call = Callable[..., Any]
+SAID = "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
+READING = (
+    *("run", "ingest", "metrics", "sql", "whatif", "compare", "report", "timeline", "open", "contribute"),
+    *("hardware validate", "hardware calibrate"),
+)
+"""Commands that take a SOURCE, or a run's id or a SOURCE."""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four data-parallel ranks that state no process group."""
+    folder = tmp_path_factory.mktemp("silent") / "traces"
+    step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
+    truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
+    write(truth, folder, Distortion(metadata="none", listed_groups=False))
+    return folder
+
+
+@pytest.mark.parametrize("path", READING)
+def test_every_command_that_reads_traces_has_the_switch(path: str) -> None:
+    command: click.Command | None = cli
+    for name in path.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), name)
+    assert command is not None
+    (option,) = [one for one in command.params if one.name == "inference"]
+    assert option.opts == ["--no-inference"]
+    assert option.default is True
+
+
+def test_a_page_says_what_groups_rest_on(call: Call, traces: Path) -> None:
+    out = " ".join(call("run", traces).out.split())
+    assert "groups 0-3 inferred (R1): all 4 ranks run one sequence of 8 collectives in step" in out
+    assert f"; {SAID}." in out, "the verdict"
+    assert out.count(SAID) == 2, "the verdict, and one note for all metrics"
+    quiet = " ".join(call("run", traces, "--no-inference").out.split())
+    assert "groups" not in quiet.split("Notes")[0]
+    assert "32: its process group is unknown" in quiet
+    assert "inferred" not in quiet
+
+
+def test_a_condition_that_does_not_hold_is_named(call: Call, traces: Path, tmp_path: Path) -> None:
+    for rank in range(3):
+        name = f"rank{rank}_trace.json"
+        (tmp_path / name).write_bytes((traces / name).read_bytes())
+    out = " ".join(call("ingest", tmp_path).out.split())
+    assert "groups not stated, and not inferred: 3 of 4 ranks have a trace" in out
+
+
+@pytest.mark.parametrize("command", ["metrics", "whatif", "sql"])
+def test_a_run_with_inferred_groups_is_not_one_without(call: Call, traces: Path, command: str) -> None:
+    run = json.loads(call("ingest", traces, "--json").out)["runs"][0]["run"]
+    more = {"whatif": ["--set", "compute=x2"], "sql": ["SELECT 1"]}.get(command, [])
+    assert call(command, run, *more).code == 0
+    answer = call(command, run, *more, "--no-inference")
+    assert answer.code == 2
+    assert "has inferred process groups" in answer.err
+    assert call(command, traces, *more, "--no-inference").code == 0
+
+
+def test_the_table_of_groups_tells_the_source(call: Call, traces: Path) -> None:
+    told = json.loads(call("sql", traces, 'SELECT "group", size, source FROM groups', "--json").out)
+    assert told["rows"] == [{"group": "0-3", "size": 4, "source": "inferred"}]
+
+
+def test_metrics_that_rest_on_groups_say_what_is_not_noticed(call: Call) -> None:
+    document = json.loads(call("explain", "comm.wait", "time.idle", "--json").out)
+    wait, idle = document["metrics"]
+    assert "balanced subgroups in lockstep" in wait["limits"]
+    assert idle["limits"] is None
+    assert "limits" in call("explain", "comm.wait").out
+    assert "limits" not in call("explain", "time.idle").out
+
+
+def row(
+    metric: str, value: float | None, reason: str | None = None, group: str | None = None
+) -> dict[str, Any]:
+    return {"metric": metric, "value": value, "reason": reason, "group": group}
+
+
+def test_rows_that_rest_on_groups_carry_the_caveat() -> None:
+    rows = [
+        row("comm.wait", 1.0, "left out: 2"),
+        row("comm.skew", 1.0),
+        row("comm.skew", None, "none"),
+        row("comm.count", 1.0),
+        row("comm.count", 1.0, group="0-3"),
+        row("time.idle", 1.0),
+    ]
+    reasons = [one["reason"] for one in with_caveat(rows, "inferred")]
+    assert reasons == ["left out: 2; inferred", "inferred", "none", None, "inferred", None]
+    assert with_caveat(rows, None) == rows
+
+
+def test_the_verdict_ends_with_the_caveat_once() -> None:
+    keys = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
+    exposed = {"comm": 3.0, "wait": 2.0, "transfer": 1.0}
+    rows = [
+        {"metric": f"time.exposed_{part}", "value": value, "status": "ok", "window": "steps", **keys}
+        for part, value in exposed.items()
+    ]
+    said = verdict(rows, "groups are inferred")
+    assert said is not None
+    assert said.endswith("a balance problem, not the network; groups are inferred.")
+    late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps", **keys}
+    named = verdict(
+        [*rows, late | {"reason": "rank 1 arrives last; groups are inferred"}], "groups are inferred"
+    )
+    assert named is not None
+    assert named.endswith("not the network; rank 1 arrives last; groups are inferred.")

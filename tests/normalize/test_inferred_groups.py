@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that nobody wrote down: each condition by hand; random layouts, none of which gets a false one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from lockstep import layout
+
+from cclbench.normalize.inferred_groups import Calls, Inference, caveat, infer
+from cclbench.schema import COLLECTIVE_KINDS
+
+US = 1000
+RANKS = 4
+LATE = (3, 0, 1, 2, 0, 3, 1, 2)
+"""The rank that comes last in each of the eight instances."""
+PARTS = 4
+LAYOUTS = 500
+"""Of each part: 2,000 in all."""
+
+
+def arrivals() -> Any:
+    """One instance a millisecond: ranks arrive at 0, 10, 20 and 30 µs, the late one at 100 µs."""
+    starts = np.arange(len(LATE))[:, None] * 1000 * US + np.arange(RANKS) * 10 * US
+    starts[np.arange(len(LATE)), LATE] = np.arange(len(LATE)) * 1000 * US + 100 * US
+    return starts
+
+
+def leavings() -> Any:
+    """All end at 200 µs, rank 3 always 2 µs later: its clock is 2 µs ahead."""
+    return np.arange(len(LATE))[:, None] * 1000 * US + np.array([200, 200, 200, 202]) * US
+
+
+def calls(starts: Any = None, ends: Any = None, kinds: Any = "all_reduce", **more: Any) -> Calls:
+    """Calls of instances × ranks; `kinds` of all, of each instance, or of each instance and rank."""
+    starts = arrivals() if starts is None else np.asarray(starts)
+    ends = leavings() if ends is None else np.asarray(ends)
+    words = np.array(kinds, object)
+    words = np.broadcast_to(words[:, None] if words.ndim == 1 else words, starts.shape)
+    codes = np.vectorize(lambda kind: -1 if kind is None else COLLECTIVE_KINDS.index(kind), otypes=[np.int8])
+    instances, ranks = starts.shape
+    made = Calls(
+        rank=np.repeat(np.arange(ranks, dtype=np.int32), instances),
+        kind=codes(words).T.ravel(),
+        size=np.full(starts.size, -1, np.int32),
+        starts=starts.T.ravel(),
+        ends=ends.T.ravel(),
+        libraries=("nccl",),
+        names=[frozenset()] * ranks,
+    )
+    return replace(made, **more)
+
+
+def of_four(*arguments: Any, **more: Any) -> Inference:
+    return infer(calls(*arguments, **more), range(RANKS), RANKS)
+
+
+def refused(found: Inference) -> str:
+    assert found.rule is None
+    return found.reason
+
+
+def test_all_ranks_run_one_sequence_in_step() -> None:
+    assert of_four() == Inference("R1", "all 4 ranks run one sequence of 8 collectives in step")
+    assert caveat({"rule": "R1", "group": "0-3", "reason": of_four().reason}) == (
+        "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
+    )
+    assert caveat({"rule": None, "group": None, "reason": "2 of 4 ranks have a trace"}) is None
+    assert caveat(None) is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "world", "reason"),
+    [
+        (range(4), None, "nothing states the world size"),
+        (range(4), 8, "4 of 8 ranks have a trace"),
+        ([1, 2, 3, 4], 5, "4 of 5 ranks have a trace"),
+        ([0], 1, "the world has one rank"),
+        ([3], 8, "1 of 8 ranks has a trace"),
+    ],
+)
+def test_every_rank_of_the_world_has_to_be_here(ranks: Any, world: int | None, reason: str) -> None:
+    assert refused(infer(calls(), ranks, world)) == reason
+
+
+@pytest.mark.parametrize("library", ["gloo", "mpi", "xla"])
+def test_libraries_of_the_host_are_refused(library: str) -> None:
+    assert (
+        refused(of_four(libraries=("nccl", library))) == f"library {library}, whose calls do not end together"
+    )
+    two = calls(arrivals()[:, :2], leavings()[:, :2], libraries=(library,))
+    assert refused(infer(two, range(2), 2)).startswith(f"library {library}")
+
+
+def test_what_the_trace_states_of_groups_is_not_contradicted() -> None:
+    size = np.where(np.arange(32) == 5, 2, -1).astype(np.int32)
+    assert refused(of_four(size=size)) == "1 collectives are stated to be of 2 ranks"
+    assert of_four(size=np.where(size > 0, 4, -1).astype(np.int32)).rule == "R1"
+    communicators = [frozenset({"0xa"}), frozenset({"0xa"}), frozenset({"0xb"}), frozenset({"0xb"})]
+    assert refused(of_four(names=communicators)) == "the ranks' collectives name different process groups"
+    assert of_four(names=[frozenset({"0xa", "0xb"})] * 4).rule == "R1"
+
+
+def test_what_a_kernel_does_has_to_be_known() -> None:
+    kinds = ["all_reduce"] * 6 + ["send_recv"] * 2
+    assert (
+        refused(of_four(kinds=kinds))
+        == "nothing says that 8 sends and receives are a collective of all ranks"
+    )
+    assert refused(of_four(kinds=["all_reduce"] * 7 + [None])) == "4 collectives are of unknown kind"
+    assert of_four(kinds=["all_reduce"] * 6 + ["all_to_all"] * 2).rule == "R1"
+
+
+def test_ranks_have_to_run_the_same_kinds_in_the_same_order() -> None:
+    kinds = np.full((8, RANKS), "all_reduce", object)
+    kinds[4, 2] = "all_gather"
+    assert refused(of_four(kinds=kinds)) == (
+        "kind sequences differ at instance 5: all_reduce on rank 0, all_gather on rank 2"
+    )
+    whole = calls()
+    kept = np.arange(32) != 31
+    short = replace(
+        whole, **{name: getattr(whole, name)[kept] for name in ("rank", "kind", "size", "starts", "ends")}
+    )
+    assert refused(infer(short, range(RANKS), RANKS)) == (
+        "kind sequences differ at instance 8: all_reduce on rank 0, none on rank 3"
+    )
+
+
+def test_seven_instances_are_too_few() -> None:
+    assert refused(of_four(arrivals()[:7], leavings()[:7])) == "7 instances, fewer than 8"
+
+
+def test_an_instance_in_which_one_leaves_before_another_comes() -> None:
+    ends = leavings()
+    ends[6, 0] = arrivals()[6, 1]  # rank 1 comes last, as rank 0 leaves
+    assert refused(of_four(ends=ends)) == "instance 7 does not overlap in time across ranks"
+    ends[6, 0] += 1
+    assert refused(of_four(ends=ends)) == "ends spread 100 µs around their offsets"
+
+
+def test_a_shift_that_overlaps_as_well() -> None:
+    """Collectives 5 µs apart, with one rank's clock 20 µs ahead: its k-th may be the others' next."""
+    begin = np.arange(8)[:, None] * 210 * US
+    starts = begin + np.array([0, 10, 20, 30]) * US
+    starts[np.arange(8), LATE] = begin[:, 0] + 100 * US
+    ends = np.broadcast_to(begin + 205 * US, starts.shape)
+    assert of_four(starts, ends).rule == "R1"
+    ahead = np.array([0, 0, 0, 20]) * US
+    assert refused(of_four(starts + ahead, ends + ahead)) == "a shift by one also overlaps"
+
+
+def test_what_ends_differ_by_is_no_overlap() -> None:
+    """Back to back: rank 0 begins the next 1 µs after its end, 2 µs before rank 1's."""
+    starts, ends = arrivals(), leavings()
+    ends[0] = np.array([997, 1000, 998, 998]) * US
+    starts[1, 0] = 998 * US
+    found = of_four(starts, ends)
+    assert found.rule == "R1", found.reason
+
+
+def test_ends_that_no_offset_explains() -> None:
+    ends = leavings()
+    ends[3, 1] += 50 * US + 1
+    assert refused(of_four(ends=ends)) == "ends spread 50 µs around their offsets"
+    ends[3, 1] += 262 * US
+    assert refused(of_four(ends=ends)) == "ends spread 312 µs around their offsets"
+
+
+def of_two_groups(late: Any, *, slower: int = 0) -> tuple[Any, Any]:
+    """Ranks 0 and 1, and 2 and 3, each pair in step: of each instance what its two last ranks come later, µs.
+
+    `slower` is by how much the second pair's transfers take longer than the 100 µs of the first.
+    """
+    starts = np.arange(len(late))[:, None] * 1000 * US + np.array([-60, 0, -50, 0]) * US
+    starts[:, [1, 3]] += np.asarray(late) * US
+    last = starts[:, [1, 1, 3, 3]]
+    return starts, last + np.array([100, 100, 100 + slower, 100 + slower]) * US
+
+
+SKEWS = [(0, 3), (4, 0), (0, 9), (2, 0), (0, 2), (12, 0), (0, 5), (1, 0)]
+
+
+def test_subgroups_in_lockstep_do_not_wait_for_one_another() -> None:
+    assert refused(of_four(*of_two_groups(SKEWS))) == (
+        "in 0 of 8 instances all ranks are seen to wait for the last one: the others could be of subgroups in"
+        " lockstep"
+    )
+
+
+def test_ranks_that_come_at_once_show_nothing() -> None:
+    starts = np.broadcast_to(np.arange(8)[:, None] * 1000 * US, (8, RANKS))
+    assert refused(of_four(starts, starts + 50 * US)).startswith("in 0 of 8 instances")
+
+
+@pytest.mark.parametrize("slower", [-30, 30])
+def test_a_subgroup_that_always_takes_longer_is_no_clock(slower: int) -> None:
+    """Taken for a clock's offset, it would put the other pair's arrivals 30 µs apart from its own."""
+    assert refused(of_four(*of_two_groups(SKEWS, slower=slower))).startswith("in 0 of 8 instances")
+
+
+def test_a_subgroup_that_always_comes_later_is_no_clock() -> None:
+    """Rank 1 comes 40 µs later than any other, and its pair leaves 40 µs later: no one else waits for it."""
+    late = np.array(SKEWS) + np.array([40, 0])
+    assert refused(of_four(*of_two_groups(late))).startswith("in 0 of 8 instances")
+
+
+def test_three_of_four_instances_have_to_show_that_ranks_wait() -> None:
+    def with_early(instances: int) -> Inference:
+        """In the first ones the last rank comes 1 µs later than the next, and ends differ by 2 µs."""
+        starts, ends = arrivals(), leavings()
+        for k in range(instances):
+            starts[k] = (1000 * k + np.array([10, 20, 30, 31])) * US
+            ends[k] += np.array([1, -1, 0, 0]) * US
+        ends[7] += np.array([1, -1, 0, 0]) * US
+        return of_four(starts, ends)
+
+    assert with_early(2).rule == "R1"
+    assert refused(with_early(3)).startswith("in 5 of 8 instances")
+
+
+def test_what_shows_nothing_must_end_together_as_well() -> None:
+    """Seven instances of all ranks, and one of two pairs that leave 3 µs apart."""
+    starts, ends = arrivals(), leavings()
+    starts[5] = (5000 + np.array([10, 20, 15, 23])) * US
+    ends[5] += np.array([0, 0, 3, 3]) * US
+    assert refused(of_four(starts, ends)) == (
+        "ends spread 3 µs where no rank is seen to wait for the last one, and at most 0 µs where all do: the"
+        " others could be of subgroups in lockstep"
+    )
+
+
+def of_two(kinds: Any, starts: Any = None, ends: Any = None) -> Inference:
+    starts = arrivals()[: len(kinds), :2] if starts is None else starts
+    ends = leavings()[: len(kinds), :2] if ends is None else ends
+    return infer(calls(starts, ends, kinds), range(2), 2)
+
+
+def test_a_world_of_two_has_one_group() -> None:
+    found = Inference("R0", "a world of 2 ranks has no other group")
+    assert of_two(["all_reduce"]) == found
+    assert of_two(["send_recv", "all_gather", None]) == found
+    assert of_two([("send", "recv"), ("recv", "send"), ("all_reduce", "all_reduce")]) == found
+
+
+def test_two_ranks_have_to_do_the_same_at_the_same_time() -> None:
+    assert refused(of_two([("send", "send")])) == (
+        "kind sequences differ at instance 1: send on rank 0, recv on rank 1"
+    )
+    starts, ends = arrivals()[:3, :2], leavings()[:3, :2].copy()
+    ends[1, 1] = starts[1, 0]
+    assert refused(of_two(["send_recv"] * 3, starts, ends)) == (
+        "instance 2 does not overlap in time across ranks"
+    )
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_random_layout_gets_a_false_group(part: int) -> None:
+    """Among the layouts there are some that are of all ranks and shown to be, and many that only look it."""
+    subgroups, in_step, inferred = 0, 0, 0
+    for number in range(part * LAYOUTS, (part + 1) * LAYOUTS):
+        drawn = layout(0, number)
+        found = infer(drawn.calls, range(drawn.ranks), drawn.ranks)
+        if drawn.whole:
+            inferred += found.rule is not None
+        else:
+            assert found.rule is None, number
+            subgroups += 1
+            in_step += "wait for the last one" in found.reason
+    assert subgroups > LAYOUTS / 2
+    assert in_step > subgroups / 20, "those that only waiting tells from layouts of all ranks"
+    assert inferred > (LAYOUTS - subgroups) / 10
