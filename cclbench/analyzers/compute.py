@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,8 @@ from cclbench import intervals
 from cclbench.analyzers.categories import kernels_by_category
 from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Failed, NotApplicable, Value, metric
-from cclbench.analyzers.platform import (
-    accelerator,
-    card_field,
-    peak_flops_per_s,
-    samples_per_step,
-    tokens_per_sample,
-)
+from cclbench.analyzers.model_flops import flops_per_step
+from cclbench.analyzers.platform import accelerator, card_field, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
 from cclbench.analyzers.view import RankView
 from cclbench.classify import base_name
@@ -55,11 +51,15 @@ def busy(rank: RankView) -> Iterator[Value]:
     "compute.mfu",
     definition="Model FLOPs utilisation: the model's FLOPs of a step over what all devices could do in the"
     " step time at the dense peak of the card's precision. Idle time counts, on every accelerator alike."
-    " N: parameters (active ones of a mixture of experts; emb: embedding), L layers, H head dimension,"
-    " Q heads, S sequence length (an inference request's input length). Above 1 the card and the trace"
-    " disagree, and the result is a failed one.",
-    formula="tokens per step · FLOPs per token / (time.step · devices · peak);"
-    " training 6(N − N_emb) + 12·L·H·Q·S, inference 2(N − N_emb) + 4·L·H·Q·S per token",
+    " N_mm: parameters that a token is multiplied by, those of the model (the active ones of a mixture of"
+    " experts) − embedding tables + output head, where the head shares the table (vocabulary · hidden);"
+    " L layers, H query heads, Q and V the dimensions of query and key, and of value, per head; S sequence"
+    " length (an inference request's input length), for whose last token alone inference computes the head."
+    " Attention is counted over all S·S pairs of tokens, as PaLM does; the rows of stat causal and window"
+    " count S(S+1)/2, or w(w+1)/2 + (S−w)w with w tokens in the window, where the card states such attention."
+    " Above 1 the card and the trace disagree, and the result is a failed one.",
+    formula="FLOPs per step / (time.step · devices · peak); of a sequence"
+    " training 6·N_mm·S + 6·L·H·(Q+V)·S², inference 2(N_mm − head)·S + 2·head + 2·L·H·(Q+V)·S²",
     unit="1",
     better="higher",
     inputs=(
@@ -70,29 +70,22 @@ def busy(rank: RankView) -> Iterator[Value]:
     ),
     not_applicable="there is no card or it lacks a field, the catalog lacks the peak, the trace marks no"
     " steps, or a step serves a part of many requests",
+    version=2,
     combine=rate_at_slowest_rank,
     rank_rows=False,
 )
 def mfu(rank: RankView) -> list[Value]:
-    tokens = samples_per_step(rank) * tokens_per_sample(rank)
+    needed = flops_per_step(rank)
     peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))
-    values = list(rate_per_step(rank, tokens * _flops_per_token(rank) / peak))
-    most = max(v.value or 0.0 for v in values)
-    if most > 1:
-        raise Failed(f"the card's model would need {most:.3g} of the devices' peak: card and trace disagree")
+    values = [
+        replace(v, stat=stat) for stat, flops in needed.items() for v in rate_per_step(rank, flops / peak)
+    ]
+    most = {stat: max(v.value or 0.0 for v in values if v.stat == stat) for stat in needed}
+    if most[None] > 1:
+        counted = "".join(f", {share:.3g} by {stat} attention" for stat, share in most.items() if stat)
+        why = "card and trace disagree" if min(most.values()) > 1 else "attention is not the full square"
+        raise Failed(f"the card's model would need {most[None]:.3g} of the devices' peak{counted}: {why}")
     return values
-
-
-def _flops_per_token(rank: RankView) -> int:
-    model = card_field(rank, "workload.model")
-    dense = model.active_parameters is None and not model.moe
-    size = card_field(rank, "workload.model.parameters" if dense else "workload.model.active_parameters")
-    embedding = card_field(rank, "workload.model.embedding_parameters")
-    layers, heads, head_dim = (
-        card_field(rank, f"workload.model.{name}") for name in ("layers", "heads", "head_dim")
-    )
-    forward = 2 * (size - embedding) + 4 * layers * head_dim * heads * tokens_per_sample(rank)
-    return int(forward * (3 if card_field(rank, "workload.phase") == "training" else 1))
 
 
 @metric(
