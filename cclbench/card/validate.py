@@ -92,13 +92,13 @@ def _warnings(document: Document) -> Iterator[Problem]:
 def _spared(document: Document, path: str) -> bool:
     """Whether the card can do without `path`.
 
-    One accelerator needs no degrees, library or node size; a head of its own is among the parameters that
-    training multiplies by; dimensions of query, key and value stand for those of a head.
+    One accelerator needs no degrees, library or node size; the head's size counts where it shares the
+    embedding's table, and for inference; dimensions of query, key and value stand for those of a head.
     """
     card = document.value
     if path in {"hardware.per_node", "software.communication.library", "parallelism"}:
         return bool(field(card, "hardware", "count") == 1)
     model = field(card, "workload", "model", kind=Mapping) or {}
     if path in {"workload.model.vocabulary", "workload.model.hidden"}:
-        return field(card, "workload", "phase", kind=str) == "training" and not model.get("tied_embeddings")
+        return field(card, "workload", "phase", kind=str) != "inference" and not model.get("tied_embeddings")
     return path == "workload.model.head_dim" and {"query_key_dim", "value_dim"} <= model.keys()

@@ -71,8 +71,6 @@ def test_gaps_are_fields_with_who_needs_them() -> None:
         "workload.model.parameters",
         "workload.model.embedding_parameters",
         "workload.model.tied_embeddings",
-        "workload.model.vocabulary",
-        "workload.model.hidden",
         "workload.model.layers",
         "workload.model.heads",
         "workload.model.head_dim",
