@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.categories import kernels_by_category
@@ -256,48 +254,3 @@ def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:
         counts += np.bincount(window, minlength=len(counts))
         durations += np.bincount(window, batch["dur_ns"].to_numpy(), len(counts)).astype(np.int64)
     return counts, durations
-
-
-@metric(
-    "compute.contention",
-    definition="How much longer compute kernels take beside communication: the duration of those with more"
-    " than half of it inside K, over what they would take at the mean duration of those of the same name"
-    " and grid with none of it inside K. Kernels of which only one sort exists are left out.",
-    formula="Σ_(name, grid) Σ t_overlapped / Σ_(name, grid) n_overlapped · mean(t_alone)",
-    unit="ratio",
-    better="lower",
-    not_applicable="no compute kernel runs both beside communication and alone, with the same name and grid",
-)
-def contention(rank: RankView) -> Value:
-    sums: dict[tuple[str | None, int], list[int]] = {}
-    for batch, _ in rank.kernels("name", "blocks", "category"):
-        for key, row in _sums_by_grid(rank, batch):
-            total = sums.setdefault(key, [0, 0, 0, 0])
-            sums[key] = [a + b for a, b in zip(total, row, strict=True)]
-    both = [row for row in sums.values() if row[0] and row[2]]
-    if not both:
-        raise NotApplicable("no compute kernel runs both beside communication and alone")
-    alone = sum(n_beside * t_alone / n_alone for n_beside, _, n_alone, t_alone in both)
-    if not alone:
-        raise NotApplicable("the kernels that run both beside communication and alone have no duration")
-    return Value(value=sum(row[1] for row in both) / alone, weight=alone, provenance="derived")
-
-
-def _sums_by_grid(
-    rank: RankView, batch: pa.RecordBatch
-) -> Iterator[tuple[tuple[str | None, int], tuple[int, int, int, int]]]:
-    """By name and grid: count and duration of the kernels beside communication, and of those alone."""
-    computes = pa.array(~is_category(batch, "communication"))
-    compute = batch.filter(pc.and_(batch["blocks"].is_valid(), computes))
-    starts, ends = spans(compute)
-    shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
-    beside, alone = 2 * shared > durations, shared == 0
-    numbers, words = codes(compute, "name")
-    grids, row = np.unique((numbers << 32) + compute["blocks"].to_numpy(), return_inverse=True)
-    columns = [
-        np.bincount(row, weights=weights, minlength=len(grids)).astype(np.int64).tolist()
-        for sort in (beside, alone)
-        for weights in (sort, np.where(sort, durations, 0))
-    ]
-    for grid, *sums in zip(grids.tolist(), *columns, strict=True):
-        yield (words[grid >> 32], grid & 0xFFFFFFFF), (sums[0], sums[1], sums[2], sums[3])

@@ -23,7 +23,11 @@ _COLUMNS = (
     "bytes",
     "flops",
     "hbm_bytes",
+    "grid_x",
+    "grid_y",
+    "grid_z",
     "blocks",
+    "operator",
     "event_stream",
     "event_record",
 )
@@ -67,17 +71,17 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
         "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
         "copy_direction": _directions(batches),
+        "shapes": _optional(batches, "shapes", pa.string()).dictionary_encode(),
     }
     for name in _COLUMNS:
-        columns[name] = _optional(batches, name)
+        columns[name] = _optional(batches, name, EVENTS.field(name).type)
     for field in EVENTS:
         if field.name not in columns:
             columns[field.name] = pa.nulls(length, field.type)
     return pa.table([columns[field.name] for field in EVENTS], schema=EVENTS)
 
 
-def _optional(batches: Sequence[Rows], name: str) -> pa.Array:
-    kind = EVENTS.field(name).type
+def _optional(batches: Sequence[Rows], name: str, kind: pa.DataType) -> pa.Array:
     return pa.concat_arrays([_column(getattr(rows, name), len(rows), kind) for rows in batches])
 
 
@@ -88,7 +92,7 @@ def _column(values: Any, length: int, kind: pa.DataType) -> pa.Array:
 
 
 def _directions(batches: Sequence[Rows]) -> pa.Array:
-    words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
+    words = _optional(batches, "copy_direction", pa.string())
     codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(pa.int8())
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
 

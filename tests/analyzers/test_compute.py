@@ -180,22 +180,6 @@ def test_kernel_count_and_mean_per_step() -> None:
     )
 
 
-def test_contention_compares_the_same_name_and_grid() -> None:
-    rows = [
-        comm(0, 100),
-        compute(0, 30, blocks=8),  # beside: 30 + 24
-        compute(30, 54, blocks=8),
-        compute(200, 220, blocks=8),  # alone: 20 and 16, mean 18
-        compute(220, 236, blocks=8),
-        compute(54, 60, blocks=4),  # another grid, never alone
-        compute(300, 309, name="norm", blocks=8),  # never beside
-        compute(85, 125, blocks=8),  # 15 of 40 inside: neither
-    ]
-    own = values(a_rank(rows, [window(0, 400)]), "compute.contention")[0]
-    assert own.value == pytest.approx(54 / (2 * 18))
-    assert "alone" in reason(a_rank(rows[:3], [window(0, 400)]), "compute.contention")
-
-
 @pytest.mark.parametrize(
     "metric",
     [

@@ -15,11 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Names, Part, Rows, Trace
+from cclbench.readers.grids import NONE as NO_GRID
+from cclbench.readers.grids import grid_columns
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
@@ -178,7 +181,7 @@ class KinetoFile:
             return rows
         if kind == "op":
             self.processes |= {e.pid for e in events if type(e.pid) is int}
-            return replace(rows, flops=_flops(args))
+            return replace(rows, flops=_flops(args), operator=_operators(args), shapes=_shapes(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
             device = [_index(a.device_id) if a.device_type else None for a in args]
@@ -193,11 +196,10 @@ class KinetoFile:
                 event_stream=[_told(a.wait_on_stream) for a in args],
                 event_record=[_told(a.wait_on_record) for a in args],
             )
+        rows = replace(rows, operator=_operators(args))
         if kind == "kernel":
-            blocks = [math.prod(a.grid) if a.grid else None for a in args]
-            if max(filter(None, blocks), default=0) >= 1 << 63:
-                raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
-            return replace(rows, blocks=blocks, flops=_flops(args))
+            grids = grid_columns([a.grid or NO_GRID for a in args], self._where())
+            return replace(rows, flops=_flops(args), **grids)
         size = [a.bytes if type(a.bytes) is int else None for a in args]
         if kind == "memset":
             return replace(rows, bytes=size)
@@ -227,8 +229,10 @@ class KinetoFile:
         return ns
 
     def _impossible(self, what: str) -> InputError:
-        where = f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
-        return InputError(f"impossible {what}", where=where, hint="is the file damaged?")
+        return InputError(f"impossible {what}", where=self._where(), hint="is the file damaged?")
+
+    def _where(self) -> str:
+        return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
 
     def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
         """Keep what the rows say of collectives."""
@@ -285,6 +289,26 @@ def _place(category: str, group: list[Any], groups: Groups) -> None:
 def _flops(args: list[Args]) -> list[float | None] | None:
     flops = [a.flops for a in args]
     return flops if any(flops) else None
+
+
+def _operators(args: list[Args]) -> list[int | None]:
+    """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
+    ids = [a.external_id_2021 if a.external_id is None else a.external_id for a in args]
+    return [i if type(i) is int and 0 < i < 1 << 63 else None for i in ids]
+
+
+def _shapes(args: list[Args]) -> list[str | None]:
+    texts = _Texts()
+    return [texts[bytes(a.dims or a.dims_2021)] for a in args]
+
+
+class _Texts(dict[bytes, str | None]):
+    """Lists of JSON without their spaces; None for what is none."""
+
+    def __missing__(self, raw: bytes) -> str | None:
+        text = str(msgspec.json.format(raw, indent=-1), "utf-8", "replace") if raw[:1] == b"[" else None
+        self[raw] = text
+        return text
 
 
 @lru_cache(maxsize=1 << 12)
