@@ -117,15 +117,15 @@ def _launched(rank: RankView) -> _Launched:
     launching = [np.unique(b["operator"].drop_null()) for b in rank.tables.events(("kernel",), ("operator",))]
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *launching]))
     ids, shapes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    known: dict[str | None, int] = {}
+    numbered: dict[str | None, int] = {}
     for batch in rank.tables.events(("op",), ("operator", "shapes")) if len(wanted) else ():
         recorded = batch.filter(pc.and_(batch["operator"].is_valid(), batch["shapes"].is_valid()))
         operators = recorded["operator"].to_numpy()
         kept = np.isin(operators, wanted)
         numbers, words = codes(recorded, "shapes")
-        table = np.array([known.setdefault(word, len(known)) for word in words], np.int64)
+        code_of = np.array([numbered.setdefault(word, len(numbered)) for word in words], np.int64)
         ids.append(operators[kept])
-        shapes.append(table[numbers[kept]])
+        shapes.append(code_of[numbers[kept]])
     operator, code = np.concatenate(ids), np.concatenate(shapes)
     order = np.argsort(operator)
     return _Launched(operator[order], code[order])

@@ -40,9 +40,8 @@ class Pending:
     call_track: Int64
     call_name: Int64
     names: list[str]
-    operator_is_correlation: bool
-    """Whether all that the rows give for their operator is their correlation once more, as torch 1.12 to 2.0
-    wrote it."""
+    repeat_correlation: bool
+    """Whether what stands for the rows' operator is their correlation once more, as in torch 1.12 to 2.0."""
 
 
 def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
@@ -53,7 +52,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
     names: dict[str, int] = {}
     kernels = 0
-    repeats: set[bool] = set()
+    repeats: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
         calls_here = kind == ("kernel" if on_device else "op")
@@ -87,7 +86,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         call_track=np.concatenate(track),
         call_name=np.concatenate(name),
         names=list(names),
-        operator_is_correlation=repeats - {None} == {True},
+        repeat_correlation=repeats - {None} == {True},
     )
 
 
@@ -113,16 +112,16 @@ def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
 
 
 def launching_operators(files: list[Path], pending: Pending, launches: Launches) -> Int64 | None:
-    """Id of the operator that each row's launch lies in, −1 for none; None where the rows' own ids stand."""
-    if not pending.operator_is_correlation:
+    """Id of the operator that each row's launch lies in, −1 for none; None where the rows state their own."""
+    if not pending.repeat_correlation:
         return None
     columns = ["operator", "track", "start_ns", "dur_ns"]
-    paths = sorted(files[0].parent.glob("op-[0-9][0-9][0-9].parquet"))
-    tables = [pq.read_table(path, columns=columns) for path in paths]
-    calls = pa.concat_tables([EVENTS.empty_table().select(columns), *tables])
-    number, track, start, duration = (
-        column.to_numpy() for column in calls.filter(calls["operator"].is_valid()).columns
-    )
+    tables = [EVENTS.empty_table().select(columns)]
+    for path in sorted(files[0].parent.glob("op-[0-9][0-9][0-9].parquet")):
+        with pq.ParquetFile(path) as file:
+            tables.append(file.read(columns))
+    calls = pa.concat_tables(tables).drop_null()
+    number, track, start, duration = (calls[name].to_numpy() for name in columns)
     known = pending.launch >= 0
     launch = pending.launch[known]
     found = np.full(len(known), -1, np.int64)

@@ -22,11 +22,12 @@ class Operators:
     def innermost(self, track: Int64, at: Int64) -> Int64:
         """Id of the innermost call on each thread at each instant, −1 where none runs; shape of `at`."""
         found = np.full(len(at), -1, np.int64)
-        # Ids count up: of calls that take the same time the later one is the inner.
+        # Ids count up: of calls that begin together the later one is the inner.
         by_id = np.argsort(self.id)
-        lasting = by_id[(self.end_ns > self.start_ns)[by_id]]
+        order = by_id[np.argsort(self.start_ns[by_id], kind="stable")]
+        order = order[self.end_ns[order] > self.start_ns[order]]
         for thread in np.unique(track):
-            calls, here = lasting[self.track[lasting] == thread], track == thread
+            calls, here = order[self.track[order] == thread], track == thread
             call = _innermost(self.start_ns[calls], self.end_ns[calls], at[here])
             found[here] = np.append(self.id[calls], -1)[call]
         return found
@@ -35,22 +36,15 @@ class Operators:
 def _innermost(start: Int64, end: Int64, at: Int64) -> Int64:
     """Index of the innermost of nested intervals [start, end) around each instant, −1 for none.
 
-    Of equal ones the last is the inner.  Sorted by time, begins and ends count the depth; the interval around
-    an instant is the last that began at the depth that reigns there.
+    Sorted by start, outer ones first.  How many are open at an instant is its depth, and the interval around
+    it is the last to begin that came to this depth.
     """
-    outer_first = np.lexsort((-end, start))
-    time = np.concatenate([start[outer_first], end[outer_first]])
-    step = np.repeat([1, -1], len(start))
-    order = np.lexsort((step, time))
-    time, depth = time[order], np.cumsum(step[order])
-    place = np.flatnonzero(step[order] > 0)
-    # One number for depth and place in time: depth · length + place.
-    begun = depth[place] * len(time) + place
-    by_depth = np.argsort(begun)
-    reigning = np.searchsorted(time, at, side="right") - 1
-    inside = (reigning >= 0) & (depth[reigning] > 0) if len(time) else np.zeros(len(at), np.bool_)
-    wanted = depth[reigning[inside]] * len(time) + reigning[inside]
-    last = by_depth[np.searchsorted(begun[by_depth], wanted, side="right") - 1]
-    found = np.full(len(at), -1, np.int64)
-    found[inside] = outer_first[order[place[last]]]
-    return found
+    ends = np.sort(end)
+    begun = np.searchsorted(start, at, side="right")
+    depth = begun - np.searchsorted(ends, at, side="right")
+    depths = np.arange(1, len(start) + 1) - np.searchsorted(ends, start, side="right")
+    by_depth = np.argsort(depths, kind="stable")
+    # One number for depth and place: depth · length + place.
+    keys = (depths * len(start))[by_depth] + by_depth
+    last = np.searchsorted(keys, depth * len(start) + begun - 1, side="right") - 1
+    return np.where(depth > 0, by_depth[last], -1) if len(start) else np.full(len(at), -1)

@@ -71,17 +71,18 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
         "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
         "copy_direction": _directions(batches),
-        "shapes": _optional(batches, "shapes", pa.string()).dictionary_encode(),
+        "shapes": _shapes(batches),
     }
     for name in _COLUMNS:
-        columns[name] = _optional(batches, name, EVENTS.field(name).type)
+        columns[name] = _optional(batches, name)
     for field in EVENTS:
         if field.name not in columns:
             columns[field.name] = pa.nulls(length, field.type)
     return pa.table([columns[field.name] for field in EVENTS], schema=EVENTS)
 
 
-def _optional(batches: Sequence[Rows], name: str, kind: pa.DataType) -> pa.Array:
+def _optional(batches: Sequence[Rows], name: str) -> pa.Array:
+    kind = EVENTS.field(name).type
     return pa.concat_arrays([_column(getattr(rows, name), len(rows), kind) for rows in batches])
 
 
@@ -92,9 +93,15 @@ def _column(values: Any, length: int, kind: pa.DataType) -> pa.Array:
 
 
 def _directions(batches: Sequence[Rows]) -> pa.Array:
-    words = _optional(batches, "copy_direction", pa.string())
+    words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
     codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(pa.int8())
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
+
+
+def _shapes(batches: Sequence[Rows]) -> pa.Array:
+    kind = EVENTS.field("shapes").type
+    chunks = pa.chunked_array([_column(rows.shapes, len(rows), kind) for rows in batches])
+    return chunks.unify_dictionaries().combine_chunks()
 
 
 def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:

@@ -65,7 +65,7 @@ class Rows:
     grid_z: Column | None = None
     blocks: Column | None = None
     operator: Column | None = None
-    shapes: list[str | None] | pa.Array | None = None
+    shapes: pa.DictionaryArray | None = None
     event_stream: Column | None = None
     event_record: Column | None = None
     name_categories: Mapping[int, str] | None = None

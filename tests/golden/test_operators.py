@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operator launched a kernel: stated by most traces, found by the launch in those of torch 1.12 to 2.0."""
+"""Which operator launched a kernel: as most traces state it, and by the launch in those that do not."""
 
 from __future__ import annotations
 

@@ -11,12 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
@@ -198,8 +200,9 @@ class KinetoFile:
             )
         rows = replace(rows, operator=_operators(args))
         if kind == "kernel":
-            grids = grid_columns([a.grid or NO_GRID for a in args], self._where())
-            return replace(rows, flops=_flops(args), **grids)
+            sides = chain.from_iterable(a.grid or NO_GRID for a in args)
+            grids = np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
+            return replace(rows, flops=_flops(args), **grid_columns(grids, self._where()))
         size = [a.bytes if type(a.bytes) is int else None for a in args]
         if kind == "memset":
             return replace(rows, bytes=size)
@@ -291,24 +294,36 @@ def _flops(args: list[Args]) -> list[float | None] | None:
     return flops if any(flops) else None
 
 
-def _operators(args: list[Args]) -> list[int | None]:
+def _operators(args: list[Args]) -> pa.Array:
     """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
-    ids = [a.external_id_2021 if a.external_id is None else a.external_id for a in args]
-    return [i if type(i) is int and 0 < i < 1 << 63 else None for i in ids]
+    stated = [a.external_id for a in args]
+    if not any(stated):
+        stated = [a.external_id_2021 for a in args]
+    try:
+        ids = pa.array(stated, pa.int64())
+    except (TypeError, ValueError, OverflowError):
+        ids = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
+    return pc.if_else(pc.greater(ids, 0), ids, None)
 
 
-def _shapes(args: list[Args]) -> list[str | None]:
-    texts = _Texts()
-    return [texts[bytes(a.dims or a.dims_2021)] for a in args]
+def _shapes(args: list[Args]) -> pa.Array:
+    """Input Dims of ops as text, null where an op has none."""
+    raws = [a.dims for a in args]
+    if not any(raws):
+        raws = [a.dims_2021 for a in args]
+    ends = np.zeros(len(raws) + 1, np.int32)
+    np.fromiter(map(len, raws), np.int32, len(raws)).cumsum(out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raws))]
+    coded = pa.Array.from_buffers(pa.binary(), len(raws), buffers).dictionary_encode()
+    distinct, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    absent = codes == distinct.index(b"") if b"" in distinct else np.zeros(len(codes), np.bool_)
+    texts = pa.array([_without_spaces(raw) for raw in distinct], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=absent), texts)
 
 
-class _Texts(dict[bytes, str | None]):
-    """Lists of JSON without their spaces; None for what is none."""
-
-    def __missing__(self, raw: bytes) -> str | None:
-        text = str(msgspec.json.format(raw, indent=-1), "utf-8", "replace") if raw[:1] == b"[" else None
-        self[raw] = text
-        return text
+@lru_cache(maxsize=1 << 12)
+def _without_spaces(json: bytes) -> str:
+    return str(msgspec.json.format(json or b"[]", indent=-1), "utf-8", "replace")
 
 
 @lru_cache(maxsize=1 << 12)
