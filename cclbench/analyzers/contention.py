@@ -15,7 +15,7 @@ from cclbench import intervals
 from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view import RankView
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")
 _KERNEL: Final = ("name", *_GRID, "shapes")
@@ -105,27 +105,26 @@ class _Launched:
 
     def shapes(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
-        wanted = operators.fill_null(-1).to_numpy()
-        if not len(self.operator):
-            return np.full(len(wanted), -1, np.int64)
-        at = np.minimum(np.searchsorted(self.operator, wanted), len(self.operator) - 1)
-        return np.where(self.operator[at] == wanted, self.code[at], -1)
+        at, found = _places(self.operator, operators)
+        return np.where(found, np.append(self.code, -1)[at], -1)
 
 
 def _launched(rank: RankView) -> _Launched:
-    """The rank's operators that launched a kernel and whose shapes the trace records."""
+    """The operators that launched the rank's kernels, with the shapes that the trace records."""
     launching = [np.unique(b["operator"].drop_null()) for b in rank.tables.events(("kernel",), ("operator",))]
-    wanted = np.unique(np.concatenate([np.empty(0, np.int64), *launching]))
-    ids, shapes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    numbered: dict[str | None, int] = {}
-    for batch in rank.tables.events(("op",), ("operator", "shapes")) if len(wanted) else ():
-        recorded = batch.filter(pc.and_(batch["operator"].is_valid(), batch["shapes"].is_valid()))
-        operators = recorded["operator"].to_numpy()
-        kept = np.isin(operators, wanted)
-        numbers, words = codes(recorded, "shapes")
-        code_of = np.array([numbered.setdefault(word, len(numbered)) for word in words], np.int64)
-        ids.append(operators[kept])
-        shapes.append(code_of[numbers[kept]])
-    operator, code = np.concatenate(ids), np.concatenate(shapes)
-    order = np.argsort(operator)
-    return _Launched(operator[order], code[order])
+    operator = np.unique(np.concatenate([np.empty(0, np.int64), *launching]))
+    code = np.full(len(operator), -1, np.int64)
+    numbered: dict[str, int] = {}
+    for batch in rank.tables.events(("op",), ("operator", "shapes")) if len(operator) else ():
+        at, found = _places(operator, batch["operator"])
+        numbers, texts = codes(batch, "shapes")
+        of_text = [-1 if text is None else numbered.setdefault(text, len(numbered)) for text in texts]
+        code[at[found]] = np.array(of_text, np.int64)[numbers[found]]
+    return _Launched(operator, code)
+
+
+def _places(ordered: Int64, ids: pa.Array) -> tuple[Int64, Mask]:
+    """Where each id, which is above 0, stands among the ordered ones, and whether it does, shape of `ids`."""
+    wanted = ids.fill_null(0).to_numpy()
+    at = np.searchsorted(ordered, wanted)
+    return at, np.append(ordered, -1)[at] == wanted
