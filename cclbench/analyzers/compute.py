@@ -73,8 +73,8 @@ def busy(rank: RankView) -> Iterator[Value]:
     rank_rows=False,
 )
 def mfu(rank: RankView) -> list[Value]:
-    needed = flops_per_step(rank)
     peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))
+    needed = flops_per_step(rank)
     values = [
         replace(v, stat=stat) for stat, flops in needed.items() for v in rate_per_step(rank, flops / peak)
     ]
