@@ -227,13 +227,14 @@ def whatif(
 
     `sets` such as `scale_up.bandwidth=x2` act together; `scenarios` and `sweeps` come on top of them.
     `system` is the catalog's machine where no card says it, `contention` how much longer kernels take beside
-    communication (None: as the run itself shows).
+    communication (None: the run's own `compute.contention`).
     """
     from cclbench.replay.answer import answer
     from cclbench.replay.place import place_of
 
     stored = open_run(run, store=store, jobs=jobs, inference=inference)._stored
     place = place_of(stored, system=system, per_node=per_node)
+    factor, notes = (contention, ()) if contention is not None else _contention(stored, ranks, jobs)
     return answer(
         stored,
         sets,
@@ -241,7 +242,20 @@ def whatif(
         sweeps=sweeps,
         place=place,
         ranks=ranks,
-        contention=contention,
+        contention=factor,
+        notes=notes,
+    )
+
+
+def _contention(stored: StoredRun, ranks: Sequence[int] | None, jobs: int) -> tuple[float, tuple[str, ...]]:
+    """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
+    chosen = resolve(["compute.contention"])
+    row = _compute(stored, chosen, "steps", None, ranks, jobs, False, None).rows[0]
+    if row["value"] is not None and row["value"] >= 1:
+        return row["value"], ()
+    why = row["reason"] if row["value"] is None else f"{row['value']:.3g}, {row['reason']}"
+    return 1.0, (
+        f"kernels are taken to take as long beside communication as alone: compute.contention: {why}",
     )
 
 

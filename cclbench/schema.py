@@ -89,7 +89,18 @@ EVENTS: Final = _schema(
     _field("copy_direction", _WORD, "of a copy: " + ", ".join(COPY_DIRECTIONS), null=True),
     _field("flops", pa.float64(), "operations, where the trace states them", "FLOP", null=True),
     _field("hbm_bytes", pa.int64(), "device memory traffic, where the trace states it", "B", null=True),
-    _field("blocks", pa.int64(), "thread blocks in the kernel's grid", null=True),
+    _field("grid_x", pa.int64(), "thread blocks along x of the kernel's grid", null=True),
+    _field("grid_y", pa.int64(), "thread blocks along y", null=True),
+    _field("grid_z", pa.int64(), "thread blocks along z", null=True),
+    _field("blocks", pa.int64(), "thread blocks in the kernel's grid: the product of the three", null=True),
+    _field(
+        "operator",
+        pa.int64(),
+        "id of an operator's call: of an op its own, of a device event that of the innermost op which"
+        " launched it",
+        null=True,
+    ),
+    _field("shapes", _NAME, "of an op: sizes of its inputs, as a JSON list", null=True),
     _field("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks", null=True),
     _field(
         "event_record",

@@ -411,3 +411,71 @@ def test_a_page_of_a_notebook_escapes_what_traces_say(tmp_path: Path, store: Pat
     assert "time.step" in page
     assert run.id in repr(run)
     assert "script" not in ingest_run(tmp_path / "rank0.json", store=store)._repr_html_()
+
+
+# ----------------------------------------------------------------------------- operators and contention
+
+
+def launched(beside_us: float, *, own_ids: bool) -> list[dict[str, Any]]:
+    """Three matrix products: one beside communication, taking so long, two alone, taking 30 µs and 90 µs.
+
+    The last has other shapes.  With `own_ids` device rows state the id of their operator, else their
+    correlation in its place.
+    """
+    calls = [(1, 10, "[[2, 3], [3, 4]]"), (2, 20, "[[2, 3],[3, 4]]"), (3, 30, "[[9, 9], [9, 9]]")]
+    begins = [(100, beside_us), (300, 30), (400, 90)]
+    rows = [complete("user_annotation", "ProfilerStep#0", 0, 90)]
+    for (number, at, shapes), (begin, length) in zip(calls, begins, strict=True):
+        call, dims = 100 + number, {"External id": number, "Input Dims": json.loads(shapes)}
+        outer = dims | {"External id": 10 * number, "Input Dims": []}
+        ids = {"External id": number if own_ids else call, "correlation": call}
+        rows += [
+            complete("cpu_op", "aten::linear", at - 1, 8, **outer),
+            complete("cpu_op", "aten::addmm", at, 5, **dims),
+            complete("cuda_runtime", "cudaLaunchKernel", at + 1, 2, **ids),
+            complete("kernel", GEMM, begin, length, **ids, grid=[54, 1, 1]),
+        ]
+    rows.append(complete("cuda_runtime", "cudaLaunchKernel", 50, 1, correlation=200))
+    return [*rows, complete("kernel", ALL_REDUCE, 90, 150, correlation=200) | {"tid": 20}]
+
+
+@pytest.mark.parametrize("own_ids", [True, False])
+def test_a_kernels_operator_is_stated_or_found_by_its_launch(tmp_path: Path, own_ids: bool) -> None:
+    trace = write(tmp_path / "trace.json", launched(45, own_ids=own_ids))
+    run = ingest_run(trace, store=tmp_path / "store")
+    query = """
+        SELECT k.start_ns, o.name, o.shapes, k.grid_x, k.grid_y, k.grid_z, k.blocks
+        FROM events k LEFT JOIN events o ON o.kind = 'op' AND o.operator = k.operator
+        WHERE k.kind = 'kernel' ORDER BY k.start_ns
+    """
+    nccl, *gemms = run.sql(query).to_pylist()
+    assert (nccl["name"], nccl["shapes"], nccl["blocks"]) == (None, None, None)
+    assert {row["name"] for row in gemms} == {"aten::addmm"}
+    assert [row["shapes"] for row in gemms] == ["[[2,3],[3,4]]", "[[2,3],[3,4]]", "[[9,9],[9,9]]"]
+    grids = {(row["grid_x"], row["grid_y"], row["grid_z"], row["blocks"]) for row in gemms}
+    assert grids == {(54, 1, 1, 54)}
+    assert plain(run.events(kinds=["launch"], columns=["operator"]))["operator"] == [None] * 4
+
+
+@pytest.mark.parametrize(("beside_us", "factor"), [(45, 1.5), (24, 0.8)])
+def test_a_replay_slows_kernels_by_the_runs_own_contention(
+    tmp_path: Path, beside_us: float, factor: float
+) -> None:
+    """Beside communication 45 µs, alone 30: 1.5; the one of 90 µs has other shapes.  0.8 is confounded."""
+    trace = write(tmp_path / "trace.json", launched(beside_us, own_ids=True))
+    run = cclbench.run(trace, store=tmp_path / "store", metrics=["compute.contention"])
+    assert run.rows[0]["value"] == pytest.approx(factor)
+    found = cclbench.whatif(run, "compute=x2", contention=None)
+    (note,) = (note for note in found.notes if "kernels are taken" in note)
+    if factor > 1:
+        assert note == "kernels are taken to take 1.5× as long beside communication"
+        assert found.predicted == cclbench.whatif(run, "compute=x2", contention=1.5).predicted
+    else:
+        assert "as long beside communication as alone: compute.contention: 0.8, confounded: " in note
+        assert found.predicted == cclbench.whatif(run, "compute=x2").predicted
+
+
+def test_a_run_without_contention_is_replayed_without_it(job: Path, store: Path) -> None:
+    found = cclbench.whatif(job, "compute=x2", contention=None, store=store, per_node=2)
+    (note,) = (note for note in found.notes if "kernels are taken" in note)
+    assert note.endswith("compute.contention: no compute kernel runs both beside communication and alone")

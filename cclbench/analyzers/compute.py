@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.categories import kernels_by_category
 from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
-from cclbench.analyzers.platform import (
-    accelerator,
-    card_field,
-    peak_flops_per_s,
-    samples_per_step,
-    tokens_per_sample,
-)
+from cclbench.analyzers.model_flops import flops_per_step
+from cclbench.analyzers.platform import accelerator, card_field, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
 from cclbench.analyzers.view import RankView
 from cclbench.classify import base_name
@@ -55,11 +50,15 @@ def busy(rank: RankView) -> Iterator[Value]:
     "compute.mfu",
     definition="Model FLOPs utilisation: the model's FLOPs of a step over what all devices could do in the"
     " step time at the dense peak of the card's precision. Idle time counts, on every accelerator alike."
-    " N: parameters (active ones of a mixture of experts; emb: embedding), L layers, H head dimension,"
-    " Q heads, S sequence length (an inference request's input length). Above 1 the card and the trace"
-    " disagree, and the result is a failed one.",
-    formula="tokens per step · FLOPs per token / (time.step · devices · peak);"
-    " training 6(N − N_emb) + 12·L·H·Q·S, inference 2(N − N_emb) + 4·L·H·Q·S per token",
+    " N_mm: parameters that a token is multiplied by, those of the model (the active ones of a mixture of"
+    " experts) − embedding tables + output head, where the head shares the table (vocabulary · hidden);"
+    " L layers, H query heads, Q and V the dimensions of query and key, and of value, per head; S sequence"
+    " length (an inference request's input length), for whose last token alone inference computes the head."
+    " Attention is counted over all S·S pairs of tokens, as PaLM does; the rows of stat causal and window"
+    " count S(S+1)/2, or w(w+1)/2 + (S−w)w with w tokens in the window, where the card states such attention."
+    " Above 1 the card and the trace disagree, and the result is a failed one.",
+    formula="FLOPs per step / (time.step · devices · peak); of a sequence"
+    " training 6·N_mm·S + 6·L·H·(Q+V)·S², inference 2(N_mm − head)·S + 2·head + 2·L·H·(Q+V)·S²",
     unit="1",
     better="higher",
     inputs=(
@@ -70,29 +69,22 @@ def busy(rank: RankView) -> Iterator[Value]:
     ),
     not_applicable="there is no card or it lacks a field, the catalog lacks the peak, the trace marks no"
     " steps, or a step serves a part of many requests",
+    version=2,
     combine=rate_at_slowest_rank,
     rank_rows=False,
 )
 def mfu(rank: RankView) -> list[Value]:
-    tokens = samples_per_step(rank) * tokens_per_sample(rank)
     peak = peak_flops_per_s(rank) * int(card_field(rank, "hardware.count"))
-    values = list(rate_per_step(rank, tokens * _flops_per_token(rank) / peak))
-    most = max(v.value or 0.0 for v in values)
-    if most > 1:
-        raise Failed(f"the card's model would need {most:.3g} of the devices' peak: card and trace disagree")
+    needed = flops_per_step(rank)
+    values = [
+        replace(v, stat=stat) for stat, flops in needed.items() for v in rate_per_step(rank, flops / peak)
+    ]
+    most = {stat: max(v.value or 0.0 for v in values if v.stat == stat) for stat in needed}
+    if most[None] > 1:
+        counted = "".join(f", {share:.3g} by {stat} attention" for stat, share in most.items() if stat)
+        why = "card and trace disagree" if min(most.values()) > 1 else "attention is not the full square"
+        raise Failed(f"the card's model would need {most[None]:.3g} of the devices' peak{counted}: {why}")
     return values
-
-
-def _flops_per_token(rank: RankView) -> int:
-    model = card_field(rank, "workload.model")
-    dense = model.active_parameters is None and not model.moe
-    size = card_field(rank, "workload.model.parameters" if dense else "workload.model.active_parameters")
-    embedding = card_field(rank, "workload.model.embedding_parameters")
-    layers, heads, head_dim = (
-        card_field(rank, f"workload.model.{name}") for name in ("layers", "heads", "head_dim")
-    )
-    forward = 2 * (size - embedding) + 4 * layers * head_dim * heads * tokens_per_sample(rank)
-    return int(forward * (3 if card_field(rank, "workload.phase") == "training" else 1))
 
 
 @metric(
@@ -275,48 +267,3 @@ def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:
         counts += np.bincount(window, minlength=len(counts))
         durations += np.bincount(window, batch["dur_ns"].to_numpy(), len(counts)).astype(np.int64)
     return counts, durations
-
-
-@metric(
-    "compute.contention",
-    definition="How much longer compute kernels take beside communication: the duration of those with more"
-    " than half of it inside K, over what they would take at the mean duration of those of the same name"
-    " and grid with none of it inside K. Kernels of which only one sort exists are left out.",
-    formula="Σ_(name, grid) Σ t_overlapped / Σ_(name, grid) n_overlapped · mean(t_alone)",
-    unit="ratio",
-    better="lower",
-    not_applicable="no compute kernel runs both beside communication and alone, with the same name and grid",
-)
-def contention(rank: RankView) -> Value:
-    sums: dict[tuple[str | None, int], list[int]] = {}
-    for batch, _ in rank.kernels("name", "blocks", "category"):
-        for key, row in _sums_by_grid(rank, batch):
-            total = sums.setdefault(key, [0, 0, 0, 0])
-            sums[key] = [a + b for a, b in zip(total, row, strict=True)]
-    both = [row for row in sums.values() if row[0] and row[2]]
-    if not both:
-        raise NotApplicable("no compute kernel runs both beside communication and alone")
-    alone = sum(n_beside * t_alone / n_alone for n_beside, _, n_alone, t_alone in both)
-    if not alone:
-        raise NotApplicable("the kernels that run both beside communication and alone have no duration")
-    return Value(value=sum(row[1] for row in both) / alone, weight=alone, provenance="derived")
-
-
-def _sums_by_grid(
-    rank: RankView, batch: pa.RecordBatch
-) -> Iterator[tuple[tuple[str | None, int], tuple[int, int, int, int]]]:
-    """By name and grid: count and duration of the kernels beside communication, and of those alone."""
-    computes = pa.array(~is_category(batch, "communication"))
-    compute = batch.filter(pc.and_(batch["blocks"].is_valid(), computes))
-    starts, ends = spans(compute)
-    shared, durations = intervals.within(rank.communication, starts, ends), ends - starts
-    beside, alone = 2 * shared > durations, shared == 0
-    numbers, words = codes(compute, "name")
-    grids, row = np.unique((numbers << 32) + compute["blocks"].to_numpy(), return_inverse=True)
-    columns = [
-        np.bincount(row, weights=weights, minlength=len(grids)).astype(np.int64).tolist()
-        for sort in (beside, alone)
-        for weights in (sort, np.where(sort, durations, 0))
-    ]
-    for grid, *sums in zip(grids.tolist(), *columns, strict=True):
-        yield (words[grid >> 32], grid & 0xFFFFFFFF), (sums[0], sums[1], sums[2], sums[3])

@@ -10,15 +10,15 @@ from cclbench.analyzers.view import RankView
 from cclbench.hardware import catalog
 
 
-def card_field(rank: RankView, path: str) -> Any:
-    """The card's value at that path; not applicable, naming the field, where there is none."""
+def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
+    """The card's value at that path; not applicable, naming the field and its `use`, where there is none."""
     if rank.card is None:
         raise NotApplicable(f"needs a workload card with {path}")
     value: Any = rank.card
     for part in path.split("."):
         value = getattr(value, "global_" if part == "global" else part)
     if value is None:
-        raise NotApplicable(f"the workload card lacks {path}")
+        raise NotApplicable(f"the workload card lacks {path}{use and f', {use}'}")
     return value
 
 

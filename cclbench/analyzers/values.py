@@ -135,11 +135,11 @@ def rate_per_step(rank: RankView, amount: float) -> Iterator[Value]:
             yield Value(value=amount * NS_PER_S / length, step=step, provenance="derived")
 
 
-def by_step(ranks: Mapping[int, Sequence[Value]]) -> dict[int | None, list[float]]:
+def by_step(ranks: Mapping[int, Sequence[Value]], stat: str | None = None) -> dict[int | None, list[float]]:
     """The ranks' values of each step; under None those of ranks whose windows have no number."""
     found: dict[int | None, list[float]] = {}
     for rank in sorted(ranks):
-        own = [v for v in ranks[rank] if v.stat is None and v.value is not None]
+        own = [v for v in ranks[rank] if v.stat == stat and v.value is not None]
         for v in [v for v in own if v.step is not None] or own:
             found.setdefault(v.step, []).append(v.value or 0.0)
     return found
@@ -147,7 +147,9 @@ def by_step(ranks: Mapping[int, Sequence[Value]]) -> dict[int | None, list[float
 
 def rate_at_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Of each step the slowest rank's rate; over steps their harmonic mean, which is amount / `time.step`."""
-    slowest = {step: min(rates) for step, rates in by_step(ranks).items()}
-    yield Value(value=len(slowest) / sum(1 / rate for rate in slowest.values()), provenance="derived")
-    for step in sorted(s for s in slowest if s is not None):
-        yield Value(value=slowest[step], step=step, provenance="derived")
+    for stat in dict.fromkeys(v.stat for values in ranks.values() for v in values):
+        slowest = {step: min(rates) for step, rates in by_step(ranks, stat).items()}
+        mean = len(slowest) / sum(1 / rate for rate in slowest.values())
+        yield Value(value=mean, stat=stat, provenance="derived")
+        for step in sorted(s for s in slowest if s is not None):
+            yield Value(value=slowest[step], step=step, stat=stat, provenance="derived")

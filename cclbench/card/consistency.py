@@ -21,7 +21,8 @@ Finding = tuple[Path, str]
 def consistency(document: Document) -> list[Problem]:
     """Every contradiction between fields of the card."""
     card = document.value
-    findings = [*_nodes(card), *_degrees(card), *_experts(card), *_parameters(card), *_ranks(card)]
+    parts = (_nodes, _degrees, _experts, _parameters, _attention, _ranks)
+    findings = [finding for part in parts for finding in part(card)]
     return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
 
 
@@ -127,11 +128,33 @@ def _expert_rule(card: Mapping[str, Any], ep: int) -> tuple[str, bool]:
 
 
 def _parameters(card: Mapping[str, Any]) -> Iterator[Finding]:
-    total = field(card, "workload", "model", "parameters")
+    model: Path = ("workload", "model")
+
+    def size(name: str) -> int:
+        return field(card, *model, name) or 0
+
+    total, embedding = size("parameters"), size("embedding_parameters")
     for part in ("active_parameters", "embedding_parameters"):
-        value = field(card, "workload", "model", part)
-        if total and value and value > total:
-            yield ("workload", "model", part), f"is {value:,}, more than all {total:,} parameters"
+        if size(part) > total > 0:
+            yield (*model, part), f"is {size(part):,}, more than all {total:,} parameters"
+    head = size("vocabulary") * size("hidden")
+    if head > embedding > 0:
+        message = f"× hidden = {head:,}, more than the {embedding:,} embedding_parameters"
+        yield (*model, "vocabulary"), message
+    used = size("active_parameters") or total
+    untied = field(card, *model, "tied_embeddings", kind=bool) is False
+    if untied and embedding + head > used > 0:
+        message = f"is false, but embedding_parameters + vocabulary × hidden = {embedding + head:,}"
+        yield (*model, "tied_embeddings"), f"{message}, more than all {used:,} parameters of a token"
+
+
+def _attention(card: Mapping[str, Any]) -> Iterator[Finding]:
+    kind = field(card, "workload", "model", "attention", kind=str)
+    window = field(card, "workload", "model", "attention_window")
+    if kind == "window" and window is None:
+        yield ("workload", "model", "attention"), "is window, but attention_window does not say how long"
+    elif kind != "window" and window is not None:
+        yield ("workload", "model", "attention_window"), "belongs to attention: window only"
 
 
 def _ranks(card: Mapping[str, Any]) -> Iterator[Finding]:

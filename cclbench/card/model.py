@@ -23,9 +23,16 @@ class Model(Struct, frozen=True):
     parameters: int | None = None
     active_parameters: int | None = None
     embedding_parameters: int | None = None
+    tied_embeddings: bool | None = None
+    vocabulary: int | None = None
+    hidden: int | None = None
     layers: int | None = None
     heads: int | None = None
     head_dim: int | None = None
+    query_key_dim: int | None = None
+    value_dim: int | None = None
+    attention: str | None = None
+    attention_window: int | None = None
 
 
 class Batch(Struct, frozen=True):

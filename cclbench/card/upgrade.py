@@ -42,6 +42,8 @@ _SIZES = {
     "num_params_active": "active_parameters",
     "num_active_params": "active_parameters",
     "num_params_embedding": "embedding_parameters",
+    "vocab_size": "vocabulary",
+    "hidden_size": "hidden",
     "num_layers": "layers",
     "num_heads": "heads",
     "head_dim": "head_dim",

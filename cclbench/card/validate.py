@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cclbench.card.conform import conform
@@ -20,6 +20,10 @@ _NEEDED_BY = {
     "hardware.per_node": "bandwidth shares in a node and across nodes",
     "workload.precision": "compute.mfu",
     "workload.model.parameters": "compute.mfu",
+    "workload.model.embedding_parameters": "compute.mfu",
+    "workload.model.tied_embeddings": "compute.mfu, whose FLOPs count the output head",
+    "workload.model.vocabulary": "compute.mfu, whose FLOPs count the output head",
+    "workload.model.hidden": "compute.mfu, whose FLOPs count the output head",
     "workload.model.layers": "compute.mfu",
     "workload.model.heads": "compute.mfu",
     "workload.model.head_dim": "compute.mfu",
@@ -86,6 +90,15 @@ def _warnings(document: Document) -> Iterator[Problem]:
 
 
 def _spared(document: Document, path: str) -> bool:
-    """Whether the card can do without `path`: one accelerator needs no degrees, library or node size."""
-    alone = field(document.value, "hardware", "count") == 1
-    return alone and path in {"hardware.per_node", "software.communication.library", "parallelism"}
+    """Whether the card can do without `path`.
+
+    One accelerator needs no degrees, library or node size; the head's size counts where it shares the
+    embedding's table, and for inference; dimensions of query, key and value stand for those of a head.
+    """
+    card = document.value
+    if path in {"hardware.per_node", "software.communication.library", "parallelism"}:
+        return bool(field(card, "hardware", "count") == 1)
+    model = field(card, "workload", "model", kind=Mapping) or {}
+    if path in {"workload.model.vocabulary", "workload.model.hidden"}:
+        return field(card, "workload", "phase", kind=str) != "inference" and not model.get("tied_embeddings")
+    return path == "workload.model.head_dim" and {"query_key_dim", "value_dim"} <= model.keys()

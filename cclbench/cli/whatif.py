@@ -72,7 +72,7 @@ class Factor(click.ParamType[float | None]):
     type=Factor(),
     default="off",
     show_default=True,
-    help="How much longer kernels take beside communication; fit: as the run itself shows.",
+    help="How much longer kernels take beside communication; fit: the run's compute.contention.",
 )
 @click.option("--ranks", type=RankList(), help="Replay only these ranks; their collectives may lack others.")
 @inference_option

@@ -17,6 +17,7 @@ from cclbench import classify
 from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
+from cclbench.normalize.operators import Operators
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
 from cclbench.store import EventFile, TableFile
@@ -41,16 +42,19 @@ class Pending:
     call_track: Int64
     call_name: Int64
     names: list[str]
+    repeat_correlation: bool
+    """Whether what stands for the rows' operator is their correlation once more, as in torch 1.12 to 2.0."""
 
 
 def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
-    columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind"]
+    columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind", "operator"]
     starts, ends, launch = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32))
     is_call, is_kernel, by_device = ([np.empty(0, np.bool_)] for _ in range(3))
     row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
     names: dict[str, int] = {}
     kernels = 0
+    repeats: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
         calls_here = kind == ("kernel" if on_device else "op")
@@ -59,6 +63,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 starts.append(batch["start_ns"].to_numpy())
                 ends.append(starts[-1] + batch["dur_ns"].to_numpy())
                 launch.append(_find(batch["correlation"], launches))
+                repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
                 by_device.append(np.full(len(batch), kind != "op" or not on_device))
                 is_kernel.append(np.full(len(batch), kind == "kernel"))
                 communicates = batch["category"].indices.to_numpy() == _code(
@@ -85,6 +90,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         call_track=np.concatenate(track),
         call_name=np.concatenate(name),
         names=list(names),
+        repeat_correlation=repeats - {None} == {True},
     )
 
 
@@ -109,8 +115,35 @@ def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
     return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
 
 
-def fill_in(files: list[Path], rank: int, found: steps.Marks, step: Int64, is_call: Mask) -> None:
-    """Rewrite the pending files with step and collective, under their final names."""
+def launching_operators(files: list[Path], pending: Pending, launches: Launches) -> Int64 | None:
+    """Id of the operator that each row's launch lies in, −1 for none; None where the rows state their own."""
+    if not pending.repeat_correlation:
+        return None
+    columns = ["operator", "track", "start_ns", "dur_ns"]
+    tables = [EVENTS.empty_table().select(columns)]
+    for path in sorted(files[0].parent.glob("op-[0-9][0-9][0-9].parquet")):
+        with pq.ParquetFile(path) as file:
+            tables.append(file.read(columns))
+    calls = pa.concat_tables(tables).drop_null()
+    number, track, start, duration = (calls[name].to_numpy() for name in columns)
+    known = pending.launch >= 0
+    launch = pending.launch[known]
+    found = np.full(len(known), -1, np.int64)
+    found[known] = Operators(number, track, start, start + duration).innermost(
+        launches.track[launch], launches.start_ns[launch]
+    )
+    return found
+
+
+def fill_in(
+    files: list[Path],
+    rank: int,
+    found: steps.Marks,
+    step: Int64,
+    is_call: Mask,
+    operator: Int64 | None,
+) -> None:
+    """Rewrite the pending files with step and collective, and operator if given, under their final names."""
     done = 0
     key = (rank << collectives.RANK_SHIFT) - 1
     for path in files:
@@ -129,6 +162,8 @@ def fill_in(files: list[Path], rank: int, found: steps.Marks, step: Int64, is_ca
                         "step": pa.array(number, mask=step[here] < 0),
                         "collective": pa.array(keys, mask=~is_call[here]),
                     }
+                    if operator is not None:
+                        filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
                     for name, values in filled.items():
                         rows = rows.set_column(EVENTS.get_field_index(name), EVENTS.field(name), values)
                     final.write(rows.cast(EVENTS))

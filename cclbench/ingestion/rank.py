@@ -15,7 +15,14 @@ import pyarrow as pa
 from cclbench import classify
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
-from cclbench.ingestion.pending import Pending, fill_in, keep_counters, or_none, scan
+from cclbench.ingestion.pending import (
+    Pending,
+    fill_in,
+    keep_counters,
+    launching_operators,
+    or_none,
+    scan,
+)
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.readers import Told, execution_trace
@@ -88,7 +95,8 @@ def finish_rank(task: RankTask) -> RankDone:
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
-    fill_in(files, task.rank, found, step, pending.is_call)
+    operator = launching_operators(files, pending, launches)
+    fill_in(files, task.rank, found, step, pending.is_call, operator)
     keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:

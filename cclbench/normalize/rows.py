@@ -23,7 +23,11 @@ _COLUMNS = (
     "bytes",
     "flops",
     "hbm_bytes",
+    "grid_x",
+    "grid_y",
+    "grid_z",
     "blocks",
+    "operator",
     "event_stream",
     "event_record",
 )
@@ -67,6 +71,7 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
         "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
         "copy_direction": _directions(batches),
+        "shapes": _shapes(batches),
     }
     for name in _COLUMNS:
         columns[name] = _optional(batches, name)
@@ -91,6 +96,12 @@ def _directions(batches: Sequence[Rows]) -> pa.Array:
     words = pa.concat_arrays([_column(rows.copy_direction, len(rows), pa.string()) for rows in batches])
     codes = pc.index_in(words, pa.array(COPY_DIRECTIONS)).cast(pa.int8())
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
+
+
+def _shapes(batches: Sequence[Rows]) -> pa.Array:
+    kind = EVENTS.field("shapes").type
+    chunks = pa.chunked_array([_column(rows.shapes, len(rows), kind) for rows in batches])
+    return chunks.unify_dictionaries().combine_chunks()
 
 
 def _words(vocabulary: Sequence[str], codes: Codes) -> pa.Array:

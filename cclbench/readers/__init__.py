@@ -60,7 +60,12 @@ class Rows:
     copy_direction: list[str | None] | pa.Array | None = None
     flops: list[float | None] | pa.Array | None = None
     hbm_bytes: Column | None = None
+    grid_x: Column | None = None
+    grid_y: Column | None = None
+    grid_z: Column | None = None
     blocks: Column | None = None
+    operator: Column | None = None
+    shapes: pa.DictionaryArray | None = None
     event_stream: Column | None = None
     event_record: Column | None = None
     name_categories: Mapping[int, str] | None = None

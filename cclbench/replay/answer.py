@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.errors import InputError, UsageError
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
-from cclbench.replay.contention import Contention, fit, replayed
+from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.pricing import Float, Place, Ratios, ratios
@@ -74,8 +74,7 @@ class Answer:
 class Replay:
     """A run, ready to be replayed under any number of scenarios.
 
-    `contention` is the factor by which kernels take longer beside communication: 1 for none, None for
-    what the run itself shows.
+    `contention` is the factor by which kernels take longer beside communication: 1 for none.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Replay:
         *,
         place: Place | None = None,
         ranks: Sequence[int] | None = None,
-        contention: float | None = 1.0,
+        contention: float = 1.0,
     ) -> None:
         self.graph: Graph = build(tables.ranks(run, ranks))
         self.windows: list[Window] = windows(self.graph)
@@ -94,8 +93,7 @@ class Replay:
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
-        self.fitted: Contention | None = fit(self.graph) if contention is None else None
-        self.contention = contention if contention is not None else self.fitted.factor if self.fitted else 1.0
+        self.contention = contention
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         self.unchanged = self._outcome(np.ones(len(self.graph.nodes)))
 
@@ -144,11 +142,12 @@ def answer(
     sweeps: Sequence[str] = (),
     place: Place | None = None,
     ranks: Sequence[int] | None = None,
-    contention: float | None = 1.0,
+    contention: float = 1.0,
+    notes: Sequence[str] = (),
 ) -> Answer:
     """Replay the run under `sets` together, under each of `scenarios` (settings with commas) and `sweeps`.
 
-    What a scenario or a sweep sets comes on top of `sets`.
+    What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
     """
     wanted = [scenario(sets)] if sets else []
     wanted += [scenario([*sets, *text.split(",")], f"+ {text}" if sets else text) for text in scenarios]
@@ -160,7 +159,7 @@ def answer(
     swept = [[(factor, replay.predict(one)) for factor, one in curve] for curve in curves]
     rows = list(_rows(replay, predicted, swept))
     everything = (*predicted, *(p for curve in swept for _, p in curve))
-    return Answer(replay.measured_ns, replay.unchanged, everything, tuple(rows), tuple(_notes(replay)))
+    return Answer(replay.measured_ns, replay.unchanged, everything, tuple(rows), (*notes, *_notes(replay)))
 
 
 def _rows(
@@ -275,13 +274,8 @@ def _notes(replay: Replay) -> list[str]:
         notes.append(
             f"{alone:,} of {parts:,} parts of collectives have no rendezvous: waiting stays as measured"
         )
-    if replay.fitted is not None:
-        notes.append(
-            f"kernels take {replay.fitted.factor:.3f}× as long beside communication, by"
-            f" {replay.fitted.kernels} kernels that ran both ways"
-        )
-    elif replay.contention != 1.0:
-        notes.append(f"kernels are taken to take {replay.contention:g}× as long beside communication")
+    if replay.contention != 1.0:
+        notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
     return notes
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that run slower beside communication: a factor fitted from the run, and durations under it."""
+"""Kernels that run slower beside communication by a factor: their durations in a replay."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,44 +17,8 @@ from cclbench.replay.simulate import Times, simulate
 
 Float = npt.NDArray[np.float64]
 
-_LEAST: Final = 3
-"""Runs of a kernel beside communication, and alone, before they are compared."""
 _ROUNDS: Final = 6
 _SETTLED_NS: Final = 100
-_BESIDE, _ALONE = 0.9, 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Contention:
-    """How much longer kernels take beside communication, and how many kernels by name tell so."""
-
-    factor: float
-    kernels: int
-
-
-def fit(graph: Graph) -> Contention | None:
-    """Median over kernel names, weighted by their time, of mean duration beside communication / alone.
-
-    None where no kernel ran both ways often enough.
-    """
-    nodes = graph.nodes
-    at = np.flatnonzero((nodes.kind == n.COMPUTE) & (nodes.dur > 0))
-    share = shares(graph, nodes.start, nodes.end)[at]
-    name, dur = nodes.name[at], nodes.dur[at].astype(np.float64)
-    size = int(name.max(initial=-1)) + 1
-    sums = {}
-    for way, chosen in (("beside", share >= _BESIDE), ("alone", share <= _ALONE)):
-        sums[way] = np.bincount(name[chosen], minlength=size), np.bincount(name[chosen], dur[chosen], size)
-    both = (sums["beside"][0] >= _LEAST) & (sums["alone"][0] >= _LEAST)
-    if not both.any():
-        return None
-    ratio = (sums["beside"][1] / np.maximum(sums["beside"][0], 1))[both] / (
-        sums["alone"][1] / np.maximum(sums["alone"][0], 1)
-    )[both]
-    weight = (sums["beside"][1] + sums["alone"][1])[both]
-    order = np.argsort(ratio)
-    middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
-    return Contention(max(float(ratio[order][middle]), 1.0), int(both.sum()))
 
 
 def shares(graph: Graph, start: Int64, end: Int64) -> Float:

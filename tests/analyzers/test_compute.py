@@ -25,7 +25,7 @@ def test_time_and_busy() -> None:
 
 
 # The card's model: 1000 parameters beside the embedding, 1 layer, 2 heads of 5, 10 tokens a sample:
-# training 6·1000 + 12·1·5·2·10 = 7200 FLOPs a token, 4 samples: 288,000 FLOPs a step, on 2 devices of
+# training 6·1000 + 12·1·2·5·10 = 7200 FLOPs a token, 4 samples: 288,000 FLOPs a step, on 2 devices of
 # 1e12 FLOP/s. A step of 200 ns could do 400,000: MFU 0.72, however little of it kernels run.
 
 
@@ -37,25 +37,48 @@ def test_mfu_counts_idle_time() -> None:
     assert step["value"] == pytest.approx(0.72)
 
 
-@pytest.mark.usefixtures("chip")
-def test_mfu_of_a_forward_pass() -> None:
-    ours = card(workload__phase="inference")
-    rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=ours)
-    assert rows_of("compute.mfu", rank)[0]["value"] == pytest.approx(0.24)
+def mfu(**changes: object) -> dict[str | None, float]:
+    """The run's MFU with steps of 200 and 300 ns on two ranks, the second the slower in the first step."""
+    steps = ([window(0, 200, 1), window(200, 500, 2)], [window(0, 240, 1), window(240, 500, 2)])
+    ranks = [
+        a_rank([compute(0, 1)], windows, card=card(**changes), rank=i) for i, windows in enumerate(steps)
+    ]
+    rows = rows_of("compute.mfu", *ranks)
+    return {row["stat"]: row["value"] for row in rows if row["step"] is None}
 
 
 @pytest.mark.usefixtures("chip")
-def test_mfu_of_experts_takes_the_active_parameters() -> None:
-    ours = card(workload__model__moe=True, workload__model__active_parameters=600)
-    rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=ours)
-    assert rows_of("compute.mfu", rank)[0]["value"] == pytest.approx((6 * 500 + 1200) * 40 / 400_000)
+def test_mfu_stands_beside_what_the_attention_that_the_card_states_computes() -> None:
+    """The slowest rank's steps take 240 and 300 ns: 540,000 FLOPs a step on two devices.
+
+    A causal sample of 10 tokens has 55 pairs of tokens rather than 100; in a window of 4 the first tokens
+    have 1, 2, 3 and 4, the six others 4 each: 34.  A pair takes 12·1·2·5 = 120 FLOPs in training.
+    """
+    products, most = 4 * 6 * 1000 * 10, 540_000
+    full = pytest.approx((products + 4 * 120 * 100) / most)
+    assert mfu() == {None: full}
+    assert mfu(workload__model__attention="full") == {None: full}
+    causal = pytest.approx((products + 4 * 120 * 55) / most)
+    assert mfu(workload__model__attention="causal") == {None: full, "causal": causal}
+    windowed = {"workload__model__attention": "window", "workload__model__attention_window": 4}
+    assert mfu(**windowed) == {None: full, "window": pytest.approx((products + 4 * 120 * 34) / most)}
+    # A window that holds the whole sample is causal attention.
+    wide = windowed | {"workload__model__attention_window": 11}
+    assert mfu(**wide) == {None: full, "window": causal}
 
 
 @pytest.mark.usefixtures("chip")
 def test_mfu_above_one_is_a_failed_result_and_no_number() -> None:
-    (only,) = rows_of("compute.mfu", a_rank([compute(0, 1)], [window(0, 100, 1)], card=card()))
-    assert (only["status"], only["value"]) == ("failed", None)
-    assert "1.44" in only["reason"]
+    def failed(ns: int, **changes: object) -> str:
+        (only,) = rows_of("compute.mfu", a_rank([compute(0, 1)], [window(0, ns, 1)], card=card(**changes)))
+        assert (only["status"], only["value"]) == ("failed", None)
+        return str(only["reason"])
+
+    assert "1.44 of the devices' peak: card and trace disagree" in failed(100)
+    # By causal attention 266,400 FLOPs: more than 200,000, and less than the 280,000 of a step of 140 ns.
+    causal = {"workload__model__attention": "causal"}
+    assert "1.44 of the devices' peak, 1.33 by causal attention: card and trace" in failed(100, **causal)
+    assert "0.951 by causal attention: attention is not the full square" in failed(140, **causal)
 
 
 @pytest.mark.usefixtures("chip")
@@ -73,6 +96,22 @@ def test_mfu_names_what_is_missing() -> None:
     assert "decode" in why(workload__phase="inference", workload__batch__output_length=128)
     cpu = a_rank([event("op", 0, 10)], [window(0, 200, 1)], card=card(), works_on="host")
     assert "the CPU is the device" in reason(cpu, "compute.mfu")
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_card_that_does_not_say_how_large_the_head_is_has_no_mfu() -> None:
+    def why(**changes: object) -> str:
+        return reason(a_rank([compute(0, 1)], [window(0, 200, 1)], card=card(**changes)), "compute.mfu")
+
+    without = "the workload card lacks workload.model.{}, without which the output head's product"
+    assert why(workload__model__tied_embeddings=None).startswith(without.format("tied_embeddings"))
+    for size in ("vocabulary", "hidden"):
+        unknown = {f"workload__model__{size}": None}
+        assert why(workload__model__tied_embeddings=True, **unknown).startswith(without.format(size))
+        assert why(workload__phase="inference", **unknown).startswith(without.format(size))
+        # An own head's parameters are among those that training multiplies by.
+        rank = a_rank([compute(0, 1)], [window(0, 200, 1)], card=card(**unknown))
+        assert main(rank, "compute.mfu") == pytest.approx(0.72)
 
 
 def test_achieved_flops_over_the_window_not_over_the_kernels() -> None:
@@ -140,22 +179,6 @@ def test_kernel_count_and_mean_per_step() -> None:
     assert {v.step: v.value for v in values(rank, "compute.mean_kernel")} == pytest.approx(
         {None: 12 * NS, 1: 15 * NS, 2: 6 * NS}
     )
-
-
-def test_contention_compares_the_same_name_and_grid() -> None:
-    rows = [
-        comm(0, 100),
-        compute(0, 30, blocks=8),  # beside: 30 + 24
-        compute(30, 54, blocks=8),
-        compute(200, 220, blocks=8),  # alone: 20 and 16, mean 18
-        compute(220, 236, blocks=8),
-        compute(54, 60, blocks=4),  # another grid, never alone
-        compute(300, 309, name="norm", blocks=8),  # never beside
-        compute(85, 125, blocks=8),  # 15 of 40 inside: neither
-    ]
-    own = values(a_rank(rows, [window(0, 400)]), "compute.contention")[0]
-    assert own.value == pytest.approx(54 / (2 * 18))
-    assert "alone" in reason(a_rank(rows[:3], [window(0, 400)]), "compute.contention")
 
 
 @pytest.mark.parametrize(

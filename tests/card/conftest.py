@@ -17,7 +17,7 @@ description: A tiny run.
 workload:
   phase: training
   model: {{name: Tiny, moe: true, parameters: 1000, active_parameters: 400, embedding_parameters: 100,
-          layers: 2, heads: 4, head_dim: 8}}
+          tied_embeddings: false, layers: 2, heads: 4, head_dim: 8}}
   precision: bf16
   batch:
     global: 8

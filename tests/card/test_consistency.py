@@ -109,6 +109,41 @@ def test_a_part_of_the_parameters_is_no_more_than_all() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("vocabulary: 50257, hidden: 768, embedding_parameters: 39383808, tied_embeddings: true", []),
+        (
+            "vocabulary: 50257, hidden: 800, embedding_parameters: 39383808",
+            ["vocabulary: × hidden = 40,205,600"],
+        ),
+        (
+            "vocabulary: 10, hidden: 10, parameters: 200, embedding_parameters: 100, tied_embeddings: false",
+            [],
+        ),
+        (
+            "vocabulary: 10, hidden: 10, parameters: 199, embedding_parameters: 100, tied_embeddings: false",
+            ["tied_embeddings: is false, but embedding_parameters + vocabulary × hidden = 200"],
+        ),
+        (
+            "vocabulary: 10, hidden: 10, parameters: 900, active_parameters: 150, embedding_parameters: 100,"
+            " tied_embeddings: false",
+            ["tied_embeddings: is false, but embedding_parameters + vocabulary × hidden = 200"],
+        ),
+        ("vocabulary: 10, hidden: 10, parameters: 100, embedding_parameters: 100, tied_embeddings: true", []),
+        ("attention: window, attention_window: 4096", []),
+        ("attention: window", ["attention: is window, but"]),
+        ("attention: causal, attention_window: 4096", ["attention_window: belongs to"]),
+        ("attention_window: 4096", ["attention_window: belongs to"]),
+    ],
+)
+def test_the_heads_size_and_the_window_agree_with_the_rest(model: str, expected: list[str]) -> None:
+    messages = found(f"workload: {{model: {{{model}}}}}\n")
+    assert len(messages) == len(expected)
+    for text, message in zip(expected, messages, strict=True):
+        assert message.startswith(f"workload.model.{text}")
+
+
 def test_ranks_of_the_evidence_are_within_the_count(changed: Change) -> None:
     (problem,) = validate(changed("ranks: [0]", "ranks: [0, 16]"))
     assert (problem.line, problem.path) == (32, "evidence.traces[0].ranks")

@@ -71,6 +71,39 @@ def test_an_incomplete_card_is_valid_and_says_what_is_missing(tmp_path: Path) ->
     assert {"parallelism", "workload.precision", "evidence.traces"} <= set(problems)
 
 
+OLD = """\
+version: 2
+id: old
+description: x
+workload:
+  phase: training
+  model: {parameters: 1000, embedding_parameters: 100, layers: 2, heads: 4, head_dim: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "missing"),
+    [
+        ("", "", {"tied_embeddings"}),
+        ("heads", "tied_embeddings: false, heads", set()),
+        ("heads", "tied_embeddings: true, heads", {"vocabulary", "hidden"}),
+        ("heads", "tied_embeddings: true, vocabulary: 25, hidden: 4, heads", set()),
+        ("training", "inference", {"tied_embeddings", "vocabulary", "hidden"}),
+        ("head_dim: 8", "query_key_dim: 12, value_dim: 8", {"tied_embeddings"}),
+        ("head_dim: 8", "query_key_dim: 12", {"tied_embeddings", "head_dim"}),
+    ],
+)
+def test_a_card_of_before_loads_and_says_what_is_missing_for_the_head(
+    tmp_path: Path, old: str, new: str, missing: set[str]
+) -> None:
+    card = tmp_path / "old.yaml"
+    card.write_text(OLD.replace(old, new, 1))
+    assert load(card).workload.model.layers == 2
+    of_model = [p for p in validate(card) if p.path.startswith("workload.model.")]
+    assert {p.path.rpartition(".")[2] for p in of_model} == missing
+    assert all("compute.mfu" in p.message and p.severity == "warning" for p in of_model)
+
+
 def test_one_accelerator_needs_no_degrees(tmp_path: Path) -> None:
     bare = tmp_path / "bare.yaml"
     bare.write_text(

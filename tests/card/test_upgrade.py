@@ -29,7 +29,8 @@ workload:
     precision: bf16
     epochs: 2
     iteration: 5
-    model_arch: {num_params: 1000, num_params_embedding: 10, num_layers: 2, num_heads: 4, head_dim: 8}
+    model_arch: {num_params: 1000, num_params_embedding: 10, vocab_size: 5, hidden_size: 2,
+                 num_layers: 2, num_heads: 4, head_dim: 8}
   data:
     batch_size: 4
     batch_size_scope: global
@@ -90,6 +91,8 @@ def test_every_field_finds_its_home(tmp_path: Path) -> None:
                 "moe": False,
                 "parameters": 1000,
                 "embedding_parameters": 10,
+                "vocabulary": 5,
+                "hidden": 2,
                 "layers": 2,
                 "heads": 4,
                 "head_dim": 8,
@@ -128,7 +131,7 @@ def test_what_has_no_home_is_named_with_line_and_value(tmp_path: Path) -> None:
     assert [(warning.line, warning.path) for warning in result.warnings] == [
         (None, ""),
         (12, "workload.model.granularity"),
-        (48, "metric_source.traces"),
+        (49, "metric_source.traces"),
     ]
     messages = warned(result)
     assert messages["workload.model.granularity"] == '"layer" has no home in version 2; left out'
@@ -234,7 +237,7 @@ def test_what_is_no_version_1_card_is_refused(tmp_path: Path, text: str) -> None
 
 
 def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckFailed, match=r":50: version: is there twice, first in line 1"):
+    with pytest.raises(CheckFailed, match=r":51: version: is there twice, first in line 1"):
         upgraded(tmp_path, V1 + "  \nversion: 1\n")
 
 

@@ -69,6 +69,8 @@ def test_gaps_are_fields_with_who_needs_them() -> None:
     assert list(found) == [
         "workload.phase",
         "workload.model.parameters",
+        "workload.model.embedding_parameters",
+        "workload.model.tied_embeddings",
         "workload.model.layers",
         "workload.model.heads",
         "workload.model.head_dim",

@@ -307,7 +307,7 @@ def test_what_nobody_knows_is_listed(job: Any, files: Tree) -> None:
 
 def test_gaps_that_only_metrics_mind_can_stay(job: Any) -> None:
     job.card.write_text(
-        job.card.read_text().replace("precision: bf16", "dataset: c4").replace(", layers: 2", "")
+        job.card.read_text().replace("precision: bf16", "dataset: c4").replace("layers: 2, ", "")
     )
     told = made(job, allow_gaps=True)
     assert [gap.path for gap in told.gaps] == ["workload.model.layers"]  # the precision is the traces'
@@ -315,7 +315,7 @@ def test_gaps_that_only_metrics_mind_can_stay(job: Any) -> None:
 
 def test_answers_fill_the_card(job: Any) -> None:
     job.card.write_text(
-        job.card.read_text().replace("phase: training", "dataset: c4").replace(", layers: 2", "")
+        job.card.read_text().replace("phase: training", "dataset: c4").replace("layers: 2, ", "")
     )
     asked: list[str] = []
 

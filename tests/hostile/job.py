@@ -132,6 +132,8 @@ def card(identity: str, paths: list[str], **model: Any) -> dict[str, Any]:
                 "name": plain,
                 "family": plain,
                 "parameters": 8_325_632,
+                "embedding_parameters": 1_048_576,
+                "tied_embeddings": False,
                 "layers": 2,
                 "heads": 8,
                 "head_dim": 64,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from cclbench.normalize.rows import Categories, table
 from cclbench.readers import Names, Rows
@@ -67,6 +68,18 @@ def test_copies_with_and_without_direction_and_bytes():
     made = table([batch], Categories("copy"))
     assert made["bytes"].to_pylist() == [4096, None, 0]
     assert made["copy_direction"].to_pylist() == ["h2d", None, "p2p"]
+
+
+def test_shapes_of_batches_whose_texts_differ():
+    names = Names()
+    texts = pa.array(["[[2,3]]", None, "[]"]).dictionary_encode()
+    first = rows("op", names, ["a", "b", "c"], side="host", operator=[1, None, 3], shapes=texts)
+    second = rows("op", names, ["a"], side="host")
+    third = rows("op", names, ["a", "a"], side="host", shapes=pa.array(["[]", "[[4]]"]).dictionary_encode())
+    made = table([first, second, third], Categories("op"))
+    assert made.schema.equals(EVENTS)
+    assert made["shapes"].to_pylist() == ["[[2,3]]", None, "[]", None, "[]", "[[4]]"]
+    assert made["operator"].to_pylist() == [1, None, 3, None, None, None]
 
 
 def test_largest_numbers_fit():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cclbench.readers import Part, Rows, Trace, trace_reader
@@ -44,6 +45,7 @@ def _plain(rows: Rows) -> list[dict[str, Any]]:
             column = getattr(rows, field.name)
             if field.name not in ("kind", "side", "names", "codes", "name_categories"):
                 value = None if column is None else column[i]
+                value = value.as_py() if isinstance(value, pa.Scalar) else value
                 row[field.name] = int(value) if field.name in ("start_ns", "dur_ns", "track") else value
         plain.append(row)
     return plain

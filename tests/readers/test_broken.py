@@ -138,7 +138,8 @@ def test_numbers_that_json_does_not_have(read, write, text):
         ("args", '{"bytes": 99999999999999999999}'),
         ("args", '{"grid": 3}'),
         ("args", '{"grid": ["a"]}'),
-        ("args", '{"grid": [4294967296]}'),
+        ("args", '{"grid": [4294967296, 1, 1]}'),
+        ("args", '{"grid": [8]}'),
         ("args", '{"Group size": "two"}'),
         ("args", '{"Seq": 99999999999999999999}'),
         ("args", '{"In msg nelems": -1}'),
@@ -167,9 +168,10 @@ def test_impossible_times(read, write, ts, dur):
     assert byte_of(caught.value) > 0
 
 
-def test_grid_beyond_the_schema(read, write, event):
-    with pytest.raises(InputError, match="impossible grid of"):
-        read(write([event("kernel", "k", grid=[2**31 - 1, 2**31 - 1, 8])]))
+@pytest.mark.parametrize("grid", [[2**31 - 1, 2**31 - 1, 8], [-1, 1, 1]])
+def test_grid_beyond_the_schema(read, write, event, grid):
+    with pytest.raises(InputError, match=r"trace\.json: within .* impossible grid of -?[0-9e.+]+ × "):
+        read(write([event("kernel", "k", grid=grid)]))
 
 
 @pytest.mark.parametrize("nested", ["args", "x"])

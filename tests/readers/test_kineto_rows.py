@@ -24,7 +24,12 @@ def test_cuda_kernel(read, write, event):
         "copy_direction": None,
         "flops": None,
         "hbm_bytes": None,
+        "grid_x": 4,
+        "grid_y": 3,
+        "grid_z": 2,
         "blocks": 24,
+        "operator": None,
+        "shapes": None,
         "event_stream": None,
         "event_record": None,
     }
@@ -171,6 +176,39 @@ def test_graph_replay_one_launch_many_kernels(read, write, event):
 def test_kernel_without_launch_or_args(read, write):
     (row,) = read(write(['{"ph":"X","cat":"kernel","name":"k","pid":3,"tid":7,"ts":1,"dur":1}'])).rows
     assert (row["correlation"], row["device"], row["track"], row["blocks"]) == (None, 3, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("category", "args", "operator", "shapes"),
+    [
+        ("cpu_op", {"External_id": 5, "Input_Dims": [[2, 3], [], [[3]]]}, 5, "[[2,3],[],[[3]]]"),
+        ("cpu_op", {"External_id": 5, "Input_Dims": []}, 5, "[]"),
+        ("cpu_op", {"Ev_Idx": 5}, None, None),
+        ("Operator", {"External_id": 5, "Input_dims": [[2, 3]]}, 5, "[[2,3]]"),  # torch 1.8
+        ("kernel", {"External_id": 5}, 5, None),
+        ("gpu_memcpy", {"External_id": 5}, 5, None),
+        ("gpu_memset", {"External_id": 5}, 5, None),
+        ("kernel", {"External_id": 0}, None, None),
+        ("Kernel", {"external id": 5}, 5, None),
+        ("kernel", {"External_id": -1}, None, None),
+        ("kernel", {"External_id": 1 << 64}, None, None),
+        ("kernel", {"External_id": "5"}, None, None),
+    ],
+)
+def test_operators_and_what_they_launched(read, write, event, category, args, operator, shapes):
+    (row,) = read(write([event(category, "x", 10, **args)])).rows
+    assert (row["operator"], row["shapes"]) == (operator, shapes)
+
+
+@pytest.mark.parametrize("grid", [[0, 1, 1], [8, 1, 0]])
+def test_a_grid_without_blocks_is_none(read, write, event, grid):
+    (row,) = read(write([event("kernel", "k", grid=grid)])).rows
+    assert [row[c] for c in ("grid_x", "grid_y", "grid_z", "blocks")] == [None] * 4
+
+
+def test_a_large_grid_is_exact(read, write, event):
+    (row,) = read(write([event("kernel", "k", grid=[(1 << 31) - 1, 65_535, 32_767])])).rows
+    assert row["blocks"] == ((1 << 31) - 1) * 65_535 * 32_767
 
 
 @pytest.mark.parametrize(

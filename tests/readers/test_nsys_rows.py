@@ -52,6 +52,7 @@ def test_a_kernel_and_its_launch(path):
     assert made["name"] == "void gemm<float>(float*)"
     assert (made["start_ns"], made["dur_ns"]) == (EPOCH + 100, 250)
     assert (made["device"], made["track"], made["correlation"], made["blocks"]) == (3, 13, 9, 24)
+    assert (made["grid_x"], made["grid_y"], made["grid_z"]) == (4, 3, 2)
     assert (launch["start_ns"], launch["dur_ns"], launch["side"]) == (EPOCH + 40, 20, "host")
     assert (launch["track"], launch["correlation"]) == (77, 9)
     assert found.trace.dropped == {}
@@ -219,7 +220,7 @@ def test_more_rows_than_a_batch_keep_their_names(path, monkeypatch):
         ({"start": 0, "end": 1 << 62}, "impossible time"),
         ({"start": -(1 << 62), "end": 1}, "impossible time"),
         ({"gridX": 1 << 31, "gridY": 1 << 31, "gridZ": 8}, "impossible grid"),
-        ({"gridX": -1}, "impossible grid"),
+        ({"gridX": -1}, "impossible grid of -1 × "),
         ({"deviceId": 1 << 20}, "impossible device 1048576"),
         ({"deviceId": -4}, "impossible device -4"),
         ({"start": "soon"}, '"start" of table CUPTI_ACTIVITY_KIND_KERNEL holds string'),

@@ -26,7 +26,9 @@ def test_kernels_and_copies_of_a_gpu(tmp_path):
     assert Xplane().parts(path) == [Part("/device:GPU:0"), Part("/device:GPU:1")]
     trace, rows = read(path, "/device:GPU:0")
     assert listed(rows["device kernel"]) == [("gemm", 100, 20)]
-    assert rows["device kernel"].blocks.to_pylist() == [320]
+    kernels = rows["device kernel"]
+    grid = [column.to_pylist() for column in (kernels.grid_x, kernels.grid_y, kernels.grid_z, kernels.blocks)]
+    assert grid == [[160], [2], [1], [320]]
     copies = rows["device copy"]
     assert listed(copies) == [("MemcpyH2D", 90, 10), ("MemcpyD2D", 130, 10)]
     # A size of 0 is the profiler's word for unknown.

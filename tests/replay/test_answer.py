@@ -15,7 +15,6 @@ from synthetic import Collective, Compute, Layout, Link, Network, Program, simul
 import cclbench
 from cclbench.errors import InputError, UsageError
 from cclbench.replay.answer import Answer, Replay, answer
-from cclbench.replay.contention import fit
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
 from cclbench.store import StoredRun
@@ -155,11 +154,6 @@ def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: S
     fast = [r.predict(scenario(["scale_up.bandwidth=x1000"])).high_ns for r in (plain, still)]
     assert fast[0] == pytest.approx(plain.measured_ns, rel=0.01)
     assert fast[1] < 0.85 * plain.measured_ns
-
-
-def test_contention_is_the_ratio_of_times_beside_and_alone(bound_by_compute: StoredRun) -> None:
-    graph = Replay(bound_by_compute, place=NODE).graph
-    assert fit(graph) is None or fit(graph).factor == pytest.approx(1, abs=0.01)  # type: ignore[union-attr]
 
 
 def test_nothing_changed_is_a_wrong_call(bound_by_compute: StoredRun) -> None:

@@ -15,20 +15,24 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
 
 
 class Args(msgspec.Struct, gc=False):
-    """`args` of an event: of device rows, of waits, of collectives (old and new keys), of allocations."""
+    """`args` of an event: of device rows, of waits, of operators, of collectives (old and new keys), of
+    allocations."""
 
     correlation: Int64 | None = None
     device: Int64 | str | None = None
     stream: Int64 | str | None = None
     bytes: Int64 | float | str | None = None
-    grid: list[Int32] | None = None
+    grid: tuple[Int32, Int32, Int32] | None = None
     kind: Any = None
     flops: float | None = None
     wait_on_stream: Int64 | float | str | None = None
     wait_on_record: Int64 | float | str | None = msgspec.field(
         name="wait_on_cuda_event_record_corr_id", default=None
     )
+    external_id: Any = msgspec.field(name="External id", default=None)
+    external_id_2021: Any = msgspec.field(name="external id", default=None)
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
+    dims_2021: msgspec.Raw = msgspec.field(name="Input dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: Count | None = msgspec.field(name="In msg nelems", default=None)

@@ -11,15 +11,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Names, Part, Rows, Trace
+from cclbench.readers.grids import NONE as NO_GRID
+from cclbench.readers.grids import grid_columns
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
@@ -178,7 +183,7 @@ class KinetoFile:
             return rows
         if kind == "op":
             self.processes |= {e.pid for e in events if type(e.pid) is int}
-            return replace(rows, flops=_flops(args))
+            return replace(rows, flops=_flops(args), operator=_operators(args), shapes=_shapes(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
             device = [_index(a.device_id) if a.device_type else None for a in args]
@@ -193,11 +198,11 @@ class KinetoFile:
                 event_stream=[_told(a.wait_on_stream) for a in args],
                 event_record=[_told(a.wait_on_record) for a in args],
             )
+        rows = replace(rows, operator=_operators(args))
         if kind == "kernel":
-            blocks = [math.prod(a.grid) if a.grid else None for a in args]
-            if max(filter(None, blocks), default=0) >= 1 << 63:
-                raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
-            return replace(rows, blocks=blocks, flops=_flops(args))
+            sides = chain.from_iterable(a.grid or NO_GRID for a in args)
+            grids = np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
+            return replace(rows, flops=_flops(args), **grid_columns(grids, self._where()))
         size = [a.bytes if type(a.bytes) is int else None for a in args]
         if kind == "memset":
             return replace(rows, bytes=size)
@@ -227,8 +232,10 @@ class KinetoFile:
         return ns
 
     def _impossible(self, what: str) -> InputError:
-        where = f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
-        return InputError(f"impossible {what}", where=where, hint="is the file damaged?")
+        return InputError(f"impossible {what}", where=self._where(), hint="is the file damaged?")
+
+    def _where(self) -> str:
+        return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
 
     def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
         """Keep what the rows say of collectives."""
@@ -285,6 +292,38 @@ def _place(category: str, group: list[Any], groups: Groups) -> None:
 def _flops(args: list[Args]) -> list[float | None] | None:
     flops = [a.flops for a in args]
     return flops if any(flops) else None
+
+
+def _operators(args: list[Args]) -> pa.Array:
+    """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
+    stated = [a.external_id for a in args]
+    if not any(stated):
+        stated = [a.external_id_2021 for a in args]
+    try:
+        ids = pa.array(stated, pa.int64())
+    except (TypeError, ValueError, OverflowError):
+        ids = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
+    return pc.if_else(pc.greater(ids, 0), ids, None)
+
+
+def _shapes(args: list[Args]) -> pa.Array:
+    """Input Dims of ops as text, null where an op has none."""
+    raws = [a.dims for a in args]
+    if not any(raws):
+        raws = [a.dims_2021 for a in args]
+    ends = np.zeros(len(raws) + 1, np.int32)
+    np.fromiter(map(len, raws), np.int32, len(raws)).cumsum(out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raws))]
+    coded = pa.Array.from_buffers(pa.binary(), len(raws), buffers).dictionary_encode()
+    distinct, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    absent = codes == distinct.index(b"") if b"" in distinct else np.zeros(len(codes), np.bool_)
+    texts = pa.array([_without_spaces(raw) for raw in distinct], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=absent), texts)
+
+
+@lru_cache(maxsize=1 << 12)
+def _without_spaces(json: bytes) -> str:
+    return str(msgspec.json.format(json or b"[]", indent=-1), "utf-8", "replace")
 
 
 @lru_cache(maxsize=1 << 12)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from cclbench.errors import InputError
 from cclbench.intervals import Int64, Mask
 from cclbench.readers import Names, Rows
+from cclbench.readers.grids import grid_columns
 from cclbench.readers.nsys.capture import (
     CALLS,
     COPIES,
@@ -34,7 +35,6 @@ _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
 _LATEST_NS: Final = 1 << 61
 _LARGEST_DEVICE: Final = (1 << 15) - 1
-_MOST_BLOCKS: Final = float(1 << 62)
 NO_NAME: Final = "(no name)"
 
 
@@ -153,22 +153,13 @@ class TableReader:
         for batch in self.batches(KERNELS, columns):
             codes = self.codes("kernel", batch["name"])
             nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
-            yield self.made(
-                "kernel", "device", batch, codes, blocks=self._blocks(batch), **self._device(batch)
-            )
+            sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
+            grids = grid_columns(sides, str(self.database.path))
+            yield self.made("kernel", "device", batch, codes, **grids, **self._device(batch))
         if nameless:
             self.notes.append(
                 f"{nameless} kernels have no name: communication among them counts as computing"
             )
-
-    def _blocks(self, batch: pa.RecordBatch) -> pa.Array:
-        sides = [np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"]
-        product = np.prod([side.astype(np.float64) for side in sides], axis=0)
-        if min(side.min() for side in sides) < 0 or product.max() > _MOST_BLOCKS:
-            what = f"impossible grid of {product.max():.3g} blocks"
-            raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
-        blocks = sides[0] * sides[1] * sides[2]
-        return pa.array(blocks, mask=blocks == 0)
 
     def _copies(self) -> Iterator[Rows]:
         columns = _ON_DEVICE | {

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +17,8 @@ from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Rows, Trace
+from cclbench.readers.grids import NONE as NO_GRID
+from cclbench.readers.grids import grid_columns
 from cclbench.readers.xplane import proto
 from cclbench.readers.xplane.collectives import Member, Named, of_program
 from cclbench.readers.xplane.hlo_proto import Instruction, Program
@@ -121,7 +122,7 @@ def batches(
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
         if kind == "kernel":
-            columns["blocks"] = pa.array([_blocks(run.grid, where) for run in ran], pa.int64())
+            columns |= grid_columns([_grid(run.grid) for run in ran], where, hint=proto.AGAIN)
         else:
             columns["bytes"] = pa.array([_size(run.copy or run.fill, where) for run in ran], pa.int64())
         if kind == "copy":
@@ -212,14 +213,10 @@ def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: 
         trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
 
 
-@lru_cache(maxsize=1 << 12)
-def _blocks(details: str, where: str) -> int | None:
-    """Thread blocks from `grid:160,1,1`."""
+def _grid(details: str) -> tuple[int, ...]:
+    """Thread blocks along x, y and z from `grid:160,1,1`."""
     grid = re.search(r"grid:(\d{1,19}),(\d{1,19}),(\d{1,19})", details)
-    blocks = math.prod(map(int, grid.groups())) if grid else None
-    if blocks is not None and blocks >= 1 << 63:
-        raise InputError(f"impossible grid of {blocks} blocks", where=where, hint=proto.AGAIN)
-    return blocks or None
+    return tuple(map(int, grid.groups())) if grid else NO_GRID
 
 
 @lru_cache(maxsize=1 << 12)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contention: kernels beside communication and alone, told apart by name, grid and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import a_rank, comm, compute, event, reason, rows_of, values, window
+
+from cclbench.analyzers.metric import Value
+from cclbench.analyzers.view import RankView
+
+METRIC = "compute.contention"
+Row = dict[str, Any]
+
+
+def kernel(start: int, end: int, *grid: int, **columns: Any) -> Row:
+    """A kernel of that grid, 8 blocks in a row unless told otherwise."""
+    sides = dict(zip(("grid_x", "grid_y", "grid_z"), grid or (8, 1, 1), strict=True))
+    return compute(start, end, **{**sides, **columns})
+
+
+def operator(number: int, shapes: str | None) -> Row:
+    return event("op", 0, 1, name="aten::mm", operator=number, shapes=shapes)
+
+
+def a_talk(*rows: Row, **options: Any) -> RankView:
+    """A rank that communicates for 100 ns, then not."""
+    return a_rank([comm(0, 100), *rows], [window(0, 1000)], **options)
+
+
+def measured(*rows: Row) -> Value:
+    (own,) = values(a_talk(*rows), METRIC)
+    return own
+
+
+def test_kernels_beside_communication_are_compared_with_the_mean_alone() -> None:
+    own = measured(
+        kernel(0, 30),  # beside: 30 + 24
+        kernel(30, 54),
+        kernel(200, 220),  # alone: 20 and 16, mean 18
+        kernel(220, 236),
+        kernel(54, 60, name="copy"),  # never alone
+        kernel(300, 309, name="norm"),  # never beside
+        kernel(85, 125),  # 15 of 40 inside: neither
+        compute(60, 70),  # of unknown grid
+        compute(400, 440),
+    )
+    assert own.value == pytest.approx(54 / (2 * 18))
+    assert own.words == "left out: 1 kernels beside communication that never run alone"
+    assert (own.provenance, own.status) == ("derived", "ok")
+
+
+def test_kernels_that_run_one_way_only_tell_nothing() -> None:
+    assert "alone" in reason(a_talk(kernel(0, 30), kernel(30, 54)), METRIC)
+    assert "alone" in reason(a_talk(kernel(200, 230)), METRIC)
+    assert "no duration" in reason(a_talk(kernel(0, 30), kernel(200, 200)), METRIC)
+
+
+def test_one_number_of_blocks_in_two_grids_is_two_kernels() -> None:
+    """64 blocks each: 40 beside and 20 alone of one grid, 12 and 10 of the other.
+
+    Taken together they would be 52 beside over 2 · 15, 1.73.
+    """
+    flat, tall = (64, 1, 1), (1, 8, 8)
+    own = measured(
+        kernel(0, 40, *flat), kernel(200, 220, *flat), kernel(40, 52, *tall), kernel(220, 230, *tall)
+    )
+    assert own.value == pytest.approx(52 / 30)
+    crossed = [kernel(0, 40, *flat), kernel(200, 220, *tall), kernel(40, 52, 8, 8, 1)]
+    assert "alone" in reason(a_talk(*crossed), METRIC)
+
+
+def test_one_grid_with_two_shapes_is_two_kernels() -> None:
+    """Of one shape 40 beside and 20 alone, twice; of the other 90 alone only: with it the mean were 43."""
+    small, large = "[[2,3],[3,4]]", "[[2,300],[300,4]]"
+    operators = [operator(1, small), operator(2, large), operator(3, small), operator(4, small)]
+    kernels = [
+        kernel(0, 40, operator=1),
+        kernel(40, 80, operator=3),
+        kernel(200, 220, operator=4),
+        kernel(300, 390, operator=2),
+    ]
+    assert measured(*operators, *kernels).value == pytest.approx(80 / 40)
+    assert measured(*kernels).value == pytest.approx(80 / (2 * 55))  # nothing records shapes
+
+
+def test_unknown_shapes_are_not_any_shapes() -> None:
+    known, none = operator(1, "[[2]]"), operator(2, None)
+    kernels = [kernel(0, 40, operator=1), kernel(200, 220, operator=2)]
+    assert "alone" in reason(a_talk(known, none, *kernels), METRIC)
+    launched_by_nobody = [kernel(0, 40, operator=1), kernel(200, 220)]
+    assert "alone" in reason(a_talk(known, *launched_by_nobody), METRIC)
+    unknown = [kernel(0, 40, operator=2), kernel(200, 220, operator=7), kernel(220, 230)]
+    assert measured(none, *unknown).value == pytest.approx(40 / 15)
+
+
+@pytest.mark.parametrize("blocks", [1 << 31, (1 << 32) + 8, (1 << 40) + 8, 1 << 62])
+def test_large_grids_of_two_names_stay_apart(blocks: int) -> None:
+    """80 beside over 30 + 2 · 10; as one kernel they would be over 3 · 20."""
+    rows = [
+        kernel(0, 40, blocks, 1, 1),
+        kernel(200, 230, blocks, 1, 1),
+        kernel(40, 60, name="norm"),
+        kernel(60, 80, name="norm"),
+        kernel(230, 240, name="norm"),
+    ]
+    assert measured(*rows).value == pytest.approx(80 / 50)
+    other = rows[1] | {"grid_x": blocks + 1}
+    assert measured(rows[0], other, *rows[2:]).value == pytest.approx(40 / 20)
+
+
+def test_a_ratio_below_one_is_called_confounded() -> None:
+    quicker = [kernel(0, 40), kernel(200, 250)]
+    own = measured(*quicker)
+    assert own.value == pytest.approx(0.8)
+    assert (own.reason or "").startswith("confounded: ")
+    slower = a_talk(kernel(0, 60), kernel(200, 220), rank=1)
+    (run,) = (row for row in rows_of(METRIC, a_talk(*quicker), slower) if row["rank"] is None)
+    assert (run["value"], run["reason"], run["better"]) == (pytest.approx(100 / 70), None, None)
+    rows = rows_of(METRIC, a_talk(*quicker), a_talk(kernel(0, 30), kernel(200, 230), rank=1))
+    said = {row["rank"]: row["reason"] for row in rows}
+    assert {rank: (reason or "").startswith("confounded: ") for rank, reason in said.items()} == {
+        None: True,
+        0: True,
+        1: False,
+    }
+
+
+def slowed(factor: float, seed: int) -> Sequence[Row]:
+    """Kernels of three lengths in a row, µs, and collectives that are on for 400 and off for 300.
+
+    A kernel does 1 µs of work in a µs, and 1 / factor where a collective runs.
+    """
+    on, off, chance = 400.0, 300.0, 0.03
+    random = np.random.default_rng(seed)
+    time, kernels = 0.0, []
+    for i in range(400):
+        name, base = (("gemm", 20.0), ("norm", 35.0), ("attention", 50.0))[i % 3]
+        left, begin = base * float(random.uniform(1 - chance, 1 + chance)), time
+        while left > 1e-9:
+            place = time % (on + off)
+            beside = place < on
+            taken = min((on if beside else on + off) - place, left * factor if beside else left)
+            left -= taken / factor if beside else taken
+            time += taken
+        kernels.append(kernel(round(begin * 1000), round(time * 1000), name=name))
+    begins = [round(k * (on + off) * 1000) for k in range(int(time // (on + off)) + 1)]
+    return [*(comm(at, at + round(on * 1000)) for at in begins), *kernels]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1, 1.3, 2.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_factor_is_found_again(factor: float, seed: int) -> None:
+    """Within a tenth of the slowing, and what chance does.
+
+    Of 400 / 35 kernels beside one collective 2 at most are beside in part, by half or more: a mean of three
+    quarters each, so that 2 / 11 · 1 / 4 = 4.5 % of the slowing is missing.  A mean of m lengths within ±3 %
+    of a name's own has a standard deviation of 1.7 % / √m; of each name at least 40 ran either way: three
+    times √2 · 1.7 % / √40 is 1.2 %.
+    """
+    rank = a_rank(slowed(factor, seed), [window(0, 1 << 40)], rows_a_batch=64)
+    (own,) = values(rank, METRIC)
+    assert own.value is not None
+    assert abs(own.value - factor) <= 0.1 * (factor - 1) + 0.012 * factor

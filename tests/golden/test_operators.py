@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operator launched a kernel: as most traces state it, and by the launch in those that do not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cclbench
+from cclbench.normalize.operators import Operators
+
+QUERY = """
+    SELECT k.start_ns, k.operator, l.track, l.start_ns AS launched_ns
+    FROM events k JOIN events l ON l.kind = 'launch' AND l.correlation = k.correlation
+    WHERE k.kind IN ('kernel', 'copy', 'memset')
+    AND k.operator IN (SELECT operator FROM events WHERE kind = 'op')
+"""
+
+
+def op_calls(run: cclbench.Run) -> Operators:
+    table = run.sql(
+        "SELECT operator, track, start_ns, start_ns + dur_ns FROM events WHERE kind = 'op' AND operator > 0"
+    )
+    return Operators(*(column.to_numpy() for column in table.columns))
+
+
+@pytest.mark.parametrize(
+    ("trace", "stated"),
+    [
+        ("nccl_meta_a100", 3774),
+        ("resnet_mi300x", 2685),
+        ("h100_qwen", 1198),
+        ("resnet50_2021/resnet50_num_workers_4_29dba6_worker0.pt.trace.json.gz", 8946),
+    ],
+)
+def test_the_operator_around_the_launch_is_the_one_that_the_trace_states(
+    test_data: Path, tmp_path: Path, trace: str, stated: int
+) -> None:
+    """`External id` of a device row, which nesting knows nothing of, names the innermost call each time."""
+    run = cclbench.ingest(test_data / "kineto" / trace, store=tmp_path)
+    rows = run.sql(QUERY)
+    found = op_calls(run).innermost(rows["track"].to_numpy(), rows["launched_ns"].to_numpy())
+    assert np.array_equal(found, rows["operator"].to_numpy())
+    assert len(rows) == stated
+
+
+def smallest_around(events: list[dict[str, Any]], kernel: dict[str, Any]) -> str | None:
+    """Input Dims of the shortest operator around a kernel's launch, found by looking at all of them."""
+    launch = next(
+        (
+            e
+            for e in events
+            if e.get("cat") == "cuda_runtime" and e["args"]["correlation"] == kernel["args"]["correlation"]
+        ),
+        None,
+    )
+    if launch is None:
+        return None
+    around = [
+        e
+        for e in events
+        if e.get("cat") == "cpu_op"
+        and e["tid"] == launch["tid"]
+        and e["ts"] <= launch["ts"] < e["ts"] + e["dur"]
+    ]
+    # Of equally long ones the one that was entered last.
+    inner = min(around, key=lambda e: (e["dur"], -e["args"]["External id"]), default=None)
+    return inner and json.dumps(inner["args"].get("Input Dims"), separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("trace", "kernels"),
+    [
+        ("dlrm_8xv100/worker0_step_12.1694128201545.pt.trace.json.gz", 245),
+        ("sampled_2of128/sampled_rank-0.json.gz", 1154),
+    ],
+)
+def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
+    test_data: Path, tmp_path: Path, trace: str, kernels: int
+) -> None:
+    path = test_data / "kineto" / trace
+    run = cclbench.ingest(path, store=tmp_path)
+    query = """
+        SELECT k.correlation, o.shapes
+        FROM events k LEFT JOIN events o ON o.kind = 'op' AND o.operator = k.operator
+        WHERE k.kind = 'kernel'
+    """
+    table = run.sql(query)
+    ours = dict(zip(table["correlation"].to_pylist(), table["shapes"].to_pylist(), strict=True))
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    theirs = {
+        e["args"]["correlation"]: smallest_around(events, e) for e in events if e.get("cat") == "kernel"
+    }
+    assert len(ours) == kernels
+    assert ours == theirs
+    assert sum(shapes is not None for shapes in ours.values()) >= 0.98 * kernels
