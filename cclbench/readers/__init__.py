@@ -12,7 +12,7 @@ Captures carry environments, user and host names and command lines: no reader ha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -176,6 +176,16 @@ class Cut(msgspec.Struct, frozen=True):
     reason: str
     rows_whole: bool = False
     """Whether only what follows the rows is damaged."""
+
+
+def several_processes(path: Path, processes: Iterable[int | str]) -> InputError:
+    """The error of a file that holds the rows of these processes as if they were one rank's."""
+    pids = " and ".join(f"{pid!s:.40}" for pid in sorted(processes, key=str)[:2])
+    return InputError(
+        f"holds the rows of several processes, {pids}: traces of several ranks merged into one",
+        where=str(path),
+        hint="give each rank's own file",
+    )
 
 
 @dataclass(slots=True)

@@ -21,8 +21,11 @@ class Args(msgspec.Struct, gc=False):
     device: Int64 | str | None = None
     stream: Int64 | str | None = None
     bytes: Int64 | float | str | None = None
-    grid: list[Int32] | None = None
+    grid: list[Int32] | str | None = None
+    """Of a kernel its three dimensions; of an op that TorchInductor compiled the text `grid(100,)`."""
     kind: Any = None
+    direction: Any = None
+    size: Any = None
     flops: float | None = None
     wait_on_stream: Int64 | float | str | None = None
     wait_on_record: Int64 | float | str | None = msgspec.field(
@@ -47,6 +50,12 @@ class Args(msgspec.Struct, gc=False):
     src_rank: Int32 | None = msgspec.field(name="Src Rank", default=None)
     dst_rank: Int32 | None = msgspec.field(name="Dst Rank", default=None)
     seq: Int64 | None = msgspec.field(name="Seq", default=None)
+    """Number of the call in its process group, of collectives and of transfers apart (kineto #1296).
+
+    `Comms Id` beside it (#1300) is no communicator's id: it is a hash, up to 2⁶⁴, of this number, whether it
+    is a transfer, and the group's name, first rank, stride and size (torch/csrc/profiler/util.cpp).  So it
+    names one call, says nothing that its row does not, and differs at the two ends of a transfer, whose
+    ranks count on their own."""
     allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
     device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
     device_id: Int32 | None = msgspec.field(name="Device Id", default=None)

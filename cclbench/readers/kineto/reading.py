@@ -19,7 +19,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
-from cclbench.readers import Names, Part, Rows, Trace
+from cclbench.readers import Names, Part, Rows, Trace, several_processes
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
@@ -28,7 +28,6 @@ from cclbench.readers.kineto.payloads import payload, speaks_of_collectives
 _DEVICE: Final = {
     "kernel": "kernel",
     "Kernel": "kernel",
-    "mtia_ccp_events": "kernel",
     "gpu_memcpy": "copy",
     "Memcpy": "copy",
     "gpu_memset": "memset",
@@ -37,12 +36,17 @@ _DEVICE: Final = {
     "xpu_sync": "sync",
     "gpu_user_annotation": "annotation",
 }
-_WORK: Final = frozenset(c for c, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset"))
+_MTIA: Final = {"event_wait": "sync", "event_record": "sync", "dma_request": "copy"}
+"""What rows of `mtia_ccp_events` are that are no kernels, by name; two real traces show these."""
+_WORK: Final = {
+    "mtia_ccp_events",
+    *(category for category, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset")),
+}
 _HOST: Final = {"cpu_op": "op", "python_function": "python"}
 _ANNOTATION_2021: Final = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.")
 _DIRECTIONS: Final = (
-    ("h2d", ("HtoD", "HostToDevice")),
-    ("d2h", ("DtoH", "DeviceToHost")),
+    ("h2d", ("HtoD", "HostToDevice", "HOST_TO_DEVICE")),
+    ("d2h", ("DtoH", "DeviceToHost", "DEVICE_TO_HOST")),
     ("p2p", ("PtoP", "PeerToPeer")),
     ("d2d", ("DtoD", "DeviceToDevice")),
 )
@@ -57,6 +61,11 @@ _EXACT_BELOW: Final = float(1 << 43)
 _NONE: Final = (1 << 32) - 1
 _LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
+_SYNC_ROW: Final = 1_000_000
+"""Added to the stream in the tid of `Stream Sync`, which has a row of its own since April 2026 (kineto #1356)."""
+_BACKWARD_ONE_IN: Final = 1000
+"""Of so many rows of a category one may end before it begins, by a slip of the profiler's clock conversion: it
+is set aside and counted.  With more of them the category's other times are not to be believed either."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
 
 Groups = dict[tuple[str, str], list[Any]]
@@ -73,7 +82,12 @@ class KinetoFile:
         self.kernels = 0
         self.last_device_start: Any = -math.inf
         self.ranks_of_ops: set[int] = set()
-        self.processes: set[int] = set()
+        self.processes: set[int | str] = set()
+        self.process_of_device: dict[Any, int | str] = {}
+        self.rows: Counter[str | None] = Counter()
+        self.backward: Counter[str | None] = Counter()
+        """Rows by category, and those of them that end before they begin."""
+        self.first_backward: dict[str | None, InputError] = {}
         self.base_ns = 0
         self.exact = False
 
@@ -89,9 +103,16 @@ class KinetoFile:
                 self._check_order(events)
             for (kind, side), group in self._sorted(events).items():
                 yield self._rows(kind, side, group)
+        for category, error in self.first_backward.items():
+            if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
+                raise error
         self.trace.dropped = dict(self.dropped)
         self.trace.cut = self.stream.cut
-        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops, self.processes, self.path)
+        stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        self.trace.facts, notes = facts(
+            self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
+        )
+        self.trace.notes += notes
         if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
@@ -126,13 +147,26 @@ class KinetoFile:
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
             whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
-            if len(whole) < len(group):
+            incomplete = len(whole) < len(group)
+            self.rows[category] += len(whole)
+            if min((e.dur for e in whole), default=0) < 0:
+                whole = self._forward(category, whole)
+            if incomplete:
                 whole += self._others(group)
             if category == "Trace":
                 self.dropped["profiler span"] += len(whole)
             else:
                 _place(category or "", whole, groups)
         return {key: group for key, group in groups.items() if group}
+
+    def _forward(self, category: str | None, group: list[Any]) -> list[Any]:
+        """Rows that do not end before they begin; the others are counted."""
+        forward = [e for e in group if e.dur >= 0]
+        bad = next(e for e in group if e.dur < 0)
+        self.first_backward.setdefault(category, self._impossible(_time_of(bad)))
+        self.backward[category] += len(group) - len(forward)
+        self.dropped["negative duration"] += len(group) - len(forward)
+        return forward
 
     def _others(self, group: list[Any]) -> list[Any]:
         """Allocations among rows that are not intervals; all others are counted as what they are."""
@@ -153,11 +187,12 @@ class KinetoFile:
         names, table = [e.name for e in events], self.names[kind]
         start = self._times([e.ts for e in events]) + self.base_ns
         dur = self._times([e.dur or 0 for e in events])
-        if dur.min() < 0 or max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
-            bad = events[int(np.argmax((dur < 0) | (abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))]
-            raise self._impossible(f"time: ts {bad.ts}, dur {bad.dur} of {bad.name[:60]!r}")
+        if max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
+            raise self._impossible(
+                _time_of(events[int(np.argmax((abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))])
+            )
         if side == "device":
-            tracks = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+            tracks = [_stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
         else:
             tracks = [e.tid for e in events]
         rows = Rows(
@@ -176,8 +211,11 @@ class KinetoFile:
         kind = rows.kind
         if kind in ("python", "annotation"):
             return rows
+        if kind in ("op", "launch"):
+            self.processes |= {e.pid for e in events if e.pid is not None}
+            if len(self.processes) > 1:
+                raise several_processes(self.path, self.processes)
         if kind == "op":
-            self.processes |= {e.pid for e in events if type(e.pid) is int}
             return replace(rows, flops=_flops(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
@@ -185,6 +223,9 @@ class KinetoFile:
             return replace(rows, device=device, bytes=[a.allocated for a in args])
         if rows.side == "host":
             return rows
+        for own, process in {(a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None}:
+            if (other := self.process_of_device.setdefault(own, process)) != process:
+                raise several_processes(self.path, {other, process})
         device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
         rows = replace(rows, device=device)
         if kind == "sync":
@@ -194,14 +235,15 @@ class KinetoFile:
                 event_record=[_told(a.wait_on_record) for a in args],
             )
         if kind == "kernel":
-            blocks = [math.prod(a.grid) if a.grid else None for a in args]
+            blocks = [math.prod(a.grid) if a.grid and type(a.grid) is list else None for a in args]
             if max(filter(None, blocks), default=0) >= 1 << 63:
                 raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
             return replace(rows, blocks=blocks, flops=_flops(args))
-        size = [a.bytes if type(a.bytes) is int else None for a in args]
+        stated = [a.size if a.bytes is None else a.bytes for a in args]
+        size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "memset":
             return replace(rows, bytes=size)
-        direction = [_direction(f"{e.name} {a.kind}") for e, a in zip(events, args, strict=True)]
+        direction = [_direction(f"{e.name} {a.kind} {a.direction}") for e, a in zip(events, args, strict=True)]
         return replace(rows, bytes=size, copy_direction=direction)
 
     def _check_order(self, events: list[Any]) -> None:
@@ -258,6 +300,17 @@ class KinetoFile:
                 self.trace.told.add(told, track=track, start_ns=begin, end_ns=end, seq=seq)
 
 
+def _time_of(event: Any) -> str:
+    return f"time: ts {event.ts}, dur {event.dur} of {event.name[:60]!r}"
+
+
+def _stream(event: Any) -> int | str | None:
+    """The stream in the tid of a device's row."""
+    tid: int | str | None = event.tid
+    own_row = event.name == "Stream Sync" and type(tid) is int and tid >= _SYNC_ROW
+    return tid - _SYNC_ROW if own_row and isinstance(tid, int) else tid
+
+
 def _loses_digits(events: list[Any]) -> bool:
     times = [e.ts for e in events if type(e.ts) is float]
     return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
@@ -267,6 +320,9 @@ def _place(category: str, group: list[Any], groups: Groups) -> None:
     """Sort one category's events into kinds."""
     if kind := _DEVICE.get(category):
         groups[kind, "device"] += group
+    elif category == "mtia_ccp_events":
+        for event in group:
+            groups[_MTIA.get(event.name, "kernel"), "device"].append(event)
     elif kind := _HOST.get(category):
         groups[kind, "host"] += group
     elif category == "user_annotation":
@@ -289,9 +345,10 @@ def _flops(args: list[Args]) -> list[float | None] | None:
 
 @lru_cache(maxsize=1 << 12)
 def _runtime_kind(name: str) -> str:
-    if "Launch" in name or "Memcpy" in name or "Memset" in name:
+    # MTIA's runtime names its calls `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
+    if any(mark in name for mark in ("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand")):
         return "launch"
-    return "sync" if "Synchronize" in name else "other"
+    return "sync" if "ynchronize" in name else "other"
 
 
 @lru_cache(maxsize=1 << 12)
