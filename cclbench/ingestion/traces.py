@@ -21,7 +21,7 @@ from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
-from cclbench.readers import Part, execution_trace, trace_reader
+from cclbench.readers import Part, execution_trace, several_processes, trace_reader
 from cclbench.schema import HOST_DEVICE, TraceFacts
 from cclbench.source import Source, SourceFile
 
@@ -133,7 +133,11 @@ def _rank_tasks(
     places: list[Path] = []
     for index, file in enumerate(found.files):
         names = [name for at, name in read if at == index]
-        facts = [merge_facts([part.facts for part in read[index, name]]) for name in names]
+        told = [[part.facts for part in read[index, name]] for name in names]
+        for processes in ({each.process_id for each in own} - {None} for own in told):
+            if len(processes) > 1:
+                raise several_processes(file.path, processes)
+        facts = [merge_facts(own) for own in told]
         by_card = _by_card(file.ranks_by_card, facts)
         for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
             members.append(Member(file.name, name, own, rank, alone=len(names) == 1))

@@ -23,7 +23,7 @@ def facts(
     ranks_of_groups: Mapping[str, Ranks],
     path: Path,
 ) -> tuple[TraceFacts, list[str]]:
-    """Facts from all keys beside `traceEvents` and from what rows state, and notes on what contradicts itself.
+    """Facts from all keys beside `traceEvents` and from what rows state; notes on what is contradictory.
 
     Rows state the rank (host ops of the default group), the process they ran in, and the ranks of process
     groups by name, which the header abbreviates.  `InputError` where the rank is none.
@@ -91,8 +91,8 @@ def _world(
 
     The default group is made of all ranks of the world, and no group has a rank beyond the world.
     """
-    if stated is None:
-        return None, []
+    if stated is None or not groups:
+        return stated, []
     sizes = {size for group, size in groups if group.description == "default_pg" and size} or {stated}
     last = max((rank for group, _ in groups for rank in group.ranks or ()), default=0)
     if sizes == {stated} and last < stated:

@@ -62,10 +62,10 @@ _NONE: Final = (1 << 32) - 1
 _LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
 _SYNC_ROW: Final = 1_000_000
-"""Added to the stream in the tid of `Stream Sync`, which has a row of its own since April 2026 (kineto #1356)."""
+"""Added to the stream in the tid of `Stream Sync`, whose rows stand apart since April 2026 (kineto #1356)."""
 _BACKWARD_ONE_IN: Final = 1000
-"""Of so many rows of a category one may end before it begins, by a slip of the profiler's clock conversion: it
-is set aside and counted.  With more of them the category's other times are not to be believed either."""
+"""Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
+it is set aside and counted.  With more of them the category's other times cannot be believed either."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
 
 Groups = dict[tuple[str, str], list[Any]]
@@ -211,11 +211,10 @@ class KinetoFile:
         kind = rows.kind
         if kind in ("python", "annotation"):
             return rows
-        if kind in ("op", "launch"):
+        if kind == "op":
             self.processes |= {e.pid for e in events if e.pid is not None}
             if len(self.processes) > 1:
                 raise several_processes(self.path, self.processes)
-        if kind == "op":
             return replace(rows, flops=_flops(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
@@ -223,7 +222,9 @@ class KinetoFile:
             return replace(rows, device=device, bytes=[a.allocated for a in args])
         if rows.side == "host":
             return rows
-        for own, process in {(a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None}:
+        for own, process in {
+            (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
+        }:
             if (other := self.process_of_device.setdefault(own, process)) != process:
                 raise several_processes(self.path, {other, process})
         device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
@@ -235,16 +236,24 @@ class KinetoFile:
                 event_record=[_told(a.wait_on_record) for a in args],
             )
         if kind == "kernel":
-            blocks = [math.prod(a.grid) if a.grid and type(a.grid) is list else None for a in args]
-            if max(filter(None, blocks), default=0) >= 1 << 63:
-                raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
-            return replace(rows, blocks=blocks, flops=_flops(args))
+            return replace(rows, blocks=self._blocks(args), flops=_flops(args))
         stated = [a.size if a.bytes is None else a.bytes for a in args]
         size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "memset":
             return replace(rows, bytes=size)
-        direction = [_direction(f"{e.name} {a.kind} {a.direction}") for e, a in zip(events, args, strict=True)]
+        direction = [
+            _direction(f"{e.name} {a.kind} {a.direction}") for e, a in zip(events, args, strict=True)
+        ]
         return replace(rows, bytes=size, copy_direction=direction)
+
+    def _blocks(self, args: list[Args]) -> list[int | None]:
+        """Thread blocks in each kernel's grid."""
+        if text := next((a.grid for a in args if isinstance(a.grid, str)), None):
+            raise self._impossible(f"grid: {text!r:.40}")
+        blocks = [math.prod(a.grid) if a.grid and not isinstance(a.grid, str) else None for a in args]
+        if max(filter(None, blocks), default=0) >= 1 << 63:
+            raise self._impossible(f"grid of {max(filter(None, blocks))} blocks")
+        return blocks
 
     def _check_order(self, events: list[Any]) -> None:
         """Whether the device's work is in order of its start, this chunk's and all before."""
@@ -345,7 +354,7 @@ def _flops(args: list[Args]) -> list[float | None] | None:
 
 @lru_cache(maxsize=1 << 12)
 def _runtime_kind(name: str) -> str:
-    # MTIA's runtime names its calls `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
+    # MTIA's calls are `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
     if any(mark in name for mark in ("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand")):
         return "launch"
     return "sync" if "ynchronize" in name else "other"

@@ -42,6 +42,7 @@ class NcclTests:
         "real: published sweeps as CSV; documentation: printed tables and JSON, by the benchmarks' source"
     )
     reads: Literal["evidence"] = "evidence"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
