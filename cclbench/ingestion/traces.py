@@ -16,7 +16,7 @@ from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks, write_groups
-from cclbench.ingestion.part import PartRead, PartTask, read_part
+from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
@@ -51,7 +51,7 @@ def ingest_traces(
         write_groups(folder, [])
         return {"ranks": [], **NOTHING_MATCHED, "notes": []}
     read = _read(found, folder, options, jobs, progress)
-    tasks = _rank_tasks(found, folder, read, options)
+    tasks, idle = _rank_tasks(found, folder, read, options)
     what = "putting ranks together"
     done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
     entries = [rank.entry for rank in done]
@@ -66,7 +66,7 @@ def ingest_traces(
         Places(_hosts(card, entries), _shared_clocks(entries)),
         _degrees(card),
     )
-    return {"ranks": entries, **across, "notes": _notes(found, entries)}
+    return {"ranks": entries, **across, "notes": [*idle, *_notes(found, entries)]}
 
 
 def _read(
@@ -127,8 +127,11 @@ def _unnamed(folder: Path, file: int, member: int) -> Path:
 
 def _rank_tasks(
     found: Source, folder: Path, read: dict[_Key, list[PartRead]], options: Options
-) -> list[tuple[RankTask, SourceFile]]:
-    """A task a rank, in rank order, once every member's rank is known and its folder has that name."""
+) -> tuple[list[tuple[RankTask, SourceFile]], list[str]]:
+    """A task a rank, in rank order, once every member's rank is known and its folder has that name.
+
+    Devices of a file that did nothing while others worked are no ranks: they are told beside the tasks.
+    """
     members: list[Member] = []
     places: list[Path] = []
     for index, file in enumerate(found.files):
@@ -146,8 +149,15 @@ def _rank_tasks(
     beside = _beside(found, members, [rank for rank, _ in ranks])
     groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     tasks = []
+    working = {key for key, parts in read.items() if any(map(_worked, parts))}
+    idle: dict[int, list[str]] = {}
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
+        if (index, name) not in working and any(at == index for at, _ in working):
+            # The ranks of the file's other devices are what they would be had it worked.
+            idle.setdefault(index, []).append(name)
+            shutil.rmtree(place, ignore_errors=True)
+            continue
         if not any(part.rows for part in parts):
             cut = next((part.cut for part in parts if part.cut), None)
             what = (
@@ -166,7 +176,17 @@ def _rank_tasks(
         ]
         task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file, groups)
         tasks.append((task, file))
-    return sorted(tasks, key=lambda pair: pair[0].rank)
+    notes = [
+        f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
+        f" did nothing and are no ranks: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+        for index, names in idle.items()
+    ]
+    return sorted(tasks, key=lambda pair: pair[0].rank), notes
+
+
+def _worked(part: PartRead) -> bool:
+    """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
+    return any(part.rows.get(kind) for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
 
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:

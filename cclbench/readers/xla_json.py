@@ -81,9 +81,9 @@ def _device(profile: Chrome, name: str) -> Trace:
     is_tpu, number, path = found[1] == "TPU", int(found[2]), profile.path
     trace = Trace(batches=iter(()))
     trace.facts = TraceFacts(
-        local_rank=place,
+        local_rank=profile.named.index(name),
         producer="XLA profiler",
-        device_count=len(profile.devices),
+        device_count=len(profile.named),
         vendor="google" if is_tpu else None,
     )
     trace.notes.append("the profile does not tell when it began: times count from its own begin")

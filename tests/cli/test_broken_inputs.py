@@ -239,6 +239,7 @@ def test_wrong_types(refused: Refused, trace: Path, document: dict[str, Any], na
 
 
 ABSURD: dict[str, Callable[[list[Any]], None]] = {
+    "a grid that is text": lambda events: kernel(events)["args"].update(grid="x"),
     "dur below zero": lambda events: kernel(events).update(dur=-1),
     "ts beyond all time": lambda events: kernel(events).update(ts=1e300),
     "dur beyond all time": lambda events: kernel(events).update(dur=HUGE),
