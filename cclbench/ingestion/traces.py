@@ -145,6 +145,7 @@ def _rank_tasks(
         for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
             members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
             places.append(_unnamed(folder, index, ordinal))
+    _check_one_machine(members)
     ranks = distinct(members)
     beside = _beside(found, members, [rank for rank, _ in ranks])
     groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
@@ -205,6 +206,36 @@ def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> d
     ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
     files = {file.path: file for file in found.beside}
     return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
+
+
+def _check_one_machine(members: Sequence[Member]) -> None:
+    """`InputError` where files are of accelerators that no one job has, as told before any rank is known.
+
+    No collective library joins accelerators of two vendors.  Models of one vendor may work together, which
+    is rare: a process group or communicator that both files name shows that they did.
+    """
+    for fact in ("vendor", "device_name"):
+        known = [member for member in members if getattr(member.facts, fact)]
+        for other in known[1:]:
+            first = known[0]
+            if getattr(other.facts, fact) == getattr(first.facts, fact) or other.file == first.file:
+                continue
+            if fact == "device_name" and _groups_named(first.facts) & _groups_named(other.facts):
+                continue
+            said = " and ".join(
+                f"{m.facts.device_name or _VENDORS.get(m.facts.vendor or '', m.facts.vendor)} in {m.file}"
+                for m in (first, other)
+            )
+            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+
+
+_VENDORS = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU", "google": "a TPU"}
+
+
+def _groups_named(facts: TraceFacts) -> set[str | tuple[int, ...]]:
+    """The process groups of several ranks that a trace lists, and the communicators it names."""
+    groups = {group.ranks for group in facts.groups if group.ranks and len(group.ranks) > 1}
+    return {*groups, *(communicator.name for communicator in facts.communicators)}
 
 
 _OF_A_JOB = {
