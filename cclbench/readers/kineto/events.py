@@ -12,6 +12,8 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
 """Of elements or bytes: small enough that 16 bytes an element still fit 64 bits."""
+Flops = Annotated[float, msgspec.Meta(ge=0, le=1 << 64)]
+"""Of an operator: torch counts them in 64 bits without a sign."""
 
 
 class Args(msgspec.Struct, gc=False):
@@ -26,7 +28,7 @@ class Args(msgspec.Struct, gc=False):
     kind: Any = None
     direction: Any = None
     size: Any = None
-    flops: float | None = None
+    flops: Flops | None = None
     wait_on_stream: Int64 | float | str | None = None
     wait_on_record: Int64 | float | str | None = msgspec.field(
         name="wait_on_cuda_event_record_corr_id", default=None
