@@ -36,6 +36,7 @@ class XlaJson:
     versions = "xprof 2.24"
     tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
     reads: Literal["trace"] = "trace"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of Chrome JSON whose processes are named as planes are."""

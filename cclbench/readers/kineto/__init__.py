@@ -32,7 +32,11 @@ class Kineto:
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     versions = "torch 1.8 (2021) to 2.13"
-    tested = "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo; documentation: MTIA, XPU"
+    tested = (
+        "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"
+        " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"
+        " syncs, 64-bit stream ids"
+    )
     reads: Literal["trace"] = "trace"
     after_other_text = True
 

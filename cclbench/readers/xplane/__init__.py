@@ -30,7 +30,7 @@ class Xplane:
     extensions: tuple[str, ...] = (".xplane.pb",)
     versions = "JAX 0.4 to 0.10"
     tested = (
-        "real: TPU v6e, MI300X, JAX on CPU devices of one and of two processes;"
+        "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes;"
         " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
     )
     reads: Literal["trace"] = "trace"
