@@ -474,6 +474,14 @@ def test_wrong_results_and_no_results(read: Read) -> None:
     assert NO_RESULTS in found.notes
 
 
+def test_counts_of_wrong_results_marked_with_asterisks(read: Read) -> None:
+    """As rccl-tests marks them."""
+    row = ROW.replace("     0 ", "     7* ", 1).replace("N/A", "3*")
+    note = "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n"
+    found = read(HEADER + DEVICES + COLUMNS + row + note + FOOTER.replace("0 OK", "10 FAILED"))
+    assert rows(found, "errors") == [(7,), (3,)]
+
+
 def test_a_count_of_wrong_results_that_is_none_is_unknown(read: Read) -> None:
     for text in ("1e30", "9" * 20, "nan"):
         found = read(HEADER + DEVICES + COLUMNS + ROW.replace("     0 ", f"  {text} ", 1) + FOOTER)

@@ -10,7 +10,6 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -23,33 +22,9 @@ from cclbench.readers import Names, Part, Rows, Trace, several_processes
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
+from cclbench.readers.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
 from cclbench.readers.kineto.payloads import payload, speaks_of_collectives
 
-_DEVICE: Final = {
-    "kernel": "kernel",
-    "Kernel": "kernel",
-    "gpu_memcpy": "copy",
-    "Memcpy": "copy",
-    "gpu_memset": "memset",
-    "Memset": "memset",
-    "cuda_sync": "sync",
-    "xpu_sync": "sync",
-    "gpu_user_annotation": "annotation",
-}
-_MTIA: Final = {"event_wait": "sync", "event_record": "sync", "dma_request": "copy"}
-"""What rows of `mtia_ccp_events` are that are no kernels, by name; two real traces show these."""
-_WORK: Final = {
-    "mtia_ccp_events",
-    *(category for category, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset")),
-}
-_HOST: Final = {"cpu_op": "op", "python_function": "python"}
-_ANNOTATION_2021: Final = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.")
-_DIRECTIONS: Final = (
-    ("h2d", ("HtoD", "HostToDevice", "HOST_TO_DEVICE")),
-    ("d2h", ("DtoH", "DeviceToHost", "DEVICE_TO_HOST")),
-    ("p2p", ("PtoP", "PeerToPeer")),
-    ("d2d", ("DtoD", "DeviceToDevice")),
-)
 _PHASES: Final = {
     **dict.fromkeys("stf", "flow arrow"),
     **dict.fromkeys("iI", "instant"),
@@ -58,17 +33,12 @@ _PHASES: Final = {
 }
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
-_NONE: Final = (1 << 32) - 1
 _LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
-_SYNC_ROW: Final = 1_000_000
-"""Added to the stream in the tid of `Stream Sync`, whose rows stand apart since April 2026 (kineto #1356)."""
 _BACKWARD_ONE_IN: Final = 1000
 """Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
 it is set aside and counted.  With more of them the category's other times cannot be believed either."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
-
-Groups = dict[tuple[str, str], list[Any]]
 
 
 class KinetoFile:
@@ -156,7 +126,7 @@ class KinetoFile:
             if category == "Trace":
                 self.dropped["profiler span"] += len(whole)
             else:
-                _place(category or "", whole, groups)
+                place(category or "", whole, groups)
         return {key: group for key, group in groups.items() if group}
 
     def _forward(self, category: str | None, group: list[Any]) -> list[Any]:
@@ -192,7 +162,7 @@ class KinetoFile:
                 _time_of(events[int(np.argmax((abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))])
             )
         if side == "device":
-            tracks = [_stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+            tracks = [stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
         else:
             tracks = [e.tid for e in events]
         rows = Rows(
@@ -202,7 +172,7 @@ class KinetoFile:
             codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
             start_ns=start,
             dur_ns=dur,
-            track=np.array([t if type(t) is int else _track(t) for t in tracks], np.int64),
+            track=np.array([t if type(t) is int else track(t) for t in tracks], np.int64),
         )
         self._collect(rows, names, args)
         return self._with_columns(rows, events, args)
@@ -218,7 +188,7 @@ class KinetoFile:
             return replace(rows, flops=_flops(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
-            device = [_index(a.device_id) if a.device_type else None for a in args]
+            device = [device_index(a.device_id) if a.device_type else None for a in args]
             return replace(rows, device=device, bytes=[a.allocated for a in args])
         if rows.side == "host":
             return rows
@@ -227,13 +197,15 @@ class KinetoFile:
         }:
             if (other := self.process_of_device.setdefault(own, process)) != process:
                 raise several_processes(self.path, {other, process})
-        device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
+        device = [
+            device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
+        ]
         rows = replace(rows, device=device)
         if kind == "sync":
             return replace(
                 rows,
-                event_stream=[_told(a.wait_on_stream) for a in args],
-                event_record=[_told(a.wait_on_record) for a in args],
+                event_stream=[link(a.wait_on_stream) for a in args],
+                event_record=[link(a.wait_on_record) for a in args],
             )
         if kind == "kernel":
             return replace(rows, blocks=self._blocks(args), flops=_flops(args))
@@ -241,10 +213,8 @@ class KinetoFile:
         size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "memset":
             return replace(rows, bytes=size)
-        direction = [
-            _direction(f"{e.name} {a.kind} {a.direction}") for e, a in zip(events, args, strict=True)
-        ]
-        return replace(rows, bytes=size, copy_direction=direction)
+        texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
+        return replace(rows, bytes=size, copy_direction=[direction(text) for text in texts])
 
     def _blocks(self, args: list[Args]) -> list[int | None]:
         """Thread blocks in each kernel's grid."""
@@ -257,7 +227,7 @@ class KinetoFile:
 
     def _check_order(self, events: list[Any]) -> None:
         """Whether the device's work is in order of its start, this chunk's and all before."""
-        starts = [e.ts for e in events if e.cat in _WORK and e.ts is not None]
+        starts = [e.ts for e in events if e.cat in WORK and e.ts is not None]
         if starts:
             ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
             self.trace.device_rows_in_order &= ordered
@@ -305,19 +275,12 @@ class KinetoFile:
                 self.trace.told.add(told, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
-                end, track = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add(told, track=track, start_ns=begin, end_ns=end, seq=seq)
+                end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
+                self.trace.told.add(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
 
 
 def _time_of(event: Any) -> str:
     return f"time: ts {event.ts}, dur {event.dur} of {event.name[:60]!r}"
-
-
-def _stream(event: Any) -> int | str | None:
-    """The stream in the tid of a device's row."""
-    tid: int | str | None = event.tid
-    own_row = event.name == "Stream Sync" and type(tid) is int and tid >= _SYNC_ROW
-    return tid - _SYNC_ROW if own_row and isinstance(tid, int) else tid
 
 
 def _loses_digits(events: list[Any]) -> bool:
@@ -325,59 +288,6 @@ def _loses_digits(events: list[Any]) -> bool:
     return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
 
 
-def _place(category: str, group: list[Any], groups: Groups) -> None:
-    """Sort one category's events into kinds."""
-    if kind := _DEVICE.get(category):
-        groups[kind, "device"] += group
-    elif category == "mtia_ccp_events":
-        for event in group:
-            groups[_MTIA.get(event.name, "kernel"), "device"].append(event)
-    elif kind := _HOST.get(category):
-        groups[kind, "host"] += group
-    elif category == "user_annotation":
-        for event in group:
-            groups["op" if event.name.startswith("gloo:") else "annotation", "host"].append(event)
-    elif category.endswith(("runtime", "driver", "Runtime")):
-        for event in group:
-            groups[_runtime_kind(event.name), "host"].append(event)
-    elif category == "Operator":  # torch 1.8 has no category for annotations
-        for event in group:
-            groups["annotation" if _ANNOTATION_2021.match(event.name) else "op", "host"].append(event)
-    else:
-        groups["other", "host"] += group
-
-
 def _flops(args: list[Args]) -> list[float | None] | None:
     flops = [a.flops for a in args]
     return flops if any(flops) else None
-
-
-@lru_cache(maxsize=1 << 12)
-def _runtime_kind(name: str) -> str:
-    # MTIA's calls are `runFunction - ...`, `enqueueCommand memcpyHtoDAsync`, `synchronizeStream`.
-    if any(mark in name for mark in ("Launch", "Memcpy", "Memset", "runFunction", "enqueueCommand")):
-        return "launch"
-    return "sync" if "ynchronize" in name else "other"
-
-
-@lru_cache(maxsize=1 << 12)
-def _track(text: str | None) -> int:
-    """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
-    number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
-    return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
-
-
-def _told(number: object) -> int | None:
-    """A stream or correlation; −1, signed or not, is none."""
-    return number if isinstance(number, int) and 0 <= number != _NONE else None
-
-
-@lru_cache(maxsize=1 << 10)
-def _index(device: str | int | None) -> int | None:
-    number = re.fullmatch(r"\d{1,4}", str(device))
-    return int(number[0]) if number else None
-
-
-@lru_cache(maxsize=1 << 12)
-def _direction(text: str) -> str | None:
-    return next((d for d, marks in _DIRECTIONS if any(mark in text for mark in marks)), None)

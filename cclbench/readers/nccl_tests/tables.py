@@ -52,7 +52,8 @@ class Columns:
             time, algbw, busbw = (number(own.get(name, "")) for name in ("time", "algbw", "busbw"))
             if time is None or algbw is None or busbw is None:
                 return None
-            found.append(Figures(time, algbw, busbw, count(number(own.get("wrong", "")))))
+            # rccl-tests marks errors beyond its threshold with an asterisk.
+            found.append(Figures(time, algbw, busbw, count(number(own.get("wrong", "").rstrip("*")))))
         return found[:2] or None
 
 
@@ -92,7 +93,7 @@ class Rows:
             else:
                 self._leave_out(CUT)
             return True
-        if not all(word == "N/A" or number(word) is not None for word in words):
+        if not all(word == "N/A" or number(word.rstrip("*")) is not None for word in words):
             return False
         if self._pieces:
             self._pieces, self._torn = (*self._pieces, *words), True
