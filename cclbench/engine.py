@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -101,7 +102,11 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _belong_to_parent() -> None:
-    """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do."""
+    """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
+
+    Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.
+    """
+    warnings.simplefilter("ignore", RuntimeWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -3,30 +3,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cclbench import __version__, engine
-from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.inferred import with_caveat
-from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, resolve
-from cclbench.analyzers.rows import Row, rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.run_view import Replayed, RunView
-from cclbench.analyzers.sources import side_by_side
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.metric import resolve
+from cclbench.analyzers.rows import Row
 from cclbench.engine import Progress
-from cclbench.errors import InputError, UsageError, near
-from cclbench.hardware.catalog import users_own
+from cclbench.errors import UsageError, near
 from cclbench.ingestion import Options
 from cclbench.ingestion import ingest as ingest_source
-from cclbench.normalize.steps import POLICIES
+from cclbench.results import Chosen, Selection, Steps, compute, key
 from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
 from cclbench.source import find
 from cclbench.store import Store, StoredRun
@@ -35,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cclbench.replay.answer import Answer
-
-Steps = tuple[int | None, int | None]
 
 
 class Run:
@@ -147,12 +135,13 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
+    SOURCE may be the id of a run in the store, too.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  `model` fills what was not measured with modelled figures and their bands, `inference` process
     groups that no trace states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
     """
     chosen = resolve(_listed(metrics))
-    ingested = ingest(
+    opened = open_run(
         source,
         store=store,
         jobs=jobs,
@@ -161,7 +150,7 @@ def run(
         inference=inference,
         progress=progress,
     )
-    return _compute(ingested._stored, chosen, window, steps, ranks, jobs, model, progress)
+    return _computed(opened, chosen, Selection(window, steps, ranks, model), jobs, progress)
 
 
 def metrics(
@@ -179,8 +168,8 @@ def metrics(
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = resolve(_listed(metrics))
-    stored = open_run(run, store=store, jobs=jobs, inference=inference)._stored
-    return _compute(stored, chosen, window, steps, ranks, jobs, model, progress)
+    opened = open_run(run, store=store, jobs=jobs, inference=inference)
+    return _computed(opened, chosen, Selection(window, steps, ranks, model), jobs, progress)
 
 
 def full_results(
@@ -196,18 +185,11 @@ def full_results(
     Published figures are as they are.
     """
     stored = run._stored
-    kept = stored.manifest.get("published") is not None or stored.results_made == _made(window, model)
+    kept = stored.manifest.get("published") is not None or stored.results_made == key(window, model)
     if not kept:
-        _compute(stored, resolve(["*"]), window, None, None, jobs, model, progress)
+        compute(stored, resolve(["*"]), Selection(window, model=model), jobs=jobs, progress=progress)
     found = stored.results
     return RESULTS.empty_table() if found is None else found
-
-
-def _made(window: str, model: bool) -> str:
-    """What decides the result rows of a run: cclbench, its metrics' versions, the catalog, the options."""
-    versions = {name: METRICS.get(name).version for name in METRICS}
-    by = {"cclbench": __version__, "metrics": versions, "hardware": users_own()}
-    return json.dumps({**by, "window": window, "model": model})
 
 
 def whatif(
@@ -250,7 +232,7 @@ def whatif(
 def _contention(stored: StoredRun, ranks: Sequence[int] | None, jobs: int) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve(["compute.contention"])
-    row = _compute(stored, chosen, "steps", None, ranks, jobs, False, None).rows[0]
+    row = compute(stored, chosen, Selection(ranks=ranks, model=False), jobs=jobs)[0][0]
     if row["value"] is not None and row["value"] >= 1:
         return row["value"], ()
     why = row["reason"] if row["value"] is None else f"{row['value']:.3g}, {row['reason']}"
@@ -260,18 +242,33 @@ def _contention(stored: StoredRun, ranks: Sequence[int] | None, jobs: int) -> tu
 
 
 def open_run(
-    run: str | Path | Run, *, store: str | Path | None = None, jobs: int = 1, inference: bool = True
+    run: str | Path | Run,
+    *,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    allow_truncated: bool = False,
+    step_annotation: str | None = None,
+    inference: bool = True,
+    progress: Progress | None = None,
 ) -> Run:
     """The run of that id in the store, or of that SOURCE, ingested on demand, as `ingest` does."""
     if isinstance(run, Run):
         return run
     stored = Store(store).find(str(run))
-    if stored is None and Path(run).exists():
-        return ingest(run, store=store, jobs=jobs, inference=inference)
+    if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
+        options = Options(allow_truncated, step_annotation, inference)
+        return Run(ingest_source(find(run), Store(store), options, jobs=jobs, progress=progress))
     stored = stored or Store(store).get(str(run))
+    if allow_truncated or step_annotation is not None:
+        raise UsageError(f"run {stored.id} is read already", hint="name its SOURCE to read it in another way")
     if stored.inferred and not inference:
         raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
     return Run(stored)
+
+
+def _computed(run: Run, chosen: Chosen, selection: Selection, jobs: int, progress: Progress | None) -> Run:
+    rows, window = compute(run._stored, chosen, selection, jobs=jobs, progress=progress)
+    return Run(run._stored, rows, window)
 
 
 def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
@@ -304,112 +301,3 @@ def _known(noun: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
         if name not in known:
             raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
     return list(names)
-
-
-@dataclass(frozen=True, slots=True)
-class _MetricTask:
-    path: Path
-    rank: int
-    metrics: tuple[str, ...]
-    window: str
-    steps: Steps | None
-    model: bool
-
-
-def _compute(
-    stored: StoredRun,
-    chosen: Sequence[tuple[Metric, Alias | None]],
-    window: str,
-    steps: Steps | None,
-    ranks: Sequence[int] | None,
-    jobs: int,
-    model: bool,
-    progress: Progress | None,
-) -> Run:
-    _known("window", [window], POLICIES)
-    if steps is not None and not (isinstance(steps, tuple) and len(steps) == 2):
-        raise UsageError(f"steps is {steps!r}", hint="give (first, last), either of them None")
-    if ranks is not None and (isinstance(ranks, int) or not ranks):
-        raise UsageError(f"ranks is {ranks!r}", hint="give a list of ranks, or None for all")
-    for rank in ranks or ():
-        stored.rank(rank)
-    if stored.manifest.get("published") is not None:
-        published = stored.results
-        return Run(stored, _asked([] if published is None else published.to_pylist(), chosen), window)
-    unique = list({metric.name: metric for metric, _ in chosen}.values())
-    of_ranks = [metric for metric in unique if metric.per_rank is not None]
-    runs = [stored, *stored.sources]
-    wanted = [
-        (run, rank)
-        for run in runs
-        for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
-    ]
-    names = tuple(m.name for m in of_ranks)
-    tasks = [_MetricTask(run.path, rank, names, window, steps, model) for run, rank in wanted]
-    computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
-    answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
-
-    everything = len(unique) == len(list(METRICS))
-    narrowed = window != "steps" or steps is not None or ranks is not None
-    replayed = _replayed(stored, everything, narrowed) if model else None
-
-    def rows_of(run: StoredRun, metrics: Sequence[Metric]) -> list[Row]:
-        own = {rank: answer for (path, rank), answer in answers.items() if path == run.path}
-        found = run_rows(
-            metrics,
-            {rank: values for rank, (values, _) in own.items()},
-            {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(run, window, steps, replayed), metrics),
-            asked=window,
-            source=run.reader,
-        )
-        return with_caveat(found, run.inferred)
-
-    others = {run.reader or "": rows_of(run, of_ranks) for run in stored.sources}
-    rows = side_by_side(rows_of(stored, unique), others)
-    policies = [policy for _, policy in answers.values()]
-    if ranks is None and steps is None and everything:
-        stored.save_results(rows, made=_made(window, model))
-    return Run(stored, _asked(rows, chosen), max(policies, key=POLICIES.index, default=window))
-
-
-def _asked(rows: Sequence[Row], chosen: Sequence[tuple[Metric, Alias | None]]) -> list[Row]:
-    return [
-        row
-        for metric, alias in chosen
-        for row in (select(rows, alias) if alias else [row for row in rows if row["metric"] == metric.name])
-    ]
-
-
-def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
-    stored = StoredRun(task.path)
-    view = RankView(
-        stored.rank(task.rank), rank=task.rank, window=task.window, steps=task.steps, card=stored.card
-    )
-    chosen = [METRICS.get(name) for name in task.metrics]
-    return rank_rows(view, chosen, model=task.model), window_policy(view, task.window)
-
-
-def _replayed(stored: StoredRun, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
-    """What replays the run for a metric, or says why it does not."""
-
-    def replayed(setting: str) -> Replayed:
-        from cclbench.replay.ratio import PASSING_ROWS, ratio
-
-        if narrowed:
-            raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
-        try:
-            return ratio(stored, setting, PASSING_ROWS if everything else None)
-        except InputError as error:
-            raise NotApplicable(error.what) from None
-
-    return replayed
-
-
-def _run_view(
-    stored: StoredRun, window: str, steps: Steps | None, replayed: Callable[[str], Replayed] | None
-) -> RunView:
-    def view(rank: int) -> RankView:
-        return RankView(stored.rank(rank), rank=rank, window=window, steps=steps, card=stored.card)
-
-    return RunView(stored, ranks=stored.ranks, view=cache(view), card=stored.card, replayed=replayed)

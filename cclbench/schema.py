@@ -11,7 +11,6 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 VERSION: Final = 1
@@ -363,55 +362,3 @@ def group_id(ranks: tuple[int, ...]) -> str:
     if len(ordered) <= 8:
         return listed
     return f"n{len(ordered)}:{sha256(listed.encode()).hexdigest()[:8]}"
-
-
-class ProcessGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process group as the trace lists it: its name, what it is for, its global ranks."""
-
-    name: str
-    description: str | None = None
-    ranks: tuple[int, ...] | None = None
-
-
-HOST_DEVICE: Final = "CPU"
-"""Name of a device that is the host's own processor, as XLA's CPU devices are."""
-
-
-class Communicator(msgspec.Struct, frozen=True):
-    """A communicator as a rank's own calls tell it: its name, the rank's place in it, its size."""
-
-    name: str
-    rank: int
-    size: int
-
-
-class TraceFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one rank's trace says of itself, apart from its events; null where it says nothing."""
-
-    rank: int | None = None
-    rank_source: str | None = None
-    process_id: int | None = None
-    world_size: int | None = None
-    producer: str | None = None
-    producer_version: str | None = None
-    backend: str | None = None
-    vendor: str | None = None
-    device_name: str | None = None
-    device_memory_bytes: int | None = None
-    device_count: int | None = None
-    peak_flops_per_s: float | None = None
-    """Of one device, as the trace states it."""
-    hbm_bytes_per_s: float | None = None
-    """Peak of one device's memory, as the trace states it."""
-    local_rank: int | None = None
-    """Ordinal among the members of its file: orders ranks where nobody states them."""
-    sm_count: int | None = None
-    whole_graphs: int | None = None
-    """CUDA graph launches of which the trace has a row each and no kernels."""
-    library_version: str | None = None
-    groups: tuple[ProcessGroup, ...] = ()
-    communicators: tuple[Communicator, ...] = ()
-    """From them and the ranks of a run follow process groups that no rank lists."""
-    works_on: str | None = None
-    """`device` where there are accelerator rows, `host` for a CPU-only workload, null where the
-    accelerator's rows are missing."""

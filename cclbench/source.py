@@ -11,16 +11,27 @@ import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cclbench.errors import InputError, UsageError, near
-from cclbench.readers import HEAD_BYTES, READERS, execution_trace, recognise
+from cclbench.readers import (
+    FURTHER_BYTES,
+    HEAD_BYTES,
+    READERS,
+    SURE,
+    EvidenceReader,
+    Reader,
+    execution_trace,
+    recognise,
+    recognise_further,
+)
 from cclbench.readers.json_events import open_bytes
+from cclbench.readers.unread import UnreadFormatError, refuse_unread
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
-_SURE = 0.3
+_LIKELY = 0.3
 """Confidence from which a reader's word counts whatever the file is called."""
 _REPORTS = (".nsys-rep", ".qdrep")
 """Nsight Systems' own reports, which only it can read."""
@@ -54,6 +65,8 @@ class Source:
     evidence: tuple[SourceFile, ...] = ()
     """What is no trace: benchmarks, sweeps, counters, logs."""
     notes: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """What those of `ignored` are that are of a known format, by their names."""
 
     @property
     def name(self) -> str:
@@ -140,15 +153,18 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:
 
 
 def _of_folder(folder: Path) -> Source:
-    cards, ignored, reports = list[str](), list[str](), list[Path]()
+    cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
     found: list[_Found] = []
     for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
             (cards if _CARD_KEY.search(_head(path)) else ignored).append(name)
-        elif path.suffix.lower() in _REPORTS:
-            reports.append(path)
-        elif reader := _recognised(path, lenient=not _looks_like_a_trace(path)):
+            continue
+        try:
+            reader = _recognised(path, lenient=not _looks_like_a_trace(path))
+        except UnreadFormatError as error:
+            reader, unread[name] = None, error
+        if reader:
             found.append((path, name, reader, ()))
         else:
             ignored.append(name)
@@ -157,13 +173,13 @@ def _of_folder(folder: Path) -> Source:
         raise InputError(
             f"holds {len(cards)} cards ({names})", where=str(folder), hint="run the one you mean"
         )
-    if reports and not found:
-        _required(reports[0])
-    ignored += [path.relative_to(folder).as_posix() for path in reports]
+    if unread and not found:
+        raise next(iter(unread.values()))
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    return _source(folder, folder / cards[0] if cards else None, _hashed(found), tuple(ignored))
+    source = _source(folder, folder / cards[0] if cards else None, _hashed(found), tuple(ignored))
+    return replace(source, unread={name: error.what for name, error in unread.items()})
 
 
 def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
@@ -229,11 +245,11 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     """The name of the reader for a file, None where no reader knows it.
 
     An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`; then so is
-    a file that is recognised weakly.
+    a file that is recognised weakly.  `UnreadFormatError` where the file is known and no reader reads it.
     """
     if path.suffix.lower() in _REPORTS:
         hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
-        raise InputError("is a report that only Nsight Systems can read", where=str(path), hint=hint)
+        raise UnreadFormatError("is a report that only Nsight Systems can read", where=str(path), hint=hint)
     try:
         head = _head(path)
     except zlib.error as error:
@@ -245,20 +261,34 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
         raise InputError("the file is empty", where=str(path), hint="capture the trace again")
     if execution_trace.is_execution_trace(head):
         return execution_trace.NAME
-    reader = recognise(path, head)
-    if reader is None or (lenient and reader.sniff(head) < _SURE):
+    reader, head = _looked_at(path, head)
+    if reader is None:
+        refuse_unread(path, head)
+    if reader is None or (lenient and reader.sniff(head) < _LIKELY):
         return None
     return reader.name
 
 
-def _head(path: Path) -> bytes:
+def _looked_at(path: Path, head: bytes) -> tuple[Reader | EvidenceReader | None, bytes]:
+    """The reader for a file, and as much of its beginning as it took to be sure."""
+    reader = recognise(path, head)
+    size = HEAD_BYTES
+    for more in FURTHER_BYTES:
+        if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
+            break
+        head, size = _head(path, more), more
+        reader = recognise_further(path, head) or reader
+    return reader, head
+
+
+def _head(path: Path, size: int = HEAD_BYTES) -> bytes:
     """The (decompressed) beginning of a file; of a damaged gzip stream what it still gives."""
     try:
         with open_bytes(path) as file:
-            return file.read(HEAD_BYTES)
+            return file.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         with path.open("rb") as file:
-            return zlib.decompressobj(31).decompress(file.read(HEAD_BYTES), HEAD_BYTES)
+            return zlib.decompressobj(31).decompress(file.read(size), size)
     except OSError as error:
         raise _unreadable(path, error) from None
 

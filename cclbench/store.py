@@ -31,8 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, UsageError, near
+from cclbench.facts import TraceFacts
 from cclbench.normalize.inferred_groups import caveat
-from cclbench.schema import EVENTS, EVIDENCE, KINDS, LAYOUT, RESULTS, TABLES, VERSION, TraceFacts
+from cclbench.schema import EVENTS, EVIDENCE, KINDS, LAYOUT, RESULTS, TABLES, VERSION
 
 if TYPE_CHECKING:
     from cclbench.card import Card
@@ -62,10 +63,12 @@ class Store:
         return StoredRun(path) if (path / "manifest.json").is_file() else None
 
     def get(self, run: str) -> StoredRun:
-        """The run of that id; `UsageError` with near matches where there is none."""
+        """The run of that id; `UsageError` with near names, of files here too, where there is none."""
         found = self.find(run)
         if found is None:
-            hint = near(run, [r.id for r in self.runs()])
+            ids = [r.id for r in self.runs()]
+            hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
+            hint = hint if hint.startswith("did you mean") else near(run, ids)
             raise UsageError(f"no run {run!r} in {self.folder}, and no such file or folder", hint=hint)
         return found
 

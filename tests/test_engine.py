@@ -33,6 +33,12 @@ def test_one_job_runs_here_and_two_run_elsewhere() -> None:
     assert here not in engine.each(os.path.realpath, ["/proc/self"] * 2, jobs=2)
 
 
+def test_workers_keep_warnings_of_arithmetic_to_themselves() -> None:
+    """They have no terminal of their own to say them on."""
+    ask = "import warnings; assert warnings.filters[0][0::2][:2] == ('ignore', RuntimeWarning)"
+    engine.each(exec, [ask] * 2, jobs=2)
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_counts_every_task(jobs: int) -> None:
     seen: list[tuple[str, int, int]] = []

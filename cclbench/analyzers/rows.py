@@ -84,9 +84,14 @@ def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> l
         return [Value(value=None, status="not_applicable", reason=str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
+    return _finite(values) or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
+
+
+def _finite(values: list[Value]) -> list[Value]:
+    """The values, or in their place a failure where one is no number."""
     if any(v.has_value and (v.value is None or not math.isfinite(v.value)) for v in values):
         return [Value(value=None, status="failed", reason="the result is not a finite number")]
-    return values or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
+    return values
 
 
 def run_rows(
@@ -135,7 +140,7 @@ def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]
     if not answered:
         return [Value(value=None, status="not_applicable", reason=_why(own, len(own)))]
     try:
-        values = list(metric.combine(answered))
+        values = _finite(list(metric.combine(answered)))
     except NotApplicable as why:
         return [Value(value=None, status="not_applicable", reason=str(why))]
     if len(answered) == len(own):

@@ -141,7 +141,12 @@ def _means(found: Meetings, of_instances: Int64) -> Iterator[tuple[Label, float]
     code, instance = np.divmod(np.unique(np.concatenate(pairs)), instances)
     total = np.zeros(len(keys), np.int64)
     np.add.at(total, code, of_instances[instance])
-    yield from zip(keys, (total / np.bincount(code, minlength=len(keys))).tolist(), strict=True)
+    # A label all of whose instances lack a rank has none here.
+    for key, ns, count in zip(
+        keys, total.tolist(), np.bincount(code, minlength=len(keys)).tolist(), strict=True
+    ):
+        if count:
+            yield key, ns / count
 
 
 @metric(

@@ -67,11 +67,16 @@ def _located(error: OSError) -> str:
 
 def warn(
     message: Warning | str,
-    category: type[Warning],  # noqa: ARG001  (the signature of warnings.showwarning)
-    filename: str,  # noqa: ARG001
+    category: type[Warning],
+    filename: str,  # noqa: ARG001  (the signature of warnings.showwarning)
     lineno: int,  # noqa: ARG001
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """A warning as one line on stderr, in place of Python's file and line."""
+    """A warning as one line on stderr, in place of Python's file and line.
+
+    Of numpy's arithmetic none: a figure that is no finite number is a failed result, which says so.
+    """
+    if issubclass(category, RuntimeWarning):
+        return
     click.echo(f"warning: {message}", err=True)

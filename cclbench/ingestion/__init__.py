@@ -123,6 +123,10 @@ def _card(found: Source, card: Card) -> dict[str, Any]:
     return {"id": card.id, "path": str(found.card), "description": card.description}
 
 
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
 def _notes(
     found: Source,
     first: Sequence[SourceFile],
@@ -130,10 +134,12 @@ def _notes(
     measured: Path | None,
 ) -> list[str]:
     notes = list(found.notes)
-    ignored = [name for name in found.ignored if found.path / name != measured]
+    ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
     if ignored:
-        shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
-        notes.append(f"{len(ignored)} files in the folder are no traces and were not read: {shown}")
+        notes.append(f"{len(ignored)} files in the folder are no traces and were not read: {_some(ignored)}")
+    for what in dict.fromkeys(found.unread.values()):
+        names = [name for name, told in found.unread.items() if told == what]
+        notes.append(f"{len(names)} files in the folder were not read: {_some(names)}; each {what}")
     if others:
         also = " and ".join(files[0].reader for files in others)
         notes.append(

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from cclbench.facts import TraceFacts
 from cclbench.ingestion.part import PartRead
 from cclbench.normalize.steps import Periods, Window
 from cclbench.readers import Cut
-from cclbench.schema import TraceFacts
 from cclbench.units import humanise
 
 PURE: Final = 0.9

@@ -15,15 +15,15 @@ from cclbench import engine
 from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
+from cclbench.facts import HOST_DEVICE, TraceFacts
 from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks
 from cclbench.ingestion.groups import Job, write_groups
-from cclbench.ingestion.part import PartRead, PartTask, read_part
+from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
-from cclbench.readers import Part, execution_trace, trace_reader
-from cclbench.schema import HOST_DEVICE, TraceFacts
+from cclbench.readers import Part, execution_trace, several_processes, trace_reader
 from cclbench.source import Source, SourceFile
 
 _Key = tuple[int, str]
@@ -54,7 +54,7 @@ def ingest_traces(
         write_groups(folder, [])
         return {"ranks": [], **NOTHING_MATCHED, "notes": []}
     read = _read(found, folder, options, jobs, progress)
-    tasks = _rank_tasks(found, folder, read, options)
+    tasks, idle = _rank_tasks(found, folder, read, options)
     what = "putting ranks together"
     done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
     entries = [rank.entry for rank in done]
@@ -70,7 +70,7 @@ def ingest_traces(
         _degrees(card),
         _job(card, entries, done) if options.inference else None,
     )
-    return {"ranks": entries, **across, "notes": _notes(found, entries)}
+    return {"ranks": entries, **across, "notes": [*idle, *_notes(found, entries)]}
 
 
 def _read(
@@ -131,23 +131,38 @@ def _unnamed(folder: Path, file: int, member: int) -> Path:
 
 def _rank_tasks(
     found: Source, folder: Path, read: dict[_Key, list[PartRead]], options: Options
-) -> list[tuple[RankTask, SourceFile]]:
-    """A task a rank, in rank order, once every member's rank is known and its folder has that name."""
+) -> tuple[list[tuple[RankTask, SourceFile]], list[str]]:
+    """A task a rank, in rank order, once every member's rank is known and its folder has that name.
+
+    Devices of a file that did nothing while others worked are no ranks: they are told beside the tasks.
+    """
     members: list[Member] = []
     places: list[Path] = []
     for index, file in enumerate(found.files):
         names = [name for at, name in read if at == index]
-        facts = [merge_facts([part.facts for part in read[index, name]]) for name in names]
+        told = [[part.facts for part in read[index, name]] for name in names]
+        for processes in ({each.process_id for each in own} - {None} for own in told):
+            if len(processes) > 1:
+                raise several_processes(file.path, processes)
+        facts = [merge_facts(own) for own in told]
         by_card = _by_card(file.ranks_by_card, facts)
         for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
             members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
             places.append(_unnamed(folder, index, ordinal))
+    _check_one_machine(members)
     ranks = distinct(members)
     beside = _beside(found, members, [rank for rank, _ in ranks])
     groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     tasks = []
+    working = {key for key, parts in read.items() if any(map(_worked, parts))}
+    idle: dict[int, list[str]] = {}
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
+        if (index, name) not in working and any(at == index for at, _ in working):
+            # The ranks of the file's other devices are what they would be had it worked.
+            idle.setdefault(index, []).append(name)
+            shutil.rmtree(place, ignore_errors=True)
+            continue
         if not any(part.rows for part in parts):
             cut = next((part.cut for part in parts if part.cut), None)
             what = (
@@ -166,7 +181,17 @@ def _rank_tasks(
         ]
         task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file, groups)
         tasks.append((task, file))
-    return sorted(tasks, key=lambda pair: pair[0].rank)
+    notes = [
+        f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
+        f" did nothing and are no ranks: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+        for index, names in idle.items()
+    ]
+    return sorted(tasks, key=lambda pair: pair[0].rank), notes
+
+
+def _worked(part: PartRead) -> bool:
+    """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
+    return any(part.rows.get(kind) for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
 
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:
@@ -185,6 +210,36 @@ def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> d
     ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
     files = {file.path: file for file in found.beside}
     return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}
+
+
+def _check_one_machine(members: Sequence[Member]) -> None:
+    """`InputError` where files are of accelerators that no one job has, as told before any rank is known.
+
+    No collective library joins accelerators of two vendors.  Models of one vendor may work together, which
+    is rare: a process group or communicator that both files name shows that they did.
+    """
+    for fact in ("vendor", "device_name"):
+        known = [member for member in members if getattr(member.facts, fact)]
+        for other in known[1:]:
+            first = known[0]
+            if getattr(other.facts, fact) == getattr(first.facts, fact) or other.file == first.file:
+                continue
+            if fact == "device_name" and _groups_named(first.facts) & _groups_named(other.facts):
+                continue
+            said = " and ".join(
+                f"{m.facts.device_name or _VENDORS.get(m.facts.vendor or '', m.facts.vendor)} in {m.file}"
+                for m in (first, other)
+            )
+            raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
+
+
+_VENDORS = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU", "google": "a TPU"}
+
+
+def _groups_named(facts: TraceFacts) -> set[str | tuple[int, ...]]:
+    """The process groups of several ranks that a trace lists, and the communicators it names."""
+    groups = {group.ranks for group in facts.groups if group.ranks and len(group.ranks) > 1}
+    return {*groups, *(communicator.name for communicator in facts.communicators)}
 
 
 _OF_A_JOB = {

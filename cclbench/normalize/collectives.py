@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
+from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
-from cclbench.schema import COLLECTIVES, ProcessGroup, TraceFacts, group_id
+from cclbench.schema import COLLECTIVES, group_id
 
 _ROWS_OWN = ("kernel", "hlo")
 """Sources of payloads that a row states itself."""

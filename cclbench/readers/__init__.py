@@ -12,7 +12,7 @@ Captures carry environments, user and host names and command lines: no reader ha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -23,12 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.errors import InputError
+from cclbench.facts import TraceFacts
 from cclbench.intervals import Int64
 from cclbench.registry import Registry
-from cclbench.schema import TraceFacts
 
 HEAD_BYTES = 1 << 16
-"""How much of a file's (decompressed) beginning a reader may look at to recognise it."""
+"""How much of a file's (decompressed) beginning readers look at to recognise it."""
+FURTHER_BYTES = (1 << 20, 1 << 24)
+"""How much of a text is looked at, step by step, where no reader is sure of its beginning."""
+SURE = 0.6
+"""Confidence from which no more of a file is looked at."""
 
 Column: TypeAlias = list[int | None] | pa.Array
 """A column of integers with gaps, one entry a row."""
@@ -183,6 +187,16 @@ class Cut(msgspec.Struct, frozen=True):
     """Whether only what follows the rows is damaged."""
 
 
+def several_processes(path: Path, processes: Iterable[object]) -> InputError:
+    """The error of a file that holds the rows of these processes as if they were one rank's."""
+    pids = " and ".join(f"{pid!s:.40}" for pid in sorted(processes, key=str)[:2])
+    return InputError(
+        f"holds the rows of several processes, {pids}: traces of several ranks merged into one",
+        where=str(path),
+        hint="give each rank's own file",
+    )
+
+
 @dataclass(slots=True)
 class Trace:
     """A part of a file being read: iterate `batches` to the end, then the rest is complete.
@@ -215,10 +229,7 @@ class Format(Protocol):
     """On which evidence: `real: ...` or `documentation: ...`, or both."""
 
     def sniff(self, head: bytes) -> float:
-        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format.
-
-        `InputError` where the format is recognised and cannot be read, with what to do instead.
-        """
+        """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
         ...
 
 
@@ -275,9 +286,10 @@ def trace_reader(name: str) -> Reader:
     return reader
 
 
-def recognise(path: Path, head: bytes) -> Reader | EvidenceReader | None:
+def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> Reader | EvidenceReader | None:
     """The reader most confident about the file, None where none is; a tie names both."""
-    votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in READERS}
+    names = READERS if among is None else among
+    votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in names}
     best = max(votes.values(), default=0.0)
     if best <= 0:
         return None
@@ -287,3 +299,13 @@ def recognise(path: Path, head: bytes) -> Reader | EvidenceReader | None:
             f"could be {' or '.join(winners)}", where=str(path), hint="remove one of the plug-ins"
         )
     return READERS.get(winners[0])
+
+
+def recognise_further(path: Path, head: bytes) -> Reader | EvidenceReader | None:
+    """The same among readers with `after_other_text`, whose files may begin with any amount of it.
+
+    No others are asked about more than `HEAD_BYTES`: a job's log may hold what they know their files by.
+    """
+    return recognise(
+        path, head, [name for name in READERS if getattr(READERS.get(name), "after_other_text", False)]
+    )

@@ -31,6 +31,7 @@ class NcclLog:
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
     tested = "documentation: logs in public repositories, layouts only"
     reads: Literal["evidence"] = "evidence"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cclbench.errors import InputError
+from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, host, process, tpu
 from cclbench.readers.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
 from cclbench.readers.xplane.collectives import Member
 from cclbench.readers.xplane.host_events import HostProfile, profile_of
-from cclbench.schema import TraceFacts
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""
@@ -36,6 +36,7 @@ class XlaJson:
     versions = "xprof 2.24"
     tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
     reads: Literal["trace"] = "trace"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of Chrome JSON whose processes are named as planes are."""
@@ -81,9 +82,9 @@ def _device(profile: Chrome, name: str) -> Trace:
     is_tpu, number, path = found[1] == "TPU", int(found[2]), profile.path
     trace = Trace(batches=iter(()))
     trace.facts = TraceFacts(
-        local_rank=place,
+        local_rank=profile.named.index(name),
         producer="XLA profiler",
-        device_count=len(profile.devices),
+        device_count=len(profile.named),
         vendor="google" if is_tpu else None,
     )
     trace.notes.append("the profile does not tell when it began: times count from its own begin")

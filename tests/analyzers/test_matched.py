@@ -174,6 +174,15 @@ def test_an_instance_without_all_its_ranks_in_view_has_no_skew() -> None:
     assert row["reason"] == "no collective has all its ranks among those in view"
 
 
+def test_a_kind_whose_instances_all_lack_a_rank_in_view_has_no_mean() -> None:
+    """Rank 1's broadcast lies behind its window: of that kind there is no figure, rather than 0 / 0."""
+    first = [met("all_reduce", 1, 100, 160, 40), met("broadcast", 2, 310, 340, 0)]
+    second = [met("all_reduce", 1, 140, 160, 0), met("broadcast", 2, 2000, 2010, 0)]
+    found = by(rows_of("comm.skew", *ranks_of(first, second)))
+    assert found[None, None, None, None] == found["all_reduce", "0-1", None, None] == pytest.approx(40 * NS)
+    assert not any(collective == "broadcast" for collective, *_ in found)
+
+
 def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
     of_four = {"group": "0-3", "group_size": 4, "dimension": "pp"}
     send, recv = met("send", 5, 100, 130, 0, **of_four), met("recv", 5, 70, 130, 30, **of_four)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -194,3 +195,21 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     assert "send" in nothing["reason"]
     silent = rows_of("comm.busbw", a_rank([event("copy", 0, 9)], [window(0, 9)]))
     assert select(silent, gather) == silent
+
+
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_ranks_whose_combination_is_no_number_fail_the_run(number: float) -> None:
+    metric = replace(a_metric(None), combine=lambda _: [Value(value=1.0), Value(value=number, stat="max")])
+    (run, *_) = run_rows(
+        [metric],
+        {0: {metric.name: [Value(value=1.0)]}},
+        {0: "steps"},
+        {},
+        asked="steps",
+        source="kineto",
+    )
+    assert (run["value"], run["status"], run["reason"]) == (
+        None,
+        "failed",
+        "the result is not a finite number",
+    )

@@ -106,3 +106,46 @@ def test_real_traces_of_different_jobs_are_refused(call: Call, test_data: Path, 
     answer = call("run", folder)
     assert answer.code == 3
     assert "traces of different jobs" in answer.err
+
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "warpSize": 32}
+A100 = {"name": "NVIDIA A100-SXM4-80GB", "warpSize": 32}
+MI300X = {"name": "AMD Instinct MI300X", "warpSize": 64}
+
+
+@pytest.mark.parametrize(
+    ("devices", "groups", "said"),
+    [
+        ((H100, MI300X), ((0, 1), (0, 1)), "NVIDIA H100 80GB HBM3 in rank0.json and AMD Instinct MI300X in"),
+        (({"warpSize": 32}, {"warpSize": 64}), (None, None), "an NVIDIA GPU in rank0.json and an AMD GPU in"),
+        ((H100, A100), (None, None), "NVIDIA H100 80GB HBM3 in rank0.json and NVIDIA A100-SXM4-80GB in"),
+        ((H100, A100), ((0, 1), (1, 2)), "NVIDIA H100 80GB HBM3 in rank0.json and NVIDIA A100-SXM4-80GB in"),
+        ((H100, A100), ((0, 1), (0, 1)), None),
+        ((H100, H100), (None, None), None),
+        ((H100, {}), (None, None), None),
+    ],
+)
+def test_accelerators_that_no_one_job_has_are_refused(
+    call: Call, folder: Path, document: dict[str, Any], devices: Any, groups: Any, said: str | None
+) -> None:
+    """Two vendors never work together; two models do where both ranks are in one process group."""
+    for rank, (device, ranks) in enumerate(zip(devices, groups, strict=True)):
+        listed = [] if ranks is None else [{"pg_name": "7", "pg_desc": "mesh", "ranks": list(ranks)}]
+        info = {"rank": rank, "pg_config": listed}
+        changed = {**document, "deviceProperties": [{"id": 0, **device}], "distributedInfo": info}
+        (folder / f"rank{rank}.json").write_text(json.dumps(changed))
+    answer = call("ingest", folder)
+    assert answer.code == (0 if said is None else 3), answer.err
+    assert said is None or f"traces of different jobs: {said} rank1.json; run one job" in words(answer.err)
+
+
+def test_real_traces_of_two_vendors_are_refused(call: Call, test_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("h100_qwen", "resnet_mi300x"):
+        (path,) = (test_data / "kineto" / name).glob("*.json.gz")
+        (folder / path.name).write_bytes(path.read_bytes())
+    answer = call("run", folder)
+    assert answer.code == 3
+    assert "different jobs: NVIDIA H100 80GB HBM3 in Qwen_" in answer.err
+    assert "and AMD Instinct MI300X in resnet_" in answer.err

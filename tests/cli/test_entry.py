@@ -212,6 +212,28 @@ def test_a_warning_is_one_line(call: Callable[..., Any], monkeypatch: pytest.Mon
     assert call("run", "x").err == "warning: plug-in 'x' did not load\nerror: cut\n"
 
 
+def test_no_warning_of_numpys_arithmetic_reaches_a_user(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import warnings
+
+    import numpy as np
+
+    def divides(*_: object, **__: object) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            _ = (
+                np.ones(1) / np.zeros(1),
+                np.zeros(1) / np.zeros(1),
+                np.full(2, 1e308).sum(),
+                np.log(np.zeros(1)),
+            )
+        raise InputError("cut")
+
+    monkeypatch.setattr(pipeline, "run", divides)
+    assert call("run", "x").err == "error: cut\n"
+
+
 def test_shell_completion_offers_the_commands() -> None:
     words = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "cclbench ", "COMP_CWORD": "1"}
     done = shell(env={**os.environ, **words})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from cclbench.compare.build import compare
 from cclbench.compare.comparison import Comparison
 from cclbench.errors import UsageError
 from cclbench.published.importing import import_ccl_bench
-from cclbench.store import Store
+from cclbench.store import Store, StoredRun
 
 POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
 Compared = Callable[..., Comparison]
@@ -82,13 +83,24 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
     assert not shipped.passed
 
 
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of the runs whose metrics are computed from here on."""
+    ids: list[str] = []
+    once = pipeline.compute
+
+    def counted(stored: StoredRun, *given: Any, **options: Any) -> Any:
+        ids.append(stored.id)
+        return once(stored, *given, **options)
+
+    monkeypatch.setattr(pipeline, "compute", counted)
+    return ids
+
+
 def test_results_are_reused_only_where_they_were_made_alike(
-    shipped: Comparison, store: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: Comparison, store: Path, computed: list[str]
 ) -> None:
     ids = [subject.id for subject in shipped.subjects]
-    computed: list[str] = []
-    once = pipeline._compute
-    monkeypatch.setattr(pipeline, "_compute", lambda *given: computed.append(given[0].id) or once(*given))
     again = compare(*ids, store=store)
     assert computed == []
     assert again.versus == shipped.versus
@@ -104,7 +116,7 @@ def test_results_are_reused_only_where_they_were_made_alike(
 
 
 def test_results_made_with_another_catalog_are_not_reused(
-    shipped: Comparison, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shipped: Comparison, store: Path, computed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [subject.id for subject in shipped.subjects][:2]
     compare(*ids, store=store)
@@ -112,9 +124,6 @@ def test_results_made_with_another_catalog_are_not_reused(
     known = files("cclbench") / "hardware" / "data" / "nvidia-h100-sxm.yaml"
     own.write_text(known.read_text().replace("nvidia-h100-sxm", "nvidia-h100-own"))
     monkeypatch.setenv("CCLBENCH_HARDWARE", str(own))
-    computed: list[str] = []
-    once = pipeline._compute
-    monkeypatch.setattr(pipeline, "_compute", lambda *given: computed.append(given[0].id) or once(*given))
     compare(*ids, store=store)
     assert computed == ids
 

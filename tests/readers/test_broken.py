@@ -141,6 +141,8 @@ def test_numbers_that_json_does_not_have(read, write, text):
         ("args", '{"grid": [4294967296, 1, 1]}'),
         ("args", '{"grid": [8]}'),
         ("args", '{"Group size": "two"}'),
+        ("args", '{"flops": 1e308}'),
+        ("args", '{"flops": -1}'),
         ("args", '{"Seq": 99999999999999999999}'),
         ("args", '{"In msg nelems": -1}'),
         ("args", '{"In msg nelems": 9223372036854775807}'),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.schema import ProcessGroup
+from cclbench.facts import ProcessGroup
 
 
 def test_distributed_info(read, write):
@@ -84,10 +84,59 @@ def test_impossible_rank(read, write, rank):
         read(write([], distributedInfo={"rank": rank}))
 
 
-@pytest.mark.parametrize("ranks", [[0, -1], [0, 2**31], [0, "..."], "[0, 1]", [], None, [0, True]])
+@pytest.mark.parametrize("ranks", [[0, -1], [0, 2**31], [0, "..."], "[0, ..., 9]", [], None, [0, True]])
 def test_group_with_a_damaged_list_of_ranks_has_none(read, write, ranks):
     info = {"pg_config": [{"pg_name": "1", "ranks": ranks}, "no group"]}
     assert read(write([], distributedInfo=info)).trace.facts.groups == (ProcessGroup(name="1"),)
+
+
+def test_groups_of_a_capture_that_was_requested_from_outside(read, write, event):
+    """Its header has ranks as text, cut after 30 characters; the group's own calls say the rest."""
+    config = [
+        {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 64, "ranks": "[0, 1, 2, ..., 62, 63]"},
+        {"pg_name": "1", "pg_desc": "mesh_tp", "pg_size": 2, "ranks": "[4, 5]"},
+        {"pg_name": "2", "pg_desc": "mesh_dp", "pg_size": 8, "ranks": "[4, 12, ..., 60]"},
+    ]
+    told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 64}
+    call = event("cpu_op", "record_param_comms", **told, **{"Global rank start": 0, "Global rank stride": 1})
+    info = {"rank": 4, "world_size": 64, "pg_config": config}
+    found = read(write([call], after={"distributedInfo": info}))
+    assert [group.ranks for group in found.trace.facts.groups] == [tuple(range(64)), (4, 5), None]
+    assert (found.trace.facts.world_size, found.trace.notes) == (64, [])
+
+
+SAID = "the header states a world of 2 ranks, its process groups contradict that: "
+
+
+@pytest.mark.parametrize(
+    ("groups", "world", "note"),
+    [
+        (
+            [("default_pg", 4, [0, 1, 2, 3])],
+            4,
+            "4 is used, the size of the default group, which all ranks are in",
+        ),
+        ([("default_pg", 4, [])], 4, "4 is used, the size of the default group, which all ranks are in"),
+        (
+            [("default_pg", 4, []), ("tp", 2, [2, 3])],
+            4,
+            "4 is used, the size of the default group, which all ranks are in",
+        ),
+        ([("tp", 2, [2, 3])], None, "the world's size is taken as unknown"),
+        ([("default_pg", 4, []), ("tp", 2, [3, 4])], None, "the world's size is taken as unknown"),
+        ([("default_pg", 4, []), ("default_pg", 8, [])], None, "the world's size is taken as unknown"),
+        ([("default_pg", 2, [0, 1]), ("tp", 1, [1])], 2, None),
+        ([("default_pg", 2, []), ("dp", 2, [0, "..."])], 2, None),
+        ([("undefined", 4, [])], 2, None),
+    ],
+)
+def test_a_world_that_contradicts_its_process_groups_is_told(read, write, groups, world, note):
+    config = [
+        {"pg_name": str(i), "pg_desc": d, "pg_size": n, "ranks": r} for i, (d, n, r) in enumerate(groups)
+    ]
+    found = read(write([], distributedInfo={"rank": 1, "world_size": 2, "pg_config": config}))
+    assert found.trace.facts.world_size == world
+    assert found.trace.notes == ([] if note is None else [SAID + note])
 
 
 @pytest.mark.parametrize("base", ["soon", 10**30, 1.5, None, [1]])

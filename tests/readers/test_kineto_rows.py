@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from cclbench.errors import InputError
+
 
 def test_cuda_kernel(read, write, event):
     args = {"correlation": 31, "device": 2, "stream": 20, "grid": [4, 3, 2]}
@@ -60,6 +62,9 @@ def test_a_wait_says_what_it_waits_for(read, write, event, stream, record, told)
         ("kernel", "k", "kernel", "device"),
         ("Kernel", "k", "kernel", "device"),
         ("mtia_ccp_events", "k", "kernel", "device"),
+        ("mtia_ccp_events", "event_wait", "sync", "device"),
+        ("mtia_ccp_events", "event_record", "sync", "device"),
+        ("mtia_ccp_events", "dma_request", "copy", "device"),
         ("gpu_memcpy", "Memcpy HtoD", "copy", "device"),
         ("Memcpy", "Memcpy HtoD", "copy", "device"),
         ("gpu_memset", "Memset", "memset", "device"),
@@ -81,6 +86,10 @@ def test_a_wait_says_what_it_waits_for(read, write, event, stream, record, told)
         ("cuda_runtime", "cudaGraphLaunch", "launch", "host"),
         ("cuda_runtime", "cudaDeviceSynchronize", "sync", "host"),
         ("cuda_runtime", "cudaMalloc", "other", "host"),
+        ("mtia_runtime", "runFunction - job_prep_and_submit_for_execution", "launch", "host"),
+        ("mtia_runtime", "enqueueCommand memcpyHtoDAsync", "launch", "host"),
+        ("mtia_runtime", "synchronizeStream", "sync", "host"),
+        ("mtia_runtime", "recordEvent", "other", "host"),
         ("overhead", "Resource", "other", "host"),
     ],
 )
@@ -164,6 +173,134 @@ def test_mtia_device_rows_without_device_properties(read, write, event):
     (row,) = found.rows
     assert (row["kind"], row["track"], row["device"], row["correlation"]) == ("kernel", 4, 1, 8)
     assert found.trace.facts.device_count == 0
+
+
+def test_mtia_waits_and_transfers(read, write, event):
+    """As a real inference trace has them: 48 of its 1,313 rows wait, 877 are transfers."""
+    wait = {"stream": 108, "wait_on_stream": 104, "seq_num": 550218, "sqid": 11, "host_ctx": 1}
+    transfer = {
+        "stream": 105,
+        "direction": "DEVICE_TO_HOST",
+        "size": 1024,
+        "sqid": 8,
+        "correlation": 20200002,
+    }
+    events = [
+        event("mtia_ccp_events", "event_wait", 0, 15863.105, pid=17, tid=3774, **wait),
+        event("mtia_ccp_events", "dma_request", 1, 5.24, pid=17, tid=3672, **transfer),
+        event("mtia_ccp_events", "dma_request", 9, 1, pid=17, tid=801, direction="HOST_TO_DEVICE", size="16"),
+    ]
+    found = read(write(events))
+    (waits,), (down, up) = found.of("sync"), found.of("copy")
+    assert (waits["track"], waits["event_stream"], waits["event_record"]) == (108, 104, None)
+    assert (down["bytes"], down["copy_direction"], down["correlation"]) == (1024, "d2h", 20200002)
+    assert (up["bytes"], up["copy_direction"], up["track"]) == (None, "h2d", 801)
+    assert found.of("kernel") == []
+
+
+def test_an_op_that_inductor_compiled_states_its_grid_as_text(read, write, event):
+    op = event("cpu_op", "triton_poi_fused_add_0", grid="grid(100,)", kernel_backend="triton")
+    assert [row["kind"] for row in read(write([op])).rows] == ["op"]
+    with pytest.raises(InputError, match=r"impossible grid: 'grid\(100,\)'"):
+        read(write([{**op, "cat": "kernel"}]))
+
+
+class TestOf2026:
+    """What kineto writes since: of its source alone, no such trace has been seen."""
+
+    @pytest.mark.parametrize(
+        ("name", "tid", "args", "track"),
+        [
+            ("Stream Sync", 1_000_020, {"stream": 20}, 20),
+            ("Stream Sync", 1_000_020, {}, 20),
+            ("Stream Sync", 20, {}, 20),
+            ("Stream Sync", "1000020", {}, 1_000_020),
+            ("Context Sync", 1_000_020, {}, 1_000_020),
+        ],
+    )
+    def test_stream_syncs_are_of_their_stream(self, read, write, event, name, tid, args, track):
+        (row,) = read(write([event("cuda_sync", name, tid=tid, **args)])).rows
+        assert (row["kind"], row["track"]) == ("sync", track)
+
+    @pytest.mark.parametrize("stream", [2**31, 94_213_337_120_784, 2**63 - 1, -(2**63)])
+    def test_stream_ids_of_64_bits(self, read, write, event, stream):
+        rows = read(write([event("kernel", "k", stream=stream), event("gpu_memcpy", "c", tid=stream)])).rows
+        assert [row["track"] for row in rows] == [stream, stream]
+
+    def test_sequence_numbers_beside_hashes_of_64_bits(self, read, write, event):
+        told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2, "Seq": 42}
+        kernels = [event("kernel", "nccl", i, **told, **{"Comms Id": 2**64 - 1 - i}) for i in range(2)]
+        found = read(write(kernels))
+        assert [(row, seq) for _, row, seq in found.told] == [(0, 42), (1, 42)]
+        assert len(found.trace.told.payloads) == 1
+
+
+class TestBackward:
+    """Rows that end before they begin."""
+
+    @staticmethod
+    def rows(event, count, *, backward, category="kernel"):
+        return [
+            event(category, f"k{i}", i, -0.004 if i < backward else 1, stream=7, correlation=i)
+            for i in range(count)
+        ]
+
+    @pytest.mark.parametrize(("count", "backward"), [(1000, 1), (1999, 1), (2000, 2)])
+    def test_one_in_a_thousand_is_set_aside_and_counted(self, read, write, event, count, backward):
+        found = read(write(self.rows(event, count, backward=backward)))
+        assert len(found.rows) == count - backward
+        assert found.rows[0]["correlation"] == backward
+        assert found.trace.dropped == {"negative duration": backward}
+
+    @pytest.mark.parametrize(("count", "backward"), [(1, 1), (999, 1), (1999, 2)])
+    def test_more_of_them_are_damage(self, read, write, event, count, backward):
+        with pytest.raises(InputError, match=r"impossible time: ts 0, dur -0.004 of 'k0'"):
+            read(write(self.rows(event, count, backward=backward)))
+
+    def test_of_each_category_on_its_own(self, read, write, event):
+        events = self.rows(event, 5000, backward=0, category="cpu_op")
+        with pytest.raises(InputError, match="impossible time"):
+            read(write([*events, *self.rows(event, 999, backward=1)]))
+        events += self.rows(event, 1000, backward=1)
+        assert read(write(events)).trace.dropped == {"negative duration": 1}
+
+    def test_what_is_told_of_later_kernels_stays_with_them(self, read, write, event):
+        told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2}
+        events = self.rows(event, 1000, backward=1)
+        events.append(event("kernel", "nccl", 2000, **told))
+        found = read(write(events))
+        ((_, row, _),) = found.told
+        assert found.of("kernel")[row]["name"] == "nccl"
+
+
+class TestMergedRanks:
+    """Traces of several ranks put into one file, as viewers like them: no rank's trace."""
+
+    @pytest.mark.parametrize("other", [100_000_012, "[TP01] 12"])
+    def test_ops_of_two_processes(self, read, write, event, other):
+        events = [event("cpu_op", "aten::mm", pid=12), event("cpu_op", "aten::mm", pid=other)]
+        with pytest.raises(InputError, match=r"several processes, .* and .*: traces of several ranks merged"):
+            read(write(events, distributedInfo={"rank": 1}))
+
+    def test_a_device_of_two_processes(self, read, write, event):
+        events = [event("kernel", "k", pid=0, device=0), event("kernel", "k", pid=100_000_000, device=0)]
+        with pytest.raises(InputError, match="several processes, 0 and 100000000: traces of several ranks"):
+            read(write(events))
+
+    def test_in_parts_of_a_large_file(self, tmp_path, write, event, monkeypatch):
+        import cclbench
+        import cclbench.readers.kineto as kineto
+
+        monkeypatch.setattr(kineto, "PART_BYTES", 1 << 12)
+        ops = [event("cpu_op", "aten::mm", i, pid=12 + i // 50) for i in range(100)]
+        path = write(ops)
+        assert len(kineto.Kineto().parts(path)) == 2
+        with pytest.raises(InputError, match=r"several processes, 12 and 13: traces of several ranks merged"):
+            cclbench.run(path, store=tmp_path / "store")
+
+    def test_two_devices_of_one_process_are_no_merge(self, read, write, event):
+        events = [event("cpu_op", "o", pid=12), *(event("kernel", "k", pid=i, device=i) for i in (0, 1))]
+        assert [row["device"] for row in read(write(events)).of("kernel")] == [0, 1]
 
 
 def test_graph_replay_one_launch_many_kernels(read, write, event):

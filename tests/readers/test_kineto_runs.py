@@ -87,3 +87,72 @@ def test_real_gloo_rows_without_annotations(collectives, test_data):
     assert sorted(r["in_bytes"] for r in rows) == [1_285_084] * 5 + [8_329_644] * 5
     assert all(r["out_bytes"] == r["in_bytes"] for r in rows)
     assert {(r["group"], r["group_size"]) for r in rows} == {("0-299", 300)}
+
+
+def test_ranks_of_2026_are_matched_by_sequence_number(tmp_path, write, event):
+    """Rank 1 lacks the first call: by order its second would be the first; hashes of 64 bits stand beside."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    told = {**CALL, "Collective name": "allreduce", "Group size": 2, "Process Group Ranks": "[0, 1]"}
+    for rank, calls in enumerate(((4, 5, 6), (5, 6))):
+        kernels = [
+            event(
+                "kernel",
+                "ncclDevKernel_AllReduce",
+                100 * n,
+                50,
+                stream=20,
+                **told,
+                Seq=n,
+                **{"Comms Id": 2**63 + n},
+            )
+            for n in calls
+        ]
+        write(kernels, schemaVersion=1, distributedInfo={"rank": rank}).rename(folder / f"rank{rank}.json")
+    run = cclbench.ingest(folder, store=tmp_path / "runs", jobs=1)
+    rows = [(row["rank"], row["seq"], row["instance"]) for row in run.collectives().to_pylist()]
+    (_, first, alone), *others = sorted(rows)
+    assert (first, alone) == (4, None)
+    assert [(rank, seq) for rank, seq, _ in others] == [(0, 5), (0, 6), (1, 5), (1, 6)]
+    assert others[0][2] == others[2][2] != others[1][2] == others[3][2]
+
+
+def test_what_is_set_aside_or_contradictory_stands_in_the_manifest(tmp_path, write, event):
+    config = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4, "ranks": [0, 1, 2, 3]}]
+    kernels = [event("kernel", f"k{i}", i, -1 if i == 7 else 1) for i in range(1000)]
+    info = {"rank": 3, "world_size": 2, "pg_config": config}
+    run = cclbench.ingest(write(kernels, distributedInfo=info), store=tmp_path / "runs", jobs=1)
+    (rank,) = run.manifest["ranks"]
+    assert (rank["rows"], rank["dropped"]) == ({"kernel": 999}, {"negative duration": 1})
+    assert rank["facts"]["world_size"] == 4
+    assert rank["notes"] == [
+        "the header states a world of 2 ranks, its process groups contradict that: 4 is used, the size of the"
+        " default group, which all ranks are in"
+    ]
+
+
+def test_mtia_waits_are_no_compute(tmp_path, write, event):
+    """A wait of 60 µs, half of it beside a kernel of 40 µs; a transfer of 10 µs after that."""
+    rows = [
+        event("mtia_ccp_events", "event_wait", 0, 60, pid=17, tid=3774, stream=108, wait_on_stream=104),
+        event("mtia_ccp_events", "pe_exe", 30, 40, pid=17, tid=3910, stream=112),
+        event(
+            "mtia_ccp_events",
+            "dma_request",
+            70,
+            10,
+            pid=17,
+            stream=105,
+            direction="HOST_TO_DEVICE",
+            size=1000,
+        ),
+    ]
+    run = cclbench.run(write(rows, deviceProperties=[]), store=tmp_path / "runs", jobs=1, window="trace")
+    found = {
+        row["metric"]: row["value"]
+        for row in run.rows
+        if row["rank"] == 0 and row["stat"] is row["category"] is None
+    }
+    assert found["time.compute_only"] == pytest.approx(40e-6)
+    assert found["time.exposed_copy"] == pytest.approx(10e-6)
+    assert found["time.step"] == pytest.approx(50e-6)

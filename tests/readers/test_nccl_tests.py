@@ -149,6 +149,18 @@ def test_the_collective_is_stated_or_unknown(read: Read) -> None:
     assert rows(read(HEADER.replace("all_reduce", "hypercube") + table), "kind") == [(None,), (None,)]
 
 
+def test_a_command_is_of_the_next_table_alone(read: Read) -> None:
+    """A later table that nothing names is of no known collective, whether the first named itself or not."""
+    older = (
+        HEADER.replace("# Collective test starting: all_reduce_perf\n", "") + DEVICES + COLUMNS + ROW + FOOTER
+    )
+    for first in (older, HEADER + DEVICES + COLUMNS + ROW + FOOTER):
+        found = read("./all_reduce_perf -b 1G\n" + first + older)
+        assert rows(found, "kind") == [("all_reduce",)] * 2 + [(None,)] * 2
+        found = read("./all_reduce_perf -b 1G\n" + first + "./broadcast_perf -b 1G\n" + older)
+        assert rows(found, "kind") == [("all_reduce",)] * 2 + [("broadcast",)] * 2
+
+
 def test_the_files_name_tells_the_collective_where_nothing_else_does(read: Read) -> None:
     table = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16\n" + DEVICES + COLUMNS + ROW + FOOTER
     found = read(table, "alltoall_perf_2n.txt")
@@ -177,7 +189,12 @@ def test_several_tables_in_a_log(read: Read) -> None:
         "[prterun-alpha-1234@1,0]<stdout>: ",
         "2025-10-02T10:11:12.123456789Z ",
         "2025-10-02T10:11:12.123456789+00:00 [1,0]<stdout>:",
-        "00: ",
+        *("00: ", "0: ", " 0: ", "   0: ", "1023: "),
+        "2025-10-02 10:11:12,123 ",
+        "    ",
+        "(head, rank=0, pid=3808) [1,0]<stdout>:",
+        "worker-0 | ",
+        "[pod/nccl-test-0/main] ",
     ],
 )
 def test_labels_of_launchers(read: Read, label: str) -> None:
@@ -189,9 +206,190 @@ def test_labels_of_launchers(read: Read, label: str) -> None:
     assert (labelled.notes, labelled.left_out) == ([], {})
 
 
-def test_an_unknown_label_is_not_passed_over_in_silence(read: Read) -> None:
+def test_labels_that_change_from_line_to_line_are_not_passed_over_in_silence(read: Read) -> None:
     text = HEADER + DEVICES + COLUMNS + ROW + FOOTER
-    assert NO_RESULTS in read("".join(f"worker-0 | {line}\n" for line in text.splitlines())).notes
+    found = read("".join(f"line {at} | {line}\n" for at, line in enumerate(text.splitlines())))
+    assert NO_RESULTS in found.notes
+
+
+def test_as_srun_labels_a_job_with_binding_reports_before_it(read: Read) -> None:
+    """The collective is named by the command alone; every task reports how it is bound, rank 0 prints."""
+    bindings = "".join(
+        f"cpu-bind=MASK - nid001, task {task:2} {task % 8} [4242]: mask 0xff set\n" for task in range(2000)
+    )
+    devices = "".join(f"{task:4}: # a task's own comment\n" for task in range(1, 1024))
+    table = (HEADER.replace("# Collective test starting: all_reduce_perf\n", "") + DEVICES).replace(
+        "# nccl-tests version 2.18.3 nccl-headers=22809 nccl-library=22907\n", ""
+    )
+    command = "+ srun -l --cpu-bind=verbose ./build/alltoall_perf -b 1G -e 1G\n"
+    row = ROW.replace("322.12", "161.06").replace("402.65", "201.33")
+    text = table + COLUMNS + row + FOOTER
+    labelled = "".join(f"   0: {line}\n" for line in text.splitlines())
+    found = read(command + bindings + devices + labelled)
+    assert rows(found, "kind", "group_size", "nodes", "busbw") == [
+        ("all_to_all", 4, 2, 161.06e9),
+        ("all_to_all", 4, 2, 201.33e9),
+    ]
+    assert (found.notes, found.left_out) == ([], {})
+
+
+class TestProcesses:
+    """Several processes of the benchmark in one log."""
+
+    TABLE = HEADER + DEVICES + COLUMNS + ROW + FOOTER
+
+    @staticmethod
+    def labelled(*texts: str) -> str:
+        """The lines of several processes, by turns."""
+        told = [[f"{task}: {line}\n" for line in text.splitlines()] for task, text in enumerate(texts)]
+        return "".join(line for turn in zip(*told, strict=True) for line in turn)
+
+    def test_a_table_that_another_process_prints_word_for_word_is_not_counted_twice(self, read: Read) -> None:
+        found = read(self.labelled(self.TABLE, self.TABLE, self.TABLE))
+        assert rows(found, "dur_ns") == [(5_000_000,), (4_000_000,)]
+        assert found.left_out == {"printed by another process as well": 2}
+        assert found.notes == []
+
+    def test_the_same_log_with_labels_and_without(self, read: Read) -> None:
+        assert rows(read(self.TABLE + self.labelled(self.TABLE)), "dur_ns") == [(5_000_000,), (4_000_000,)]
+
+    def test_processes_that_measure_on_their_own_are_kept_and_said(self, read: Read) -> None:
+        """As a benchmark that was built without MPI runs under srun."""
+        command = "srun -l ./all_gather_perf -g 4\n"
+        own = self.TABLE.replace("# Collective test starting: all_reduce_perf\n", "")
+        slower = own.replace("5000.0", "5001.0")
+        found = read(command + self.labelled(own, slower))
+        assert rows(found, "kind", "dur_ns", "group_size", "in_place") == [
+            ("all_gather", 5_000_000, 4, False),
+            ("all_gather", 4_000_000, 4, True),
+            ("all_gather", 5_001_000, 4, False),
+            ("all_gather", 4_000_000, 4, True),
+        ]
+        assert (
+            "2 processes print tables of their own, and each is kept: without MPI, every process runs the"
+            " benchmark alone"
+        ) in found.notes
+
+    def test_a_sweep_that_is_run_again_is_another_measurement(self, read: Read) -> None:
+        assert len(rows(read(self.TABLE + self.TABLE), "bytes")) == 4
+
+
+class TestTornRows:
+    """Rows in pieces, between lines of NCCL's debug output."""
+
+    INFO = "alpha:50292:50292 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE\n"
+    NAME, OUT, IN = (
+        "  1073741824  268435456  float  sum  -1",
+        "  5000.0  214.75  322.12  0",
+        "  4000.0  268.44  402.65  N/A",
+    )
+    WHOLE = ((5_000_000, 0), (4_000_000, None))
+
+    def test_pieces_that_are_exactly_a_row(self, read: Read) -> None:
+        text = (
+            HEADER
+            + DEVICES
+            + COLUMNS
+            + self.NAME
+            + self.INFO * 3
+            + self.OUT
+            + self.INFO
+            + self.IN
+            + "\n"
+            + ROW
+        )
+        found = read(text + FOOTER)
+        assert rows(found, "dur_ns", "errors") == [*self.WHOLE, *self.WHOLE]
+        assert (found.left_out, found.notes) == (
+            {},
+            ["rows that the library's lines tore apart and that were put together again: 1"],
+        )
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "38dcf168f605:1391:1391 [0] NCCL INFO AllReduce\n",
+            "[2025-10-02 10:11:12] 38dcf168f605:1391:1391 [0] transport/net.cc:40 NCCL WARN slow\n",
+            "0-node.a_b:1:2 [-1] NCCL TRACE x\n",
+        ],
+    )
+    def test_a_host_whose_name_could_be_part_of_a_number(self, read: Read, line: str) -> None:
+        host = "0-node.a_b" if "0-node" in line else "38dcf168f605"
+        devices = DEVICES.replace("alpha", host).replace("beta", host)
+        found = read(
+            HEADER + devices + COLUMNS + self.NAME + line + self.OUT + line + self.IN + "\n" + FOOTER
+        )
+        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
+
+    def test_a_host_that_only_other_lines_name(self, read: Read) -> None:
+        line = "38dcf168f605:1391:1391 [0] NCCL INFO AllReduce\n"
+        found = read(HEADER + line + COLUMNS + self.NAME + line + self.OUT + line + self.IN + "\n" + FOOTER)
+        assert rows(found, "dur_ns") == [(5_000_000,), (4_000_000,)]
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            (NAME, OUT),
+            (NAME, IN, OUT, IN),
+            (NAME + "  50", "00.0  214.75  322.12  0", IN),
+            (NAME, OUT.replace("5000.0", "500.00"), IN),
+            (NAME, OUT, IN.replace("4000.0", "400.0")),
+            (NAME, OUT.replace(" 0", ""), IN),
+            ("  1073741824  268435456  float", "  sum  -1" + OUT, IN),
+        ],
+    )
+    def test_pieces_that_are_not_are_left_out(self, read: Read, pieces: tuple[str, ...]) -> None:
+        text = HEADER + DEVICES + COLUMNS + "".join(piece + self.INFO for piece in pieces)
+        found = read(text + ROW + FOOTER)
+        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
+        assert found.left_out == {"torn apart by other output, and its pieces do not fit together": 1}
+
+    def test_a_piece_without_its_beginning_is_counted(self, read: Read) -> None:
+        found = read(HEADER + DEVICES + COLUMNS + self.OUT + self.INFO + ROW + FOOTER)
+        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
+        assert found.left_out == {"a piece of a row whose beginning is missing": 1}
+
+    def test_pieces_of_other_processes_are_not_its_own(self, read: Read) -> None:
+        table = HEADER + DEVICES + COLUMNS
+        text = "".join(f"0: {line}\n" for line in (table + self.NAME + self.INFO).splitlines())
+        found = read(f"{text}1: {self.OUT}\n0: {self.OUT}\n0: {self.IN}\n0: # Out of bounds values : 0 OK\n")
+        assert rows(found, "dur_ns", "errors") == list(self.WHOLE)
+
+
+class TestRealLogs:
+    """Both logs of fixtures/nccl_logs, against what stands in them."""
+
+    def test_a_plain_sweep(self, test_data: Path) -> None:
+        """31 rows of two placements; its footer states a mean bus bandwidth of 124.806 GB/s."""
+        found = NcclTests().read(test_data / "nccl_logs" / "h100_8gpu_all_reduce.txt")
+        told = rows(found, "bytes", "dur_ns", "busbw", "in_place", "errors", "group_size")
+        assert len(told) == 62
+        assert told[:2] == [(8, 22_720, 0.0, False, 0, 4), (8, 22_970, 0.0, True, 0, 4)]
+        assert told[-2:] == [
+            (8_589_934_592, 35_168_900, 366.37e9, False, 0, 4),
+            (8_589_934_592, 35_182_800, 366.23e9, True, 0, 4),
+        ]
+        assert sum(row[2] for row in told) / 62 == pytest.approx(124.806e9, abs=0.005e9)
+        assert (found.left_out, found.notes) == ({}, [])
+
+    def test_every_row_torn_into_three(self, test_data: Path) -> None:
+        """6 rows, each torn behind its root and behind its first placement; the footer's mean is 354.589."""
+        found = NcclTests().read(test_data / "nccl_logs" / "h100_4gpu_torn_rows.log")
+        told = rows(found, "bytes", "dur_ns", "busbw", "in_place", "errors", "group_size")
+        assert told[:2] == [
+            (268_435_456, 1_185_500, 339.65e9, False, 0, 4),
+            (268_435_456, 1_190_170, 338.32e9, True, 0, 4),
+        ]
+        assert [row[0] for row in told[::2]] == [2**k for k in range(28, 34)]
+        assert [row[1] for row in told[1::2]] == [
+            *(1_190_170, 2_318_500, 4_550_500),
+            *(8_941_600, 17_771_700, 35_322_800),
+        ]
+        assert sum(row[2] for row in told) / 12 == pytest.approx(354.589e9, abs=0.0005e9)
+        assert (found.left_out, found.notes) == (
+            {},
+            ["rows that the library's lines tore apart and that were put together again: 6"],
+        )
 
 
 def test_other_lines_in_between(read: Read) -> None:
@@ -202,12 +400,15 @@ def test_other_lines_in_between(read: Read) -> None:
     text = "".join(
         f"[1,0]<stdout>:{line}\n" for line in (HEADER + DEVICES + log + COLUMNS + cut + ROW).splitlines()
     )
-    found = read(text + ROW.replace("5000.0", "5o00.0"))
+    found = read(text + "[1,0]<stdout>:" + ROW.replace("5000.0", "5o00.0"))
     assert rows(found, "kind", "group_size", "dur_ns") == [
         ("all_reduce", 4, 5_000_000),
         ("all_reduce", 4, 4_000_000),
     ]
-    assert found.left_out == {"cut, or interrupted by other output": 1, "with text in place of a number": 1}
+    assert found.left_out == {
+        "torn apart by other output, and its pieces do not fit together": 1,
+        "with text in place of a number": 1,
+    }
     assert found.notes == ["the last table has no end: the benchmark did not finish"]
     assert found.facts["library_version"] == "2.29.7+cuda12.8"
 
@@ -260,13 +461,25 @@ def test_wrong_results_and_no_results(read: Read) -> None:
         HEADER + DEVICES + COLUMNS + ROW.replace("     0 ", "     7 ", 1) + FOOTER.replace("0 OK", "7 FAILED")
     )
     assert rows(found, "errors")[0] == (7,)
-    assert found.notes == ["the benchmark found 7 wrong results"]
+    line = len((HEADER + DEVICES + COLUMNS).splitlines()) + 1
+    assert found.notes == [
+        "the benchmark found 7 wrong results",
+        f"wrong results in 1 of 2 rows: line {line}",
+    ]
     found = read(
         HEADER + DEVICES + COLUMNS + "alpha: Test NCCL failure all_reduce.cu:44 'unhandled cuda error'\n"
     )
     assert found.timings is not None
     assert found.timings.num_rows == 0
     assert NO_RESULTS in found.notes
+
+
+def test_counts_of_wrong_results_marked_with_asterisks(read: Read) -> None:
+    """As rccl-tests marks them."""
+    row = ROW.replace("     0 ", "     7* ", 1).replace("N/A", "3*")
+    note = "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n"
+    found = read(HEADER + DEVICES + COLUMNS + row + note + FOOTER.replace("0 OK", "10 FAILED"))
+    assert rows(found, "errors") == [(7,), (3,)]
 
 
 def test_a_count_of_wrong_results_that_is_none_is_unknown(read: Read) -> None:

@@ -269,3 +269,12 @@ def test_a_cut_file_is_refused_or_used_up_to_the_cut(write: Callable[..., Path])
     assert [row[0] for row in plain(batches["kernel", "device"])] == ["add"]
     assert trace.cut is not None
     assert not trace.device_rows_in_order
+
+
+def test_a_gpu_that_did_nothing_counts_among_the_devices(write: Callable[..., Path]) -> None:
+    """The others' ordinals are those they have in the xplane file."""
+    gpus = [named(i, f"/device:GPU:{i}", t8="Stream #1(Kernel)") for i in range(3)]
+    path = write(*gpus, event(2, 8, "k", 0, 1))
+    assert XlaJson().parts(path) == [Part("/device:GPU:2")]
+    trace, _ = read(path, "/device:GPU:2")
+    assert (trace.facts.local_rank, trace.facts.device_count) == (2, 3)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from readers.xplane_files import (
     BEGIN_NS,
     Plane,
@@ -17,6 +18,8 @@ from readers.xplane_files import (
     write,
 )
 
+import cclbench
+from cclbench.errors import InputError
 from cclbench.readers import Part
 from cclbench.readers.xplane import Xplane
 
@@ -87,3 +90,55 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
     }
     (payload,), (row,) = trace.told.payloads, trace.told.row
     assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)
+
+
+class TestIdleDevices:
+    """GPUs of a profile that did nothing: no ranks, told, and the others keep the ranks they have anyway."""
+
+    @staticmethod
+    def file(folder, name, *busy, of=4):
+        """A profile of `of` GPUs, of which those `busy` run a kernel each; steps are marked on the host."""
+        planes = [Plane(f"/device:GPU:{i}", device_vendor="Nvidia") for i in range(of)]
+        for i in busy:
+            planes[i].line("Stream #7(Kernel)", [(f"k{i}", 100 + i, 20, {"correlation_id": i + 1})], track=7)
+        planes[0].line("Stream #8(Memcpy)", [])
+        host = Plane("/host:CPU").line(
+            "python",
+            [
+                ("train", 0, 200, {"step_num": 5}),
+                ("$model.py:1 forward", 0, 150, {}),
+                *(("cuLaunchKernel", 10 * i, 2, {"correlation_id": i + 1}) for i in busy),
+            ],
+        )
+        path = folder / name
+        path.write_bytes(space(*planes, host, environment()))
+        return path
+
+    def test_they_are_left_out_and_told(self, tmp_path):
+        run = cclbench.run(self.file(tmp_path, "job.xplane.pb", 1, 3), store=tmp_path / "store")
+        assert [entry["rank"] for entry in run.manifest["ranks"]] == [1, 3]
+        assert run.manifest["notes"][0] == (
+            "2 of the 4 devices in job.xplane.pb did nothing and are no ranks: /device:GPU:0, /device:GPU:2"
+        )
+        assert [entry["rows"] for entry in run.manifest["ranks"]] == [
+            # What is the process's own goes with the first device that did anything.
+            {"annotation": 1, "kernel": 1, "launch": 1, "python": 1},
+            {"annotation": 1, "kernel": 1, "launch": 1},
+        ]
+
+    def test_ranks_count_them_across_files(self, tmp_path):
+        folder = tmp_path / "job"
+        folder.mkdir()
+        self.file(folder, "a.xplane.pb", 0, 1, of=4)
+        self.file(folder, "b.xplane.pb", 2, of=4)
+        run = cclbench.run(folder, store=tmp_path / "store")
+        assert [entry["rank"] for entry in run.manifest["ranks"]] == [0, 1, 6]
+
+    def test_a_profile_in_which_none_did_anything_is_refused(self, tmp_path):
+        path = tmp_path / "a.xplane.pb"
+        path.write_bytes(space(*(Plane(f"/device:GPU:{i}") for i in range(2)), environment()))
+        with pytest.raises(InputError, match="holds no rows"):
+            cclbench.run(path, store=tmp_path / "store")
+        path.write_bytes(space(Plane("/device:GPU:0"), environment()))
+        with pytest.raises(InputError, match="holds no rows"):
+            cclbench.run(path, store=tmp_path / "store")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,15 @@ PART_BYTES = 192 << 20
 """Larger uncompressed files are read in parts of about this size, side by side."""
 
 
+_HEADER = (b'"schemaVersion"', b'"deviceProperties"')
+# What its rows are, by kineto's ActivityType.cpp, with the names of 2021 (torch 1.8) and those of flows.
+_CATEGORY = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|(?:gpu_)?user_annotation|kernel|gpu_mem(?:cpy|set)|python_function'
+    rb"|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|(?:cuda|xpu)_sync|mtia_ccp_events|hpu_op"
+    rb'|cpu_instant_event|ac2g|fwdbwd|async_cpu_to_gpu|Operator|Runtime|Kernel|Mem(?:cpy|set))"'
+)
+
+
 class Kineto:
     """Reader of PyTorch Profiler traces."""
 
@@ -22,18 +32,22 @@ class Kineto:
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     versions = "torch 1.8 (2021) to 2.13"
-    tested = "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo; documentation: MTIA, XPU"
+    tested = (
+        "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"
+        " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"
+        " syncs, 64-bit stream ids"
+    )
     reads: Literal["trace"] = "trace"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
-        """Sure of Kineto's own keys; an array of events in its layout is likely one."""
+        """Sure of Kineto's own header; rows of its categories are likely its own."""
         text = head.lstrip()
-        if text[:1] == b"{":
-            own = any(key in head for key in (b'"schemaVersion"', b'"deviceProperties"', b'"cpu_op"'))
-            return 0.9 if own else 0.4 if b'"traceEvents"' in head else 0.0
-        if text[:1] == b"[" and b'"ph"' in head:
-            return 0.6 if b'"Operator"' in head or b'"cpu_op"' in head else 0.3
-        return 0.0
+        if text[:1] not in (b"{", b"["):
+            return 0.0
+        if text[:1] == b"{" and any(key in head for key in _HEADER):
+            return 0.9
+        return 0.6 if _CATEGORY.search(head) and (text[:1] == b"[" or b'"traceEvents"' in head) else 0.0
 
     def parts(self, path: Path) -> list[Part]:
         """Ranges of about `PART_BYTES` of an uncompressed file, cut where an event begins; else the whole."""

@@ -12,6 +12,8 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 56)]
 """Of elements or bytes: small enough that 16 bytes an element still fit 64 bits."""
+Flops = Annotated[float, msgspec.Meta(ge=0, le=1 << 64)]
+"""Of an operator: torch counts them in 64 bits without a sign."""
 
 
 class Args(msgspec.Struct, gc=False):
@@ -22,9 +24,12 @@ class Args(msgspec.Struct, gc=False):
     device: Int64 | str | None = None
     stream: Int64 | str | None = None
     bytes: Int64 | float | str | None = None
-    grid: tuple[Int32, Int32, Int32] | None = None
+    grid: tuple[Int32, Int32, Int32] | str | None = None
+    """Of a kernel its three dimensions; of an op that TorchInductor compiled the text `grid(100,)`."""
     kind: Any = None
-    flops: float | None = None
+    direction: Any = None
+    size: Any = None
+    flops: Flops | None = None
     wait_on_stream: Int64 | float | str | None = None
     wait_on_record: Int64 | float | str | None = msgspec.field(
         name="wait_on_cuda_event_record_corr_id", default=None
@@ -51,6 +56,12 @@ class Args(msgspec.Struct, gc=False):
     src_rank: Int32 | None = msgspec.field(name="Src Rank", default=None)
     dst_rank: Int32 | None = msgspec.field(name="Dst Rank", default=None)
     seq: Int64 | None = msgspec.field(name="Seq", default=None)
+    """Number of the call in its process group, of collectives and of transfers apart (kineto #1296).
+
+    `Comms Id` beside it (#1300) is no communicator's id: it is a hash, up to 2⁶⁴, of this number, whether it
+    is a transfer, and the group's name, first rank, stride and size (torch/csrc/profiler/util.cpp).  So it
+    names one call, says nothing that its row does not, and differs at the two ends of a transfer, whose
+    ranks count on their own."""
     allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
     device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
     device_id: Int32 | None = msgspec.field(name="Device Id", default=None)

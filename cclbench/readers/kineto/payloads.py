@@ -47,15 +47,17 @@ def _metadata(a: Args, source: str) -> Payload:
         group_name=None if name is None else str(name),
         group_description=a.group_description,
         group_size=a.group_size,
-        ranks=_ranks(a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride),
+        ranks=ranks_of_text(a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride),
         src_rank=a.src_rank,
         dst_rank=a.dst_rank,
     )
 
 
 @lru_cache(maxsize=1 << 10)
-def _ranks(text: str, size: int | None, first: int | None, stride: int | None) -> tuple[int, ...] | None:
-    """Global ranks: as listed where the list is whole, else from start and stride, else unknown."""
+def ranks_of_text(
+    text: str, size: int | None, first: int | None = None, stride: int | None = None
+) -> tuple[int, ...] | None:
+    """Global ranks of `[0, 1, ..., 7]`: those listed where all are, else from start and stride, else None."""
     listed = re.findall(r"\d+", text)
     if listed and "..." not in text and size in (None, len(listed)) and len(max(listed, key=len)) < 10:
         return tuple(map(int, listed))

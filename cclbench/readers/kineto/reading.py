@@ -10,47 +10,24 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.errors import InputError
 from cclbench.intervals import Int64
-from cclbench.readers import Names, Part, Rows, Trace
+from cclbench.readers import Names, Part, Rows, Trace, several_processes
 from cclbench.readers.grids import NONE as NO_GRID
 from cclbench.readers.grids import grid_columns
 from cclbench.readers.json_events import CHUNK, JsonEvents, open_bytes
 from cclbench.readers.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
 from cclbench.readers.kineto.facts import facts
+from cclbench.readers.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
+from cclbench.readers.kineto.operators import operators, shapes
 from cclbench.readers.kineto.payloads import payload, speaks_of_collectives
 
-_DEVICE: Final = {
-    "kernel": "kernel",
-    "Kernel": "kernel",
-    "mtia_ccp_events": "kernel",
-    "gpu_memcpy": "copy",
-    "Memcpy": "copy",
-    "gpu_memset": "memset",
-    "Memset": "memset",
-    "cuda_sync": "sync",
-    "xpu_sync": "sync",
-    "gpu_user_annotation": "annotation",
-}
-_WORK: Final = frozenset(c for c, kind in _DEVICE.items() if kind in ("kernel", "copy", "memset"))
-_HOST: Final = {"cpu_op": "op", "python_function": "python"}
-_ANNOTATION_2021: Final = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.")
-_DIRECTIONS: Final = (
-    ("h2d", ("HtoD", "HostToDevice")),
-    ("d2h", ("DtoH", "DeviceToHost")),
-    ("p2p", ("PtoP", "PeerToPeer")),
-    ("d2d", ("DtoD", "DeviceToDevice")),
-)
 _PHASES: Final = {
     **dict.fromkeys("stf", "flow arrow"),
     **dict.fromkeys("iI", "instant"),
@@ -59,12 +36,12 @@ _PHASES: Final = {
 }
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
-_NONE: Final = (1 << 32) - 1
 _LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
+_BACKWARD_ONE_IN: Final = 1000
+"""Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
+it is set aside and counted.  With more of them the category's other times cannot be believed either."""
 _BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
-
-Groups = dict[tuple[str, str], list[Any]]
 
 
 class KinetoFile:
@@ -78,7 +55,12 @@ class KinetoFile:
         self.kernels = 0
         self.last_device_start: Any = -math.inf
         self.ranks_of_ops: set[int] = set()
-        self.processes: set[int] = set()
+        self.processes: set[int | str] = set()
+        self.process_of_device: dict[Any, int | str] = {}
+        self.rows: Counter[str | None] = Counter()
+        self.backward: Counter[str | None] = Counter()
+        """Rows by category, and those of them that end before they begin."""
+        self.first_backward: dict[str | None, InputError] = {}
         self.base_ns = 0
         self.exact = False
 
@@ -94,9 +76,16 @@ class KinetoFile:
                 self._check_order(events)
             for (kind, side), group in self._sorted(events).items():
                 yield self._rows(kind, side, group)
+        for category, error in self.first_backward.items():
+            if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
+                raise error
         self.trace.dropped = dict(self.dropped)
         self.trace.cut = self.stream.cut
-        self.trace.facts = facts(self.stream.outer, self.ranks_of_ops, self.processes, self.path)
+        stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        self.trace.facts, notes = facts(
+            self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
+        )
+        self.trace.notes += notes
         if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
@@ -131,13 +120,26 @@ class KinetoFile:
         groups: Groups = defaultdict(list)
         for category, group in by_category.items():
             whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
-            if len(whole) < len(group):
+            incomplete = len(whole) < len(group)
+            self.rows[category] += len(whole)
+            if min((e.dur for e in whole), default=0) < 0:
+                whole = self._forward(category, whole)
+            if incomplete:
                 whole += self._others(group)
             if category == "Trace":
                 self.dropped["profiler span"] += len(whole)
             else:
-                _place(category or "", whole, groups)
+                place(category or "", whole, groups)
         return {key: group for key, group in groups.items() if group}
+
+    def _forward(self, category: str | None, group: list[Any]) -> list[Any]:
+        """Rows that do not end before they begin; the others are counted."""
+        forward = [e for e in group if e.dur >= 0]
+        bad = next(e for e in group if e.dur < 0)
+        self.first_backward.setdefault(category, self._impossible(_time_of(bad)))
+        self.backward[category] += len(group) - len(forward)
+        self.dropped["negative duration"] += len(group) - len(forward)
+        return forward
 
     def _others(self, group: list[Any]) -> list[Any]:
         """Allocations among rows that are not intervals; all others are counted as what they are."""
@@ -158,11 +160,12 @@ class KinetoFile:
         names, table = [e.name for e in events], self.names[kind]
         start = self._times([e.ts for e in events]) + self.base_ns
         dur = self._times([e.dur or 0 for e in events])
-        if dur.min() < 0 or max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
-            bad = events[int(np.argmax((dur < 0) | (abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))]
-            raise self._impossible(f"time: ts {bad.ts}, dur {bad.dur} of {bad.name[:60]!r}")
+        if max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
+            raise self._impossible(
+                _time_of(events[int(np.argmax((abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))])
+            )
         if side == "device":
-            tracks = [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+            tracks = [stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
         else:
             tracks = [e.tid for e in events]
         rows = Rows(
@@ -172,7 +175,7 @@ class KinetoFile:
             codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
             start_ns=start,
             dur_ns=dur,
-            track=np.array([t if type(t) is int else _track(t) for t in tracks], np.int64),
+            track=np.array([t if type(t) is int else track(t) for t in tracks], np.int64),
         )
         self._collect(rows, names, args)
         return self._with_columns(rows, events, args)
@@ -182,36 +185,51 @@ class KinetoFile:
         if kind in ("python", "annotation"):
             return rows
         if kind == "op":
-            self.processes |= {e.pid for e in events if type(e.pid) is int}
-            return replace(rows, flops=_flops(args), operator=_operators(args), shapes=_shapes(args))
+            self.processes |= {e.pid for e in events if e.pid is not None}
+            if len(self.processes) > 1:
+                raise several_processes(self.path, self.processes)
+            return replace(rows, flops=_flops(args), operator=operators(args), shapes=shapes(args))
         rows = replace(rows, correlation=[a.correlation for a in args])
         if kind == "other":
-            device = [_index(a.device_id) if a.device_type else None for a in args]
+            device = [device_index(a.device_id) if a.device_type else None for a in args]
             return replace(rows, device=device, bytes=[a.allocated for a in args])
         if rows.side == "host":
             return rows
-        device = [_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)]
+        for own, process in {
+            (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
+        }:
+            if (other := self.process_of_device.setdefault(own, process)) != process:
+                raise several_processes(self.path, {other, process})
+        device = [
+            device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
+        ]
         rows = replace(rows, device=device)
         if kind == "sync":
             return replace(
                 rows,
-                event_stream=[_told(a.wait_on_stream) for a in args],
-                event_record=[_told(a.wait_on_record) for a in args],
+                event_stream=[link(a.wait_on_stream) for a in args],
+                event_record=[link(a.wait_on_record) for a in args],
             )
-        rows = replace(rows, operator=_operators(args))
+        rows = replace(rows, operator=operators(args))
         if kind == "kernel":
-            sides = chain.from_iterable(a.grid or NO_GRID for a in args)
-            grids = np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
-            return replace(rows, flops=_flops(args), **grid_columns(grids, self._where()))
-        size = [a.bytes if type(a.bytes) is int else None for a in args]
+            return replace(rows, flops=_flops(args), **grid_columns(self._grids(args), self._where()))
+        stated = [a.size if a.bytes is None else a.bytes for a in args]
+        size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
         if kind == "memset":
             return replace(rows, bytes=size)
-        direction = [_direction(f"{e.name} {a.kind}") for e, a in zip(events, args, strict=True)]
-        return replace(rows, bytes=size, copy_direction=direction)
+        texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
+        return replace(rows, bytes=size, copy_direction=[direction(text) for text in texts])
+
+    def _grids(self, args: list[Args]) -> Int64:
+        """Each kernel's grid, shape (rows, 3)."""
+        if text := next((a.grid for a in args if isinstance(a.grid, str)), None):
+            raise self._impossible(f"grid: {text!r:.40}")
+        sides = chain.from_iterable(a.grid or NO_GRID for a in args)
+        return np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
 
     def _check_order(self, events: list[Any]) -> None:
         """Whether the device's work is in order of its start, this chunk's and all before."""
-        starts = [e.ts for e in events if e.cat in _WORK and e.ts is not None]
+        starts = [e.ts for e in events if e.cat in WORK and e.ts is not None]
         if starts:
             ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
             self.trace.device_rows_in_order &= ordered
@@ -261,8 +279,12 @@ class KinetoFile:
                 self.trace.told.add(told, row=first + i, seq=seq)
             else:
                 begin = int(rows.start_ns[i])
-                end, track = begin + int(rows.dur_ns[i]), int(rows.track[i])
-                self.trace.told.add(told, track=track, start_ns=begin, end_ns=end, seq=seq)
+                end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
+                self.trace.told.add(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
+
+
+def _time_of(event: Any) -> str:
+    return f"time: ts {event.ts}, dur {event.dur} of {event.name[:60]!r}"
 
 
 def _loses_digits(events: list[Any]) -> bool:
@@ -270,87 +292,6 @@ def _loses_digits(events: list[Any]) -> bool:
     return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
 
 
-def _place(category: str, group: list[Any], groups: Groups) -> None:
-    """Sort one category's events into kinds."""
-    if kind := _DEVICE.get(category):
-        groups[kind, "device"] += group
-    elif kind := _HOST.get(category):
-        groups[kind, "host"] += group
-    elif category == "user_annotation":
-        for event in group:
-            groups["op" if event.name.startswith("gloo:") else "annotation", "host"].append(event)
-    elif category.endswith(("runtime", "driver", "Runtime")):
-        for event in group:
-            groups[_runtime_kind(event.name), "host"].append(event)
-    elif category == "Operator":  # torch 1.8 has no category for annotations
-        for event in group:
-            groups["annotation" if _ANNOTATION_2021.match(event.name) else "op", "host"].append(event)
-    else:
-        groups["other", "host"] += group
-
-
 def _flops(args: list[Args]) -> list[float | None] | None:
     flops = [a.flops for a in args]
     return flops if any(flops) else None
-
-
-def _operators(args: list[Args]) -> pa.Array:
-    """Ids of operators' calls: an op's own, a device row's of the op that launched it; 0 is none."""
-    stated = [a.external_id for a in args]
-    if not any(stated):
-        stated = [a.external_id_2021 for a in args]
-    try:
-        ids = pa.array(stated, pa.int64())
-    except (TypeError, ValueError, OverflowError):
-        ids = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
-    return pc.if_else(pc.greater(ids, 0), ids, None)
-
-
-def _shapes(args: list[Args]) -> pa.Array:
-    """Input Dims of ops as text, null where an op has none."""
-    raws = [a.dims for a in args]
-    if not any(raws):
-        raws = [a.dims_2021 for a in args]
-    ends = np.zeros(len(raws) + 1, np.int32)
-    np.fromiter(map(len, raws), np.int32, len(raws)).cumsum(out=ends[1:])
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raws))]
-    coded = pa.Array.from_buffers(pa.binary(), len(raws), buffers).dictionary_encode()
-    distinct, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
-    absent = codes == distinct.index(b"") if b"" in distinct else np.zeros(len(codes), np.bool_)
-    texts = pa.array([_without_spaces(raw) for raw in distinct], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=absent), texts)
-
-
-@lru_cache(maxsize=1 << 12)
-def _without_spaces(json: bytes) -> str:
-    return str(msgspec.json.format(json or b"[]", indent=-1), "utf-8", "replace")
-
-
-@lru_cache(maxsize=1 << 12)
-def _runtime_kind(name: str) -> str:
-    if "Launch" in name or "Memcpy" in name or "Memset" in name:
-        return "launch"
-    return "sync" if "Synchronize" in name else "other"
-
-
-@lru_cache(maxsize=1 << 12)
-def _track(text: str | None) -> int:
-    """`"stream 7"` and `"4093687616"` are their number; a track with a name only is that name's CRC-32."""
-    number = re.fullmatch(r"(?:stream )?(-?\d{1,18})", str(text))
-    return int(number[1]) if number else zlib.crc32(str(text).encode(errors="surrogatepass"))
-
-
-def _told(number: object) -> int | None:
-    """A stream or correlation; −1, signed or not, is none."""
-    return number if isinstance(number, int) and 0 <= number != _NONE else None
-
-
-@lru_cache(maxsize=1 << 10)
-def _index(device: str | int | None) -> int | None:
-    number = re.fullmatch(r"\d{1,4}", str(device))
-    return int(number[0]) if number else None
-
-
-@lru_cache(maxsize=1 << 12)
-def _direction(text: str) -> str | None:
-    return next((d for d, marks in _DIRECTIONS if any(mark in text for mark in marks)), None)

@@ -39,9 +39,11 @@ class NcclTests:
     extensions: tuple[str, ...] = (".txt", ".out", ".log", ".csv", ".json")
     versions = "nccl-tests 2.0 to 2.20 (JSON 2), rccl-tests of RCCL 2.18 to 2.30"
     tested = (
-        "real: published sweeps as CSV; documentation: printed tables and JSON, by the benchmarks' source"
+        "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"
+        " documentation: older tables, RCCL's and JSON, by the benchmarks' source"
     )
     reads: Literal["evidence"] = "evidence"
+    after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""

@@ -52,15 +52,20 @@ class SweepRows:
         self._timings = Timings(path)
         self._left_out: dict[str, int] = {}
         self._contradicting: dict[str, list[int]] = {}
+        self._wrong: list[int] = []
         self._unnamed = 0
         self._gpus: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._timings)
 
-    def leave_out(self, why: str) -> None:
-        """Count a row, or its half, that is not kept."""
-        self._left_out[why] = self._left_out.get(why, 0) + 1
+    def leave_out(self, why: str, times: int = 1) -> None:
+        """Count rows, or a half of one, that are not kept."""
+        self._left_out[why] = self._left_out.get(why, 0) + times
+
+    def consistent(self, sweep: Sweep, size: int, figures: Figures) -> bool:
+        """Whether a row's bandwidths follow from its size and time."""
+        return _contradiction(sweep, size, figures) is None
 
     def gpu(self, name: str) -> None:
         """A device of the sweep, by its model."""
@@ -78,11 +83,11 @@ class SweepRows:
         known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
         if ns is None or not known or not 0 <= size <= MOST_BYTES:
             raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
-        wrong = contradiction(
-            sweep.kind, sweep.ranks, size, time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
-        )
-        if wrong is not None:
-            self._contradicting.setdefault(wrong, []).append(line)
+        figure = _contradiction(sweep, size, figures)
+        if figure is not None:
+            self._contradicting.setdefault(figure, []).append(line)
+        if figures.errors:
+            self._wrong.append(line)
         self._unnamed += sweep.kind is None
         self._timings.add(
             kind=sweep.kind,
@@ -103,11 +108,9 @@ class SweepRows:
         """All of it."""
         notes = list(self.notes)
         for figure, where in self._contradicting.items():
-            first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
-            notes.append(
-                f"{figure} does not follow from size and time in {len(where):,} of {len(self):,} rows:"
-                f" line{'s'[: len(where) > 1]} {first}"
-            )
+            notes.append(f"{figure} does not follow from size and time in {_places(where, len(self))}")
+        if self._wrong:
+            notes.append(f"wrong results in {_places(self._wrong, len(self))}")
         if not len(self):
             notes.append(
                 "holds no results: the benchmark did not get that far, or its lines begin with something else"
@@ -121,6 +124,19 @@ class SweepRows:
         if gpus:
             self.facts["device_name"] = gpus[0] if len(gpus) == 1 else gpus
         return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
+
+
+def _contradiction(sweep: Sweep, size: int, figures: Figures) -> str | None:
+    if figures.time is None:
+        return None
+    return contradiction(
+        sweep.kind, sweep.ranks, size, figures.time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
+    )
+
+
+def _places(where: list[int], of: int) -> str:
+    first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
+    return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
 
 
 def count(value: Decimal | None) -> int | None:

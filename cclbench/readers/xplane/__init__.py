@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench.errors import InputError
+from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.readers.xplane.collectives import Member
 from cclbench.readers.xplane.hlo_proto import Program
-from cclbench.schema import TraceFacts
 
 _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 _HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
@@ -30,7 +30,7 @@ class Xplane:
     extensions: tuple[str, ...] = (".xplane.pb",)
     versions = "JAX 0.4 to 0.10"
     tested = (
-        "real: TPU v6e, MI300X, JAX on CPU devices of one and of two processes;"
+        "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes;"
         " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
     )
     reads: Literal["trace"] = "trace"
@@ -74,11 +74,10 @@ class _Device:
         assert kind is not None  # noqa: S101 - chosen by it
         self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
         self.epoch_ns = proto.epoch_ns(path, space.planes)
-        self.first = self.place == 0
         self.numbers = {int(where.name.rpartition(":")[2]) for where in devices}
 
     def trace(self) -> Trace:
-        """All that the device did; the process's first device has the process's own rows as well."""
+        """All that the device did, and rows of the process that drives it."""
         message = proto.plane(self.path, self.own)
         stats = [self._stats(where) for where in self.devices]
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
@@ -123,8 +122,8 @@ class _Device:
             launched = gpu.correlations(message)
         del message
         elsewhere: set[int] | None = None
-        if self.first:
-            others = [where for where in self.devices[1:] if not self.is_tpu]
+        if self._is_first_busy():
+            others = [where for where in self.devices if where != self.own and not self.is_tpu]
             elsewhere = set().union(*(gpu.correlations(proto.plane(self.path, where)) for where in others))
             self._count_others(trace)
         for where in self._named(_HOST):
@@ -136,6 +135,12 @@ class _Device:
                 own=launched,
                 elsewhere=elsewhere,
             )
+
+    def _is_first_busy(self) -> bool:
+        """Whether it is the first of the devices that did anything, which has the process's own rows."""
+        lines = "XLA" if self.is_tpu else "Stream"
+        busy = (i for i, where in enumerate(self.devices) if proto.has_events(self.path, where, lines))
+        return self.place == next(busy, 0)
 
     def _count_others(self, trace: Trace) -> None:
         """Rows of planes that nobody reads: SparseCores, custom devices, derived ones."""

@@ -110,6 +110,8 @@ class Chrome:
                 self.dropped["row of another plane"] += sum(map(len, threads.values()))
         order = {name: pid for (pid, tid), name in self._names.items() if tid is None}
         self.devices = sorted(self.planes.keys() - {HOST}, key=order.__getitem__)
+        self.named = sorted(filter(DEVICE.fullmatch, order), key=order.__getitem__)
+        """All devices of the process, those included that did nothing."""
 
     def _name(self, event: _Event) -> None:
         name = (event.args or {}).get("name")

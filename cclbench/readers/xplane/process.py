@@ -2,7 +2,8 @@
 """Host rows of a process that drives accelerators: launches, step annotations, everything else.
 
 A launch belongs to the device that ran what it launched, which the correlation id tells; a step
-annotation to every device; all other rows are the process's, and stand once, with its first device.
+annotation to every device; all other rows are the process's, and stand once, with the first device that
+did anything.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def batches(
 ) -> Iterator[Rows]:
     """The host rows that a device has; `own` are the correlation ids of what ran on it.
 
-    `elsewhere` are those of all other devices where this one is the process's first, else None.
+    `elsewhere` are those of all other devices where this one has the process's rows, else None.
     """
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     stat_names = proto.stat_names(message)

@@ -30,7 +30,7 @@ Stats = dict[str, str | int | float | bytes]
 
 _LATEST_NS: Final = 1 << 61
 _LONGEST_PS: Final = 1 << 61
-_PLANE, _COMPLAINTS, _NAME, _LINES = 1, (2, 3), 2, 3
+_PLANE, _COMPLAINTS, _NAME, _LINES, _EVENTS = 1, (2, 3), 2, 3, 4
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
 _MANGLED: Final = b"\xef\xbf\xbd"
 _MESSAGES: Final = {
@@ -109,6 +109,20 @@ def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
         return message_class().FromString(data)
     except DecodeError:
         raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_why(data)) from None
+
+
+def has_events(path: Path, where: PlaneRange, line: str) -> bool:
+    """Whether a line of the plane whose name begins with `line` has any event, without parsing them."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        of_plane = f"{path}: plane {where.name!r}"
+        lines = (
+            (begin, end)
+            for number, _, begin, end in fields(data, where.begin, where.end, of_plane)
+            if number == _LINES and _name(data, begin, end, of_plane).startswith(line)
+        )
+        return any(
+            number == _EVENTS for begin, end in lines for number, *_ in fields(data, begin, end, of_plane)
+        )
 
 
 def event_metadata(message: Any) -> dict[int, Any]:

@@ -27,7 +27,8 @@ from cclbench.store import RankFiles, StoredRun
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
-    from cclbench.pipeline import Run, Steps
+    from cclbench.pipeline import Run
+    from cclbench.results import Steps
 
 _COMPRESSION: Final = 3
 SUFFIXES: Final = (".json", ".json.gz")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What launchers put before each line, and where the library's lines begin, which tear others apart.
+
+`srun --label` writes `12: `, `mpirun --tag-output` `[1,0]<stdout>:`, others the pod, the container or the
+process, with the time or without.  A benchmark's own lines are known by themselves, so a label is what stands
+before one of them, whatever launcher wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_STAMP: Final = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]? "
+    r"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}(?=[\[<])",
+    re.ASCII,
+)
+_OWN: Final = re.compile(
+    r"# (?:[nr]ccl-tests:? [Vv]ersion|Collective test starting:|nThread +\d|Using devices| *Rank +\d+ "
+    r"| *size +count +type |Out of bounds values )",
+    re.ASCII,
+)
+_LIBRARY: Final = re.compile(
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] )?([\w.-]{1,255}):\d+:\d+ \[-?\d+\] (?:\S{1,80} )?NCCL [A-Z]+",
+    re.ASCII,
+)
+_FIGURE: Final = re.compile(r"[\d.e+-]*", re.ASCII)
+_LONGEST: Final = 120
+_MOST: Final = 1 << 12
+
+
+class Labels:
+    """The labels of the benchmark's processes, as its own lines tell them; `""` where it has none."""
+
+    def __init__(self) -> None:
+        self._labels: set[str] = set()
+        self._lengths: list[int] = []
+        """Those of the labels, the longest first."""
+
+    def split(self, line: str) -> tuple[str, str]:
+        """A line's label and the rest of it, both without the time."""
+        if stamp := _STAMP.match(line):
+            line = line[stamp.end() :]
+        length = next((n for n in self._lengths if line[:n] in self._labels), 0)
+        if not length and "#" in line and (own := _OWN.search(line)) and 0 < own.start() <= _LONGEST:
+            length = own.start()
+            if len(self._labels) < _MOST:
+                self._labels.add(line[:length])
+                self._lengths = sorted({*self._lengths, length}, reverse=True)
+        return line[:length], line[length:]
+
+
+class LibraryLines:
+    """Where lines of NCCL's debug output begin, `host:pid:thread [device] NCCL INFO`, behind others' text.
+
+    A number may end where the host's name begins, without a blank in between (`-1` and `38dcf168f605`): only
+    hosts known from elsewhere, those of the devices before those of other lines, tell them apart.
+    """
+
+    def __init__(self) -> None:
+        self._of_devices: set[str] = set()
+        self._of_lines: set[str] = set()
+
+    def add(self, host: str) -> None:
+        """A host that the benchmark lists with its devices."""
+        if len(self._of_devices) < _MOST:
+            self._of_devices.add(host)
+
+    def begin(self, text: str) -> int | None:
+        """Where the library's line begins in a line; None where it holds none."""
+        found = _LIBRARY.search(text) if "] " in text else None
+        if found is None:
+            return None
+        name = found[1]
+        if not found.start() and len(self._of_lines) < _MOST:
+            self._of_lines.add(name)
+        for hosts in (self._of_devices, self._of_lines):
+            ends = [len(h) for h in hosts if name.endswith(h) and _FIGURE.fullmatch(name[: -len(h)])]
+            if ends:
+                return found.start() if max(ends) == len(name) else found.end(1) - max(ends)
+        return found.start()

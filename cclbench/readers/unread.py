@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces that are recognised and not read: what they are, and what to give instead.
+
+Chrome's JSON is the format of dozens of tools: a file in it that no reader knows is named by what its rows
+say, and never taken for a rank of PyTorch's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from cclbench.errors import InputError
+
+
+class UnreadFormatError(InputError):
+    """A file of a format that is known and that no reader reads."""
+
+
+_OWN_TRACES: Final = "give each rank's own trace of PyTorch's profiler, Nsight Systems or XLA"
+_ROWS: Final = re.compile(rb'\s*\[.{0,1024}?"ph"\s*:\s*"[A-Za-z]"', re.DOTALL)
+_EVENTS: Final = re.compile(rb'\s*\{.*"traceEvents"', re.DOTALL)
+# A row a line, without commas between them: dftracer's src/dftracer/writer/chrome_writer.cpp.
+_ROW_A_LINE: Final = re.compile(rb"\s*\[\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
+_CATEGORY: Final = re.compile(rb'"cat"\s*:\s*"([^"\\]{1,40})"')
+_TOOLS: Final = tuple(
+    (re.compile(mark), what, hint)
+    for mark, what, hint in (
+        (
+            rb'"Ascend Hardware"',
+            "torch_npu's trace_view.json of Ascend NPUs, which no reader reads",
+            _OWN_TRACES,
+        ),
+        (
+            rb'"pid"\s*:\s*"CPU [Ff]unctions"',
+            "a trace of PyTorch's former autograd profiler, without streams and launches",
+            "capture with torch.profiler.profile",
+        ),
+        (
+            rb'"NEGOTIATE_[A-Z]+',
+            "a Horovod timeline: its processes are tensors, and it has no kernels",
+            _OWN_TRACES,
+        ),
+        (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
+        (
+            rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
+            "a trace of Chrome or Node.js: their own functions and no kernels",
+            _OWN_TRACES,
+        ),
+        (
+            rb'"cat"\s*:\s*"(?:forward|backward)-(?:compute|send|recv)"',
+            "an operator timeline (forward-compute, backward-compute, ...): stages of the job, no kernels",
+            _OWN_TRACES,
+        ),
+    )
+)
+"""Marks of tools that write Chrome's JSON, what a file of theirs is, and what to do instead."""
+
+
+def refuse_unread(path: Path, head: bytes) -> None:
+    """`UnreadFormatError` where a file that begins with these bytes is a trace that no reader reads."""
+    if not (_ROWS.match(head) or _EVENTS.match(head)):
+        return
+    if _ROW_A_LINE.match(head):
+        own = b'"POSIX"' in head or b'"dftracer"' in head
+        tool = "a DFTracer trace" if own else "a trace with a row a line, as DFTracer's"
+        what = f"is {tool}: calls of a process, its I/O above all, and no kernels"
+        raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
+    for mark, tool, hint in _TOOLS:
+        if mark.search(head):
+            raise UnreadFormatError(f"is {tool}", where=str(path), hint=hint)
+    categories = list(dict.fromkeys(c.decode(errors="replace") for c in _CATEGORY.findall(head)))
+    listed = ", ".join(categories[:3]) + (", ..." if len(categories) > 3 else "")
+    what = "is a Chrome trace without rows of PyTorch's profiler" + (
+        f": they are of {listed}" if listed else ""
+    )
+    raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
