@@ -7,9 +7,27 @@ for each unique name.  `kind_of` and `element_bytes` read what frameworks call c
 `bus_factor` is what a kind puts on the bus.
 """
 
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
 from cclbench.classify.collectives import CollectiveName, bus_factor, collective, kind_of
 from cclbench.classify.dtypes import element_bytes
 from cclbench.classify.kernels import category
 from cclbench.classify.names import base_name
 
-__all__ = ["CollectiveName", "base_name", "bus_factor", "category", "collective", "element_bytes", "kind_of"]
+__all__ = [
+    "TAXONOMY",
+    "CollectiveName",
+    "base_name",
+    "bus_factor",
+    "category",
+    "collective",
+    "element_bytes",
+    "kind_of",
+]
+
+TAXONOMY: Final = sha256(
+    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+).hexdigest()[:12]
+"""Names one state of the rules: what was classified by another is read again."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 from cclbench import __version__
 from cclbench.card import Card
 from cclbench.card import load as load_card
+from cclbench.classify import TAXONOMY
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
@@ -44,7 +45,8 @@ def ingest(
     card = None if found.card is None else load_card(found.card)
     measured = _calibration_file(found, card)
     calibration = calibration_at(measured, card.hardware.system) if card and measured else None
-    fingerprint = found.fingerprint(VERSION, LAYOUT, __version__, options, *filter(None, [calibration]))
+    versions = (VERSION, LAYOUT, TAXONOMY, __version__)
+    fingerprint = found.fingerprint(*versions, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
