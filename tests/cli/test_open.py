@@ -96,5 +96,5 @@ def test_what_cannot_be_shown(
 
 def test_a_source_that_is_not_there(call: Call, tmp_path: Path) -> None:
     answer = call("open", tmp_path / "none")
-    assert answer.code == 2
+    assert answer.code == 3
     assert "no such file or folder" in answer.err

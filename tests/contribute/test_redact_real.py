@@ -84,7 +84,7 @@ def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_
     source = repository / "traces" / "tiny-llama-fsdp2-tp2-gloo-cpu" / "rank0_trace.json.gz"
     known = collect([source])
     (found,) = redact(source, tmp_path / "rank0_trace.json.gz", known=known, annotations=True)
-    assert (found.place, found.kind, found.count) == ("name", kinds.ANNOTATION, 9)
+    assert (found.place, found.kind, found.count) == ("name", kinds.ANNOTATION, 36)
     named = rb'"user_annotation",\s*"name": "([^"]*)"'
     old = set(re.findall(named, content(source)))
     new = set(re.findall(named, content(tmp_path / "rank0_trace.json.gz")))

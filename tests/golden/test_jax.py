@@ -23,8 +23,8 @@ from cclbench.readers.xplane.proto import space
 
 Measure = Callable[..., Run]
 ID = "tiny-jax-dp2-tp4-cpu"
-DEVICES, STEPS = range(8), (2, 3, 4)
-HIDDEN, VOCABULARY, LAYERS, BATCH, SEQUENCE, DP, TP = 256, 1024, 2, 4, 128, 2, 4
+DEVICES, STEPS = range(8), range(2, 14)
+HIDDEN, VOCABULARY, LAYERS, BATCH, SEQUENCE, DP, TP = 128, 1024, 1, 4, 128, 2, 4
 FLOAT = 4
 ACTIVATIONS = BATCH // DP * SEQUENCE * HIDDEN * FLOAT
 LAYER_WEIGHTS = LAYERS * 12 * HIDDEN * HIDDEN // TP * FLOAT
@@ -187,7 +187,7 @@ def test_times_are_those_of_a_sweep_over_the_events(run: Run, profile: Path, dev
 
 def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profile: Path) -> None:
     calls = run.collectives().to_pandas()
-    assert len(calls) == sum(map(communicates, ops(profile))) == 8 * 3 * (4 * 4 * LAYERS // 2 + 2)
+    assert len(calls) == sum(map(communicates, ops(profile))) == 8 * 12 * (4 * 4 * LAYERS // 2 + 2)
     assert calls["instance"].notna().all()
     members = {group["group"]: group["ranks"] for group in run.groups().to_pylist()}
     assert sorted(map(tuple, members.values())) == sorted(
@@ -203,7 +203,7 @@ def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> Non
     """The groups of HLO, through the device assignment, are those that the rendezvous' names list."""
     ran = decode(profile, space(profile).planes)
     met = [op for op in ran.ops if op.meeting]
-    assert len(met) == 432
+    assert len(met) == 960
     for op in met:
         assert op.program is not None
         program = ran.programs[op.program]

@@ -22,7 +22,7 @@ COMMANDS = (
     ("compare", "{card}", "{other}"),
     ("compare", "{card}", "{other}", "-v"),
     ("compare", "{card}", "{traces}"),
-    ("compare", "{card}", "{other}", "--fail-on", "time.step > +500%"),
+    ("compare", "{card}", "{other}", "--fail-on", "time.step > 5 s"),
     ("whatif", "{card}", "--set", "scale_up.bandwidth=x2", "-v"),
     ("sql", "{card}", "SELECT DISTINCT name FROM events"),
     ("sql", "{card}", "FROM groups"),
