@@ -17,11 +17,11 @@ from typing import Final, Literal
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.compare.comparison import Check
-from cclbench.compare.interval import LEAST_STEPS, difference
+from cclbench.compare.interval import difference
 from cclbench.compare.lines import selector
 from cclbench.compare.shown import stated
 from cclbench.compare.subject import KEYS, Row, Subject
-from cclbench.compare.verdict import step_costs
+from cclbench.compare.verdict import step_costs, too_few
 from cclbench.compare.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.problem import shown
@@ -179,12 +179,12 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     said += f": {_percent(row['value'] / before['value'])}"
     if gate.keys or not _of_steps(gate.metric):
         return judged("failed" if _OPERATORS[gate.operator](row["value"], limit) else "passed", said)
-    costs = [step_costs(subject, gate.metric) for subject in (base, other)]
-    fewest = min(map(len, costs))
-    told = difference(*costs) if fewest else None
+    costs = step_costs(base, gate.metric), step_costs(other, gate.metric)
+    steps = len(costs[0]), len(costs[1])
+    told = difference(*costs) if min(steps) else None
     if told is None or told.low is None or told.high is None:
-        why = f"no interval is told below {LEAST_STEPS} closed steps of each, and there are {fewest}"
-        return judged("refused", f"{said}, and {why}")
+        why = too_few(base, other, steps, told.steps_needed if told else None)
+        return judged("refused", f"{said}, and there is no interval: {why}")
     low, high = told.low, told.high
     if gate.metric != "time.step":
         low, high = 1 / high, 1 / low

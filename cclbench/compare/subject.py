@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cclbench.analyzers.values import ALL_OPEN
 from cclbench.published.leaderboard import PublishedRow
 from cclbench.schema import HAS_VALUE
 from cclbench.store import StoredRun
@@ -130,6 +131,12 @@ class Subject:
     def steps(self) -> int:
         """How many numbered steps its figures are of."""
         return len(self.by_step("time.step"))
+
+    @property
+    def all_open(self) -> bool:
+        """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
+        row = self.row("time.step")
+        return row is not None and (row["reason"] or "").startswith(ALL_OPEN)
 
     def field(self, path: str) -> Any:
         """The card's value at a dotted path, or what was published of it; None without such a field."""

@@ -129,7 +129,7 @@ def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outc
     figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
     if outcome == "undecided":
         pair = f"{other.letter} and {base.letter} ({figures})"
-        return f"No difference can be told between {pair}: {_too_few(base, other, ratio)}."
+        return f"No difference can be told between {pair}: {_no_interval(base, other, ratio)}."
     if outcome == "no difference":
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
         return f"{said}; {_spread(ratio, inverse=False)}). {_to_settle(ratio)}"
@@ -144,13 +144,20 @@ def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outc
     return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
 
 
-def _too_few(base: Subject, other: Subject, ratio: _Ratio) -> str:
-    """Why there is no interval, and how many steps would settle it."""
+def _no_interval(base: Subject, other: Subject, ratio: _Ratio) -> str:
     if _whole(base):
         return "a whole trace is one figure, as long as the capture; mark steps"
-    counts = " and ".join(f"{s.letter} has {n}" for s, n in zip((base, other), ratio.steps, strict=True))
-    more = max(LEAST_STEPS, ratio.needed or 0)
-    enough = f"about {more}" if ratio.needed and ratio.needed > LEAST_STEPS else f"{LEAST_STEPS} or more"
+    return too_few(base, other, ratio.steps, ratio.needed)
+
+
+def too_few(base: Subject, other: Subject, steps: tuple[int, int], needed: int | None) -> str:
+    """Why so few steps give no interval, and how many (`needed`, None if unknown) would settle it."""
+    counts = " and ".join(
+        f"{subject.letter} has {'none but an open one' if subject.all_open else steps}"
+        for subject, steps in zip((base, other), steps, strict=True)
+    )
+    more = max(LEAST_STEPS, needed or 0)
+    enough = f"about {more}" if more > LEAST_STEPS else f"{LEAST_STEPS} or more"
     return f"it takes {LEAST_STEPS} closed steps of each, {counts}; trace {enough} of each"
 
 

@@ -122,6 +122,8 @@ def _alone(subject: Subject) -> Iterator[str]:
         return
     if subject.window == "trace":
         yield f"the window of {letter} is its whole trace, no step"
+    if subject.all_open:
+        yield f"the only step of {letter} is open: it ends with its last device event, since no step follows"
     world = subject.world_size
     if world and len(subject.ranks) < world:
         yield (

@@ -117,5 +117,5 @@ def test_a_single_closed_step_is_refused(call: Call, trace: Path, tmp_path: Path
     other.parent.mkdir()
     other.write_text(trace.read_text().replace("ampere", "hopper"))
     answer = call("compare", trace, other, "--fail-on", "time.step > +5%")
-    assert "no interval is told below 3 closed steps of each, and there are 1" in refusal(answer)
+    assert "there is no interval: it takes 3 closed steps of each, A has 1 and B has 1;" in refusal(answer)
     assert call("compare", trace, other, "--fail-on", "time.step > 1 s").code == 0

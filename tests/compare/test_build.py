@@ -163,6 +163,8 @@ def test_other_readers_and_devices_compare_and_warn(
     found = compare(test_data / first, test_data / second, store=store)
     (one,) = found.versus
     assert one.outcome == outcome
+    if outcome == "undecided":
+        assert "A has none but an open one" in one.words or "B has none but an open one" in one.words
     assert sum(change.change_ns for change in one.changes) == one.change_ns
     for start in ["nothing says what a step of A and B", *warned]:
         assert any(warning.startswith(start) for warning in found.warnings), (start, found.warnings)

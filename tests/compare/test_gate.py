@@ -163,7 +163,10 @@ def test_no_interval_is_refused() -> None:
     one = subject("A", steps_of("time.step", [1.0]))
     found, reason = outcome("time.step > +5%", one, subject("B", steps_of("time.step", [2.0] * 9)))
     assert found == "refused"
-    assert reason.endswith("and no interval is told below 3 closed steps of each, and there are 1")
+    assert reason.endswith(
+        "and there is no interval: it takes 3 closed steps of each, A has 1 and B has 9; trace 3"
+        " or more of each"
+    )
     assert outcome("time.step > 1.5 s", one, subject("B", steps_of("time.step", [2.0])))[0] == "failed"
 
 

@@ -31,7 +31,7 @@ COUNTS = {
         ("tp", "all_reduce"): 72,
     },
 }
-"""By group and kind, of each rank, in twelve steps; `dp` and `tp` name each rank's group of that dimension."""
+"""By group and kind, of each rank, in twelve steps; `dp` and `tp` are each rank's group of that dimension."""
 WRAPPERS = ("autograd::", "torch::autograd::")
 CALLS = ("c10d::", "_c10d_functional::")
 
