@@ -24,7 +24,7 @@ _T = f"{TIMES} 1 GB = 1e9 bytes."
     better="higher",
     inputs=_INPUTS,
     not_applicable=NONE,
-    version=2,
+    version=3,
     combine=transfers_before_durations,
 )
 def algbw(rank: RankView) -> Iterator[Value]:
@@ -42,7 +42,7 @@ def algbw(rank: RankView) -> Iterator[Value]:
     better="higher",
     inputs=_INPUTS,
     not_applicable=NONE,
-    version=2,
+    version=3,
     combine=transfers_before_durations,
 )
 def busbw(rank: RankView) -> Iterator[Value]:

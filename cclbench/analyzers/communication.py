@@ -68,6 +68,7 @@ def count(rank: RankView) -> Iterator[Value]:
     better=None,
     inputs=_INPUTS,
     not_applicable="none of the window's collectives states its bytes",
+    version=2,
 )
 def volume(rank: RankView) -> Iterator[Value]:
     table = rank.collectives

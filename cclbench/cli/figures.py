@@ -14,6 +14,7 @@ from rich.text import Text
 from cclbench.problem import printable
 from cclbench.report.partition import Row
 from cclbench.report.topics import TOPICS, place
+from cclbench.report.words import partly
 from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
@@ -142,9 +143,10 @@ def _range(figure: Figure) -> str:
 
 
 def _origin(row: Row) -> str:
-    provenance = "" if row["provenance"] == "measured" else str(row["provenance"])
-    partial = f"partial, {humanise(row['coverage'], '1')}" if row["status"] == "partial" else ""
-    return ", ".join(filter(None, (provenance, partial)))
+    """One word, for which a line has room: of a partial number the notes say how much it holds."""
+    if row["status"] == "partial":
+        return "partial"
+    return "" if row["provenance"] == "measured" else str(row["provenance"])
 
 
 def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
@@ -158,6 +160,9 @@ def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
                 if caveat and reason.endswith(caveat):
                     shared.append(figure.metric)
                     reason = reason.removesuffix(caveat).removesuffix("; ")
+                if row["status"] == "partial":
+                    origin = "" if row["provenance"] == "measured" else f"{row['provenance']}, "
+                    reason = f"{origin}{partly(row)}; {reason}"
                 if reason:
                     found.setdefault(reason, []).append(figure.metric)
     if caveat and shared:
