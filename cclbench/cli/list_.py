@@ -11,6 +11,8 @@ import click
 from cclbench.cli.options import debug_option, format_options, store_option
 
 Rows = list[dict[str, Any]]
+_PATH: Final = 23
+"""Characters of a path that fit beside a run's name."""
 
 
 @click.command()
@@ -40,20 +42,24 @@ def list_(what: str, store: Path, form: str) -> None:
         rows=rows,
         columns=columns,
         table=lambda: grid(
-            [{key: _short(row.get(key)) for key in columns if not _repeats(row, key)} for row in rows],
+            [{key: _short(key, row.get(key)) for key in columns if not _repeats(row, key)} for row in rows],
             columns,
         ),
     )
 
 
-def _short(cell: Any) -> Any:
-    """A cell as the table shows it: of a text its first sentence."""
-    return cell.partition(". ")[0] if isinstance(cell, str) else cell
+def _short(key: str, cell: Any) -> Any:
+    """A cell as the table shows it: of a path its end, of another text its first sentence."""
+    if not isinstance(cell, str):
+        return cell
+    if key == "source" and len(cell) > _PATH and " " not in cell:
+        return f"...{cell[3 - _PATH :]}"
+    return cell.partition(". ")[0]
 
 
 def _repeats(row: dict[str, Any], key: str) -> bool:
-    """Whether the cell says again how the run is called, as the card of a published run does."""
-    return key == "card" and row.get(key) == row["run"]
+    """Whether the cell says again how the run is called, as the card does that it is named after."""
+    return key == "card" and str(row["run"]).startswith(str(row.get(key)))
 
 
 def _metrics(_: Path) -> Rows:

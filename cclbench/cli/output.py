@@ -71,9 +71,13 @@ def _cell(value: object) -> object:
     return value
 
 
+def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
+    """The columns in which any row has something; all where there is no row."""
+    return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
+
+
 def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
-    """A table of the columns in which any row has something."""
-    used = [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
+    used = _used(rows, columns)
     yield "| " + " | ".join(map(as_markdown, used)) + " |"
     yield "|" + " --- |" * len(used)
     for row in rows:
@@ -88,6 +92,7 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    columns = _used(rows, columns)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
         whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
