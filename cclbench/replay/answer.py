@@ -95,6 +95,8 @@ class Replay:
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
+        if not self.measured_ns:
+            raise InputError("has steps of no length: there is nothing to replay", where=run.id)
         self.unchanged = self._outcome(np.ones(len(self.graph.nodes)))
 
     def predict(self, change: Scenario) -> Predicted:
