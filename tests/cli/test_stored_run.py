@@ -72,4 +72,4 @@ def test_a_card_made_from_a_folder_keeps_its_execution_traces(
     assert text.count("dlrm_eg_") == 8
     card.write_text(text.replace("workload:\n", "workload:\n  phase: training\n", 1))
     found = json.loads(call("run", card, "--no-inference", "--metric", "comm.volume", "--json").out)
-    assert found["manifest"]["matching"]["matched"] == 64
+    assert found["run"]["matching"]["matched"] == 64
