@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two checkouts of cclbench answer to the same commands, and every difference.
+
+    python scripts/same_results.py OLD NEW [EVIDENCE...]
+
+OLD and NEW are checkouts, EVIDENCE is files and folders of traces (by default those beside the fixtures of
+the tests); NEW's data points come on top.  Each command runs in a folder of its own, once by each checkout,
+with the Python that runs this.  Compared are exit code, what is printed, and files that are written, but for
+what must differ: the hash in a run's id and the digests that it is made of.  Exit code 1 where anything
+differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
+KINDS = ("kineto", "nsys", "nsys/synthetic", "xprof", "graph_replay", "nccl_logs")
+SETTING = "scale_up.bandwidth=x2"
+OWN = {"fingerprint", "tables", "manifest_sha256"}
+"""Keys of documents whose values hold digests of cclbench itself."""
+SHOWN = 40
+"""Differences of one command that are printed."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command, and the file that it writes besides what it prints."""
+
+    words: tuple[str, ...]
+    file: str | None = None
+
+    def __str__(self) -> str:
+        return f"cclbench {' '.join(self.words)}"
+
+
+def sources(new: Path, evidence: list[str]) -> list[Path]:
+    """Cards of the data points, and what lies in the folders of evidence."""
+    cards = sorted((new / "workload_cards").glob("*.yaml"))
+    if evidence:
+        return [*cards, *(Path(name).absolute() for name in evidence)]
+    found = [
+        path for kind in KINDS if (FIXTURES / kind).is_dir() for path in sorted((FIXTURES / kind).iterdir())
+    ]
+    return [*cards, *found]
+
+
+def calls(new: Path, of: list[Path]) -> Iterator[Call]:
+    """Every command on every source, neighbours compared with one another; data points contributed anew."""
+    for path in map(str, of):
+        yield Call(("run", path, "--json"))
+        yield Call(("run", path))
+        yield Call(("whatif", path, "--set", SETTING, "--json"))
+        yield Call(("report", path, "-o", "page.html"), "page.html")
+        yield Call(("card", "new", path))
+    for one, other in pairwise(map(str, of)):
+        yield Call(("compare", one, other, "--json"))
+        yield Call(("compare", one, other, "-o", "page.md"), "page.md")
+    for card in sorted((new / "workload_cards").glob("*.yaml")):
+        words = (
+            "--traces",
+            f"{new}/traces/{card.stem}",
+            "--scripts",
+            f"{new}/scripts/{card.stem}",
+            "--no-input",
+        )
+        yield Call(
+            ("contribute", str(card), *words, "--licence", "Apache-2.0", "--collection", "."),
+            f"traces/{card.stem}/manifest.json",
+        )
+    for sweep in sorted((FIXTURES / "nccl_tests").glob("*.csv")):
+        yield Call(("hardware", "validate", str(sweep), "--system", "dgx-h100", "--json"))
+    yield Call(("verify", "--all", "--collection", str(new), "--json"))
+    for what in ("metrics", "readers", "hardware"):
+        yield Call(("list", what, "--json"))
+
+
+def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
+    """Exit code, output and file of the command by that checkout."""
+    environment = os.environ | {"PYTHONPATH": str(checkout), "COLUMNS": "80", "CCLBENCH_STORE": "runs"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cclbench", *call.words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    written = folder / call.file if call.file else None
+    text = written.read_text() if written and written.is_file() else None
+    if written and written.is_file():
+        written.unlink()
+    for made in ("workload_cards", "traces", "scripts"):
+        shutil.rmtree(folder / made, ignore_errors=True)
+    return {
+        "code": done.returncode,
+        "out": form(done.stdout),
+        "err": form(done.stderr),
+        "file": form(text or ""),
+    }
+
+
+def form(text: str) -> Any:
+    """A document as such, other text as its lines; without what must differ."""
+    text = re.sub(r"-[0-9a-f]{8}\b", "-HASH", text)
+    try:
+        return without_own(json.loads(text))
+    except ValueError:
+        return text.splitlines()
+
+
+def without_own(value: Any) -> Any:
+    """A document without the values of `OWN`."""
+    if isinstance(value, dict):
+        return {key: without_own(inner) for key, inner in value.items() if key not in OWN}
+    return [without_own(inner) for inner in value] if isinstance(value, list) else value
+
+
+def differences(old: Any, new: Any, at: str = "") -> Iterator[str]:
+    """Where two answers differ, and how."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}, key=str):
+            yield from differences(old.get(key), new.get(key), f"{at}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from differences(one, other, f"{at}[{index}]")
+    elif old != new or type(old) is not type(new):
+        yield f"{at}: {str(old)[:300]}  ->  {str(new)[:300]}"
+
+
+def main() -> None:
+    """Print each command that is answered otherwise, and how."""
+    old, new = (Path(name).absolute() for name in sys.argv[1:3])
+    wanted = list(calls(new, sources(new, sys.argv[3:])))
+    differing = 0
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as both:
+        folders = [Path(scratch) / name for name in ("old", "new")]
+        for folder in folders:
+            folder.mkdir()
+        for number, call in enumerate(wanted, 1):
+            print(f"\r{number} of {len(wanted)}", end="", file=sys.stderr, flush=True)
+            before, after = both.map(answer, (old, new), (call, call), folders)
+            found = list(differences(before, after))
+            if found:
+                differing += 1
+                print(f"\n{call}\n  " + "\n  ".join(found[:SHOWN]))
+                if len(found) > SHOWN:
+                    print(f"  ... {len(found) - SHOWN} more")
+    print(f"\n{differing} of {len(wanted)} commands are answered otherwise")
+    sys.exit(1 if differing else 0)
+
+
+if __name__ == "__main__":
+    main()
