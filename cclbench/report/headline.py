@@ -51,6 +51,8 @@ def _below(run: Seen, metric: str) -> str:
         steps = len(run.rows.over_steps(metric))
         cv = next((row["value"] for row in run.rows.statistics(metric) if row["stat"] == "cv"), None)
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
+        if run.subject.all_open:
+            return "open: no step follows"
         return ", ".join(told) if steps > 1 else ""
     ranks = run.rows.ranks(metric).values()
     unit = run.rows.run[metric]["unit"]

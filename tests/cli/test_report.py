@@ -28,6 +28,14 @@ def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:
     assert "needs a workload card" in text  # what is missing, and why
 
 
+def test_the_only_step_is_said_to_be_open(call: Call, document: dict[str, Any], tmp_path: Path) -> None:
+    steps = [row for row in document["traceEvents"] if row["name"].startswith("ProfilerStep#")]
+    document["traceEvents"] = [row for row in document["traceEvents"] if row not in steps[1:]]
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    assert call("report", tmp_path / "rank0.json", "-o", tmp_path / "run.html").code == 0
+    assert "open: no step follows" in (tmp_path / "run.html").read_text(encoding="utf-8")
+
+
 def test_the_store_stays_as_it_is(call: Call, trace: Path, tmp_path: Path) -> None:
     assert call("run", trace, "-q").code == 0
     (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
