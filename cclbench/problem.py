@@ -72,6 +72,17 @@ def bounded(text: str) -> str:
     return printable(text) if more <= 0 else f"{printable(text[:_LONGEST_TOLD])}… ({more:,} more characters)"
 
 
+def shortened(text: str, most: int) -> str:
+    """`text` in at most `most` characters: of a longer one its head and its tail.
+
+    Names of kernels begin alike and differ in the middle and at the end.
+    """
+    if len(text) <= most:
+        return text
+    tail = (most - 3) // 2
+    return f"{text[: most - 3 - tail]}...{text[-tail:]}"
+
+
 def as_markdown(text: str) -> str:
     """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
     plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))

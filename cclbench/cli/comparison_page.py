@@ -17,7 +17,7 @@ from cclbench.cli.output import bullets
 from cclbench.compare import shown
 from cclbench.compare.comparison import Check, Comparison, Mover, Versus
 from cclbench.compare.verdict import signed
-from cclbench.problem import printable
+from cclbench.problem import printable, shortened
 from cclbench.problem import shown as value_shown
 from cclbench.units import humanise
 
@@ -87,8 +87,7 @@ def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
 
 
 def _row(label: str, figures: tuple[str, str], change: float, style: str = "") -> Text:
-    label = shown.safe(label)
-    label = label if len(label) < _LABEL else f"{label[: _LABEL - 4]}..."
+    label = shortened(shown.safe(label), _LABEL - 1)
     before, after = figures
     return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {signed(change):>11}", style)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.problem import printable
+from cclbench.problem import printable, shortened
 from cclbench.report.partition import Row
 from cclbench.report.topics import TOPICS, place
 from cclbench.report.words import partly
@@ -107,11 +107,7 @@ def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
 
 
 def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
-    label = printable(label)
-    if len(label) > _LABEL:
-        half = (_LABEL - 3) // 2
-        label = f"{label[:half]}...{label[-half:]}"
-    line = Text(f"{label:<{_LABEL}}", style)
+    line = Text(f"{shortened(printable(label), _LABEL):<{_LABEL}}", style)
     line.append(f" {value:>11}", "italic yellow" if value.startswith("~") else style)
     line.append(f"  {span:<22}", style or "dim")
     return line.append(f" {origin}", "dim")

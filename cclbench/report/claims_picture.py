@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.compare.claims import Claim
 from cclbench.compare.claims.overlap import SAME_STEP
-from cclbench.problem import printable
+from cclbench.problem import printable, shortened
 from cclbench.report.picture import save_picture
 from cclbench.units import humanise
 
@@ -185,9 +185,7 @@ def _nothing(axes: Axes, claim: Claim) -> None:
 
 def _short(text: str | None, longest: int = _LONGEST) -> str:
     """A stranger's text that is no mathematics to matplotlib and not too long."""
-    safe = printable(text or "unknown")
-    cut = safe if len(safe) <= longest else f"{safe[: longest - 1]}…"
-    return cut.replace("$", "\\$")
+    return shortened(printable(text or "unknown"), longest).replace("$", "\\$")
 
 
 _PANELS: Final[Mapping[str, Callable[[Axes, Claim], None]]] = {

@@ -17,6 +17,8 @@ from cclbench.units import humanise
 MOST_ROWS: Final = 300
 MOST_NAMES: Final = 20_000
 """Names read from a run; of those beyond a comparison can't say whether another run lacks them."""
+SHORT_NAME: Final = "if(length(name) > 200, left(name, 119) || '...' || right(name, 78), name)"
+"""SQL of a name as `shortened` to what a page keeps: names may be megabytes."""
 _SQL: Final = """
     WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
     counted AS (
@@ -24,9 +26,9 @@ _SQL: Final = """
         FROM events e ASOF JOIN windows w ON e.rank = w.rank AND e.start_ns >= w.start_ns
         WHERE e.kind = '{kind}' AND e.start_ns < w.end_ns
     )
-    SELECT md5(name) AS key, left(name, 200) AS name, length(name) AS length, min(category) AS category,
-        count(*) AS calls,
-        sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names, sum(sum(dur_ns)) OVER ()::BIGINT AS all_ns,
+    SELECT md5(name) AS key, {name} AS name, length(name) AS length, min(category) AS category,
+        count(*) AS calls, sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names,
+        sum(sum(dur_ns)) OVER ()::BIGINT AS all_ns,
         (SELECT count(*) FROM windows) AS windows,
         (SELECT sum(end_ns - start_ns)::BIGINT FROM windows) AS window_ns
     FROM counted GROUP BY counted.name ORDER BY ns DESC, key LIMIT {most}
@@ -38,7 +40,7 @@ class Time:
     """The calls of one name in a run's windows: how many, their summed time, and of what."""
 
     key: str
-    """Tells names apart of which only the beginning is kept."""
+    """Tells names apart of which only head and tail are kept."""
     name: str
     length: int
     """Characters of the whole name."""
@@ -128,7 +130,9 @@ def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
         for (policy, still_open), ranks in policies.items()
     )
     for kind in ("kernel", "op"):
-        rows = stored.sql(_SQL.format(windows=windows, kind=kind, most=MOST_NAMES)).to_pylist()
+        rows = stored.sql(
+            _SQL.format(name=SHORT_NAME, windows=windows, kind=kind, most=MOST_NAMES)
+        ).to_pylist()
         if rows:
             times = tuple(
                 Time(*(r[key] for key in ("key", "name", "length", "category", "calls", "ns"))) for r in rows

@@ -10,12 +10,15 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.problem import printable
+from cclbench.problem import printable, shortened
 from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 LONGEST: Final = 2000
 LONGEST_NAME: Final = 200
+_FITS: Final = 62
+"""Characters of a name that a table has room for; of a longer one the middle gives way."""
+_TAIL: Final = 24
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 
@@ -30,9 +33,16 @@ def bounded(text: str, most: int = LONGEST, *, length: int = 0) -> str:
 
 
 def name(text: str, length: int = 0) -> Markup:
-    """A name that may be long or run from right to left: isolated, cut, and as hover text as far as kept."""
-    shown = bounded(text, LONGEST_NAME, length=length)
-    return Markup('<bdi class="name" title="{}">{}</bdi>').format(shown, shown)
+    """A name that may be long or run from right to left: isolated, and as hover text as far as kept.
+
+    Of one that a table has no room for, its head is cut where it meets its tail.
+    """
+    whole = bounded(text, LONGEST_NAME, length=length)
+    shown = shortened(printable(text), LONGEST_NAME)
+    if len(shown) <= _FITS:
+        return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, shown)
+    parts = Markup("<span>{}</span><span>{}</span>").format(shown[:-_TAIL], shown[-_TAIL:])
+    return Markup('<bdi class="name" title="{}">{}</bdi>').format(whole, parts)
 
 
 def breakable(metric: str) -> Markup:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from markupsafe import Markup
 from report_run import HOSTILE, row
@@ -34,6 +36,16 @@ def test_an_attribute_can_not_be_left() -> None:
 
 def test_names_are_isolated_from_the_text_around_them() -> None:
     assert name("עברית") == '<bdi class="name" title="עברית">עברית</bdi>'
+
+
+def test_a_long_name_keeps_its_head_and_its_tail() -> None:
+    text = "void at::native::vectorized_elementwise_kernel<4, " + "x" * 60 + ", std::array<char*, 3ul> >(int)"
+    found = name(text)
+    assert f'title="{Markup.escape(text)}"' in found
+    pieces = [Markup(piece).unescape() for piece in re.findall(r"<span>(.*?)</span>", found)]  # noqa: S704 - our own
+    assert ("".join(pieces), pieces[1]) == (text, text[-24:])
+    longest = name("a" * 150 + "b" * 150).striptags()
+    assert longest == "a" * 99 + "..." + "b" * 98
 
 
 def test_the_hover_text_tells_all_of_a_number() -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view import RankView
+from cclbench.problem import printable
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
 from cclbench.report.charts.svg import drawn
+from cclbench.report.kernels import SHORT_NAME
 from cclbench.report.seen import Seen, together
-from cclbench.report.words import LONGEST_NAME, bounded
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 MOST_KERNELS: Final = 150
 _KERNELS: Final = f"""
-    SELECT left(name::VARCHAR, 200) AS name, length(name::VARCHAR) AS length,
-        sum(flops) AS flops, sum(hbm_bytes)::DOUBLE AS bytes,
+    WITH kernels AS (
+        SELECT name::VARCHAR AS name, flops, hbm_bytes, dur_ns FROM events
+        WHERE kind = 'kernel' AND flops > 0 AND hbm_bytes > 0 AND dur_ns > 0
+    )
+    SELECT {SHORT_NAME} AS name, sum(flops) AS flops, sum(hbm_bytes)::DOUBLE AS bytes,
         sum(dur_ns)::DOUBLE AS ns, sum(sum(dur_ns)) OVER ()::DOUBLE AS all_ns, count(*) OVER () AS names
-    FROM events WHERE kind = 'kernel' AND flops > 0 AND hbm_bytes > 0 AND dur_ns > 0
-    GROUP BY events.name ORDER BY ns DESC, events.name LIMIT {MOST_KERNELS}
+    FROM kernels GROUP BY kernels.name ORDER BY ns DESC, kernels.name LIMIT {MOST_KERNELS}
 """  # noqa: S608 - of constants
 
 
@@ -97,10 +100,7 @@ def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
         return [], run.rows.why_not("memory.bound_share")
-    kernels = [
-        Kernel(bounded(r["name"], LONGEST_NAME, length=r["length"]), r["flops"], r["bytes"], r["ns"] / 1e9)
-        for r in rows
-    ]
+    kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
