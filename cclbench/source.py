@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cclbench.errors import InputError, UsageError, near
-from cclbench.readers import (
+from cclbench.formats import (
     FURTHER_BYTES,
     HEAD_BYTES,
     READERS,
@@ -26,8 +26,8 @@ from cclbench.readers import (
     recognise,
     recognise_further,
 )
-from cclbench.readers.json_events import open_bytes
-from cclbench.readers.unread import UnreadFormatError, refuse_unread
+from cclbench.formats.json_events import open_bytes
+from cclbench.formats.unread import UnreadFormatError, refuse_unread
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")

@@ -79,7 +79,7 @@ def _metrics(_: Path) -> Rows:
 
 
 def _readers(_: Path) -> Rows:
-    from cclbench.readers import READERS
+    from cclbench.formats import READERS
 
     rows = [
         {

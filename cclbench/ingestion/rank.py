@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.facts import ProcessGroup, TraceFacts
+from cclbench.formats import Told, execution_trace
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
 from cclbench.ingestion.pending import (
@@ -26,7 +27,6 @@ from cclbench.ingestion.pending import (
 )
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
-from cclbench.readers import Told, execution_trace
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
 from cclbench.store import write_table

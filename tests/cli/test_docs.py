@@ -9,7 +9,7 @@ from pathlib import Path
 
 from page_commands import blocks, here, printed_by
 
-from cclbench.readers import READERS
+from cclbench.formats import READERS
 
 PAGE = "is-it-the-network-or-the-straggler.md"
 

@@ -18,7 +18,7 @@ from cclbench.contribute.redaction.json_text import JsonRewriter
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Tally
-from cclbench.readers.xplane import proto
+from cclbench.formats.xplane import proto
 
 NONE = Identities()
 

@@ -19,8 +19,8 @@ from cclbench.contribute.redaction.files import copied, shown
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
-from cclbench.readers.nsys.capture import NVTX, RANGES
-from cclbench.readers.nsys.database import EXPORT_AGAIN, Database
+from cclbench.formats.nsys.capture import NVTX, RANGES
+from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")

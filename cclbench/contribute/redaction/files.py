@@ -16,8 +16,8 @@ from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
 from cclbench.errors import InputError
+from cclbench.formats.json_events import LARGEST_RATIO, compressed, open_bytes
 from cclbench.problem import printable
-from cclbench.readers.json_events import LARGEST_RATIO, compressed, open_bytes
 
 BLOCK: Final = 4 << 20
 _LEAST_LIMIT: Final = 64 << 20

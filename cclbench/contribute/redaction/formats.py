@@ -13,10 +13,10 @@ from cclbench.contribute.redaction.files import blocks, head, replacing, shown, 
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
-from cclbench.readers import READERS
-from cclbench.readers.json_events import compressed
-from cclbench.readers.nsys.database import MAGIC
-from cclbench.readers.xplane.proto import begins_space
+from cclbench.formats import READERS
+from cclbench.formats.json_events import compressed
+from cclbench.formats.nsys.database import MAGIC
+from cclbench.formats.xplane.proto import begins_space
 
 _JSON: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
 _PICKLE: Final = b"\x80"
@@ -92,7 +92,7 @@ def _named(path: Path, begin: bytes, scrubber: Scrubber) -> dict[str, str]:
     if not READERS.get("xla_json").sniff(begin):
         return {}
     from cclbench.contribute.redaction.protobuf import ranges_of_people
-    from cclbench.readers.xplane.chrome import HOST, chrome
+    from cclbench.formats.xplane.chrome import HOST, chrome
 
     plane = chrome(path).planes.get(HOST)
     texts = ranges_of_people(plane) if plane is not None else ()

@@ -22,7 +22,7 @@ from cclbench.contribute.redaction.names import alternatives
 from cclbench.contribute.redaction.scrub import Scrubber, is_marker
 from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
-from cclbench.readers.xplane import proto
+from cclbench.formats.xplane import proto
 
 _PLANE, _HOSTS, _NAME = 1, 4, 2
 _DEEPEST: Final = 60
