@@ -11,6 +11,7 @@ Captures carry environments, user and host names and command lines: no reader ha
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
+from cclbench.facts import ProcessGroup, TraceFacts
+from cclbench.formats.rewriting import Redactor
 from cclbench.intervals import Int64
 from cclbench.registry import Registry
 
@@ -217,7 +219,10 @@ class Trace:
 
 
 class Format(Protocol):
-    """What `cclbench list readers` shows, and how a file is recognised."""
+    """What `cclbench list readers` shows, how a file is recognised, and how its texts are rewritten.
+
+    A format is an instance of a subclass of `Reader`, `EvidenceReader` or `ExecutionTraceReader`.
+    """
 
     name: str
     description: str
@@ -227,16 +232,43 @@ class Format(Protocol):
     """Of the producer or its schema: those that were seen."""
     tested: str
     """On which evidence: `real: ...` or `documentation: ...`, or both."""
+    capture: str = ""
+    """How to capture it: Markdown, commands in backticks."""
+    precedence: int = 0
+    """Where several formats tell the same of a run, the one with the highest counts."""
+    after_other_text: bool = False
+    """Whether its files may begin with any amount of other text."""
+    derived_from: str | None = None
+    """The format that its files are converted from: one beside its original is not read."""
+    frameworks: Mapping[str, str] = {}
+    """Frameworks, as cards call them, by the `producer` in its facts that is their own profiler."""
+    host_in_name: re.Pattern[str] | None = None
+    """Names of files into which the producer puts a host's, as the group `host`."""
 
     def sniff(self, head: bytes) -> float:
         """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
         ...
 
+    def refuse(self, path: Path) -> None:
+        """`UnreadFormatError` where the file is the producer's own, which has to be exported to be read."""
+        del path
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Write the file to `target` with its texts as the redactor has them; without one, only count.
+
+        `annotations` has ranges renamed that people named.  False where the file is a text in which no
+        part means more than another: then it is rewritten line by line, and refused where it is none.
+        """
+        from cclbench.formats.json_text import rewrite_json
+
+        del annotations
+        return rewrite_json(path, target, redactor)
+
 
 class Reader(Format, Protocol):
     """A format of traces."""
 
-    reads: Literal["trace"]
+    reads: Literal["trace"] = "trace"
 
     def parts(self, path: Path) -> list[Part]:
         """What can be read side by side: at least one part for each member, a member's parts in order."""
@@ -267,16 +299,51 @@ class Evidence(msgspec.Struct, kw_only=True):
 class EvidenceReader(Format, Protocol):
     """A format of evidence other than traces."""
 
-    reads: Literal["evidence"]
+    reads: Literal["evidence"] = "evidence"
 
     def read(self, path: Path) -> Evidence:
         """All of the file; `InputError` with file and line where it is damaged."""
         ...
 
 
-READERS: Registry[Reader | EvidenceReader] = Registry(
-    "reader", home="cclbench.formats", group="cclbench.readers"
-)
+class Call(msgspec.Struct, frozen=True):
+    """A call of a communication backend, such as `nccl:all_reduce`, in order.
+
+    `in_bytes` is the size of the call's own tensors, `payload` what the call around it tells; None where
+    unknown.
+    """
+
+    name: str
+    in_bytes: int | None = None
+    payload: Payload | None = None
+    seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionTrace:
+    """One process's communication."""
+
+    process_id: int
+    calls: tuple[Call, ...]
+    groups: tuple[ProcessGroup, ...]
+
+
+class ExecutionTraceReader(Format, Protocol):
+    """A format without times, which tells more of the collectives in the traces beside it."""
+
+    reads: Literal["execution_trace"] = "execution_trace"
+
+    def process_of(self, path: Path) -> int | None:
+        """The process that the file says it is of, by its beginning."""
+        ...
+
+    def read(self, path: Path) -> ExecutionTrace:
+        """All of the file; `InputError` where it is damaged."""
+        ...
+
+
+AnyReader: TypeAlias = Reader | EvidenceReader | ExecutionTraceReader
+READERS: Registry[AnyReader] = Registry("reader", home="cclbench.formats", group="cclbench.readers")
 
 
 def trace_reader(name: str) -> Reader:
@@ -286,7 +353,20 @@ def trace_reader(name: str) -> Reader:
     return reader
 
 
-def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> Reader | EvidenceReader | None:
+def execution_trace_reader(name: str) -> ExecutionTraceReader:
+    """The reader of execution traces of that name."""
+    reader = READERS.get(name)
+    assert reader.reads == "execution_trace"  # noqa: S101 - sources sort their files by it
+    return reader
+
+
+def by_precedence(names: Iterable[str]) -> list[str]:
+    """Names of formats, the one that tells most first; those that are no longer known here come last."""
+    known = {name: READERS.get(name).precedence for name in READERS}
+    return sorted(names, key=lambda name: (-known.get(name, 0), name))
+
+
+def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> AnyReader | None:
     """The reader most confident about the file, None where none is; a tie names both."""
     names = READERS if among is None else among
     votes: Mapping[str, float] = {name: READERS.get(name).sniff(head) for name in names}
@@ -301,11 +381,9 @@ def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> Re
     return READERS.get(winners[0])
 
 
-def recognise_further(path: Path, head: bytes) -> Reader | EvidenceReader | None:
+def recognise_further(path: Path, head: bytes) -> AnyReader | None:
     """The same among readers with `after_other_text`, whose files may begin with any amount of it.
 
     No others are asked about more than `HEAD_BYTES`: a job's log may hold what they know their files by.
     """
-    return recognise(
-        path, head, [name for name in READERS if getattr(READERS.get(name), "after_other_text", False)]
-    )
+    return recognise(path, head, [name for name in READERS if READERS.get(name).after_other_text])

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 
 from cclbench.facts import TraceFacts
-from cclbench.formats import Payload, Told
-from cclbench.formats.execution_trace import ExecutionTrace
+from cclbench.formats import ExecutionTrace, Payload, Told
 from cclbench.normalize.collectives import payload_bytes
 
 _NUMBER = re.compile(r"(\d{1,6})\D*$")

@@ -13,9 +13,9 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.facts import ProcessGroup
-from cclbench.formats import Payload
-from cclbench.formats.execution_trace import ExecutionTrace, is_execution_trace, process_of, read
+from cclbench.formats import ExecutionTrace, Payload, execution_trace_reader
 
+READER = execution_trace_reader("execution_trace")
 Node = dict[str, Any]
 Write = Callable[..., Path]
 FLOATS = [5, 6, 0, 100, 4, "cuda:0"]
@@ -59,7 +59,7 @@ def told(trace: ExecutionTrace) -> list[tuple[str, Payload | None, int | None]]:
 
 def test_old_layout(written: Write) -> None:
     """Nodes are written when they end: a call before the record around it."""
-    trace = read(
+    trace = READER.read(
         written(
             old(21, "nccl:all_reduce", 20, [FLOATS], ["Tensor(float)"]),
             old(
@@ -96,7 +96,7 @@ def test_old_layout(written: Write) -> None:
 def test_new_layout_tells_the_groups_ranks(written: Write) -> None:
     group = ["12", "mesh_tp"]
     inputs = [[FLOATS], [9, False], group, 0, "_allgather_base", [], [], 4, 2, 3]
-    (call,) = read(
+    (call,) = READER.read(
         written(
             new(2, "nccl:_all_gather_base", 1, [FLOATS], ["Tensor(float)"]),
             new(
@@ -127,7 +127,7 @@ def test_new_layout_tells_the_groups_ranks(written: Write) -> None:
 def test_ranks_that_are_not_evenly_spaced_stay_unknown(written: Write, place: list[int]) -> None:
     inputs = [[FLOATS], 9, "0", 0, "allreduce", [], [], *place]
     record = new(1, "record_param_comms", 0, inputs, ["GenericList[Tensor(float)]"])
-    (call,) = read(written(record, new(2, "nccl:all_reduce", 1, [FLOATS], []))).calls
+    (call,) = READER.read(written(record, new(2, "nccl:all_reduce", 1, [FLOATS], []))).calls
     assert call.payload is not None
     assert call.payload.ranks is None
 
@@ -138,7 +138,7 @@ def test_groups_are_listed_as_text(written: Write) -> None:
         {"pg_name": "1", "pg_desc": "mesh_dp", "ranks": [1, 3], "group_size": 2},
         {"pg_name": 2},
     ]
-    trace = read(written(new(2, "## process_group:init ##", 1, [json.dumps(listed)], ["String"])))
+    trace = READER.read(written(new(2, "## process_group:init ##", 1, [json.dumps(listed)], ["String"])))
     assert trace.groups == (
         ProcessGroup("0", "default_pg", (0, 1, 2, 3)),
         ProcessGroup("1", "mesh_dp", (1, 3)),
@@ -150,7 +150,7 @@ def test_what_is_not_told_is_none(written: Write) -> None:
     """A symbolic tensor has no size, a cut list of splits no length, a barrier no tensors."""
     symbolic = [1, 0, 0, 0, 0, ""]
     splits = [1] * 4097
-    trace = read(
+    trace = READER.read(
         written(
             old(1, "record_param_comms", 0, [symbolic, 5, 9, 0, "all_to_allv", splits, splits], []),
             old(2, "nccl:all_to_all", 1, [symbolic], []),
@@ -185,13 +185,13 @@ def test_what_is_not_told_is_none(written: Write) -> None:
         (b"", False),
     ],
 )
-def test_is_execution_trace(head: bytes, known: bool) -> None:
-    assert is_execution_trace(head) is known
+def test_what_an_execution_trace_begins_with(head: bytes, known: bool) -> None:
+    assert (READER.sniff(head) == 1.0) is known
 
 
 def test_process_of(written: Write) -> None:
-    assert process_of(written(pid=59_811)) == 59_811
-    assert process_of(written(pid="x")) is None
+    assert READER.process_of(written(pid=59_811)) == 59_811
+    assert READER.process_of(written(pid="x")) is None
 
 
 RECORD = old(1, "record_param_comms", 0, [FLOATS, 5, 9, 0, "broadcast", [], []], [])
@@ -221,7 +221,7 @@ def test_damage_is_an_error_that_names_the_file(written: Write, change: Callable
     assert damaged != text
     path.write_text(damaged)
     with pytest.raises(InputError) as raised:
-        read(path)
+        READER.read(path)
     assert raised.value.where == str(path)
     assert len(str(raised.value).splitlines()) <= 3
 
@@ -233,13 +233,13 @@ def test_a_damaged_gzip_stream_and_a_bomb(written: Write, tmp_path: Path) -> Non
     for damaged in (packed[:-20], packed[:30] + b"\xff" * 20 + packed[50:]):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match="gzip stream is damaged") as raised:
-            read(path)
+            READER.read(path)
         assert raised.value.where == str(path)
     path.write_bytes(gzip.compress(text[:-1] + b" " * (65 << 20) + b"}", 9))
     with pytest.raises(InputError, match="is larger than 64 MiB"):
-        read(path)
+        READER.read(path)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "none.json")
+        READER.read(tmp_path / "none.json")

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from cclbench.contribute.redaction import collect, leftovers, redact
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, pickled, recognise
-from cclbench.formats.flight_recorder import FlightRecorder
+from cclbench.formats import Evidence, recognise
+from cclbench.formats.flight_recorder import FlightRecorder, pickled
 
 Entry = dict[str, Any]
 Read = Callable[..., Evidence]
@@ -379,3 +380,56 @@ def test_damaged_json(tmp_path: Path, text: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         FlightRecorder().read(tmp_path / "none")
+
+
+class TestRewritten:
+    """What `contribute` publishes of a pickle."""
+
+    def redacted(self, tmp_path: Path, content: Any) -> tuple[Any, dict[tuple[str, str], int]]:
+        source, target = tmp_path / "nccl_trace_rank_0", tmp_path / "redacted"
+        source.write_bytes(pickle.dumps(content, protocol=2))
+        known = collect([source])
+        told = redact(source, target, known=known)
+        assert leftovers(target, known) == []
+        return pickled.plain(target.read_bytes()), {(one.place, one.kind): one.count for one in told}
+
+    def test_texts_change_and_what_is_read_does_not(self, tmp_path: Path) -> None:
+        calls = [entry(), entry("nccl:_all_gather_base", collective_seq_id=2)]
+        content = dump(*calls, hostname="gpunode-17", host_of={"0": "on gpunode-17"}, job_id=1_234_567)
+        new, told = self.redacted(tmp_path, content)
+        assert told == {
+            ("hostname", "host name"): 1,
+            ("0", "host name"): 1,
+            ("job_id", "job"): 1,
+            ("filename", "home path"): 4,
+        }
+        frames = [{**FRAME, "filename": "/home/user-1/train.py"}] * 2
+        assert new == content | {
+            "entries": [call | {"frames": frames} for call in calls],
+            "hostname": "host-1",
+            "host_of": {"0": "on host-1"},
+            "job_id": None,
+        }
+        rows = [FlightRecorder().read(tmp_path / name).timings for name in ("nccl_trace_rank_0", "redacted")]
+        assert rows[0].drop_columns("rank").equals(rows[1].drop_columns("rank"))
+
+    def test_of_an_environment_only_what_tells_of_the_run_stays(self, tmp_path: Path) -> None:
+        content = dump(env={"NCCL_DEBUG": "INFO", "MY_PLACE": "behind the moon"}, argv=["train.py", "--fast"])
+        new, told = self.redacted(tmp_path, content)
+        assert new["env"] == {"NCCL_DEBUG": "INFO", "MY_PLACE": "redacted-environment"}
+        assert new["argv"] == ["redacted-command-line"] * 2
+        assert told["argv", "command line"] == 2
+
+    def test_with_nothing_to_hide_it_stays_byte_for_byte(self, tmp_path: Path) -> None:
+        source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
+        source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
+        assert redact(source, target, known=collect([source])) == []
+        assert target.read_bytes() == source.read_bytes()
+
+    def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
+        source = tmp_path / "a.pkl"
+        source.write_bytes(
+            b"\x80\x02" + b"]" * 5000 + pickle.dumps("pg_config", 2)[2:-1] + b"a" * 5000 + b"."
+        )
+        with pytest.raises(InputError, match="nested too deeply"):
+            collect([source])

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cclbench.facts import ProcessGroup, TraceFacts
-from cclbench.formats import Payload, Told
-from cclbench.formats.execution_trace import Call, ExecutionTrace
+from cclbench.formats import Call, ExecutionTrace, Payload, Told
 from cclbench.normalize.execution_traces import owners, place
 
 A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")

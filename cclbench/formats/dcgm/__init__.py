@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
@@ -87,15 +87,15 @@ _BLANK: Final = ((1 << 47, 16), ((1 << 63) - 16, 16))
 """DCGM's values that mean none: the first of each type, and how many."""
 
 
-class Dcgm:
+class Dcgm(EvidenceReader):
     """Reader of what DCGM samples."""
 
     name = "dcgm"
+    precedence = 3
     description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
     extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
     versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,10 +19,9 @@ import msgspec
 
 from cclbench.errors import InputError
 from cclbench.facts import ProcessGroup
-from cclbench.formats import HEAD_BYTES, Payload
+from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
 from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
 
-NAME: Final = "execution_trace"
 _MOST_BYTES: Final = 1 << 29
 _LEAST_LIMIT: Final = 64 << 20
 _LONGEST_LIST: Final = 1 << 12
@@ -68,58 +66,44 @@ class _Group(msgspec.Struct):
     group_size: Annotated[int, msgspec.Meta(gt=0, le=_MOST_RANKS)] | None = None
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A call of a communication backend, such as `nccl:all_reduce`, in order.
+class PyTorchExecutionTrace(ExecutionTraceReader):
+    """Reader of PyTorch's execution traces."""
 
-    `in_bytes` is the size of the call's own tensors, `payload` what the `record_param_comms` around it
-    tells; None where unknown.
-    """
+    name = "execution_trace"
+    description = "PyTorch execution traces: operators and their tensors, without times"
+    extensions: tuple[str, ...] = (".json", ".json.gz")
+    versions = "schema 1.0 and 1.1"
+    tested = "real: schema 1.0 and 1.1 of torch with gloo; documentation: 1.1 of NCCL jobs"
 
-    name: str
-    in_bytes: int | None = None
-    payload: Payload | None = None
-    seq: int | None = None
+    def sniff(self, head: bytes) -> float:
+        """Certain of the observer's own keys ahead of the list of operators."""
+        before = head.partition(b"[")[0]
+        own = all(key in before for key in (b'"schema"', b'"pid"', b'"nodes"'))
+        return 1.0 if own and before.lstrip()[:1] == b"{" else 0.0
 
+    def process_of(self, path: Path) -> int | None:
+        """The process an execution trace says it is of, by its first lines."""
+        try:
+            with open_bytes(path) as file:
+                found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
+        except (OSError, EOFError, zlib.error) as error:
+            raise _damaged(path, f"gzip stream is damaged ({error})") from None
+        return int(found[1]) if found else None
 
-@dataclass(frozen=True, slots=True)
-class ExecutionTrace:
-    """One process's communication."""
-
-    process_id: int
-    calls: tuple[Call, ...]
-    groups: tuple[ProcessGroup, ...]
-
-
-def is_execution_trace(head: bytes) -> bool:
-    """Whether a file that begins with these (decompressed) bytes is an execution trace."""
-    before = head.partition(b"[")[0]
-    return before.lstrip()[:1] == b"{" and all(key in before for key in (b'"schema"', b'"pid"', b'"nodes"'))
-
-
-def process_of(path: Path) -> int | None:
-    """The process an execution trace says it is of, by its first lines."""
-    try:
-        with open_bytes(path) as file:
-            found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(path, f"gzip stream is damaged ({error})") from None
-    return int(found[1]) if found else None
-
-
-def read(path: Path) -> ExecutionTrace:
-    """The whole trace; `InputError` where it is damaged."""
-    text = _text(path)
-    try:
-        file = msgspec.json.decode(text, type=_File)
-        nodes = {node.id: node for node in file.nodes}
-        calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
-        return ExecutionTrace(
-            process_id=file.pid,
-            calls=tuple(_call(node, nodes.get(_parent(node)), path) for node in calls),
-            groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
-        )
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(path, str(error).replace("`", "'")) from None
+    def read(self, path: Path) -> ExecutionTrace:
+        """The whole trace; `InputError` where it is damaged."""
+        text = _text(path)
+        try:
+            file = msgspec.json.decode(text, type=_File)
+            nodes = {node.id: node for node in file.nodes}
+            calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
+            return ExecutionTrace(
+                process_id=file.pid,
+                calls=tuple(_call(node, nodes.get(_parent(node)), path) for node in calls),
+                groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _damaged(path, str(error).replace("`", "'")) from None
 
 
 def _text(path: Path) -> bytes:
@@ -171,7 +155,7 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
         (size,) = splits
     dtypes = set(_DTYPE.findall(inputs.types[0])) if at == 4 and inputs.types else set()
     payload = Payload(
-        source=NAME,
+        source=PyTorchExecutionTrace.name,
         collective=values[at],
         in_bytes=_size(values[0], path) if at == 4 else None,
         out_bytes=_size(_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
@@ -231,3 +215,6 @@ def _groups(node: _Node) -> list[ProcessGroup]:
         ProcessGroup(str(g.pg_name), g.pg_desc, tuple(g.ranks or range(g.group_size or 0)) or None)
         for g in listed
     ]
+
+
+READERS.add(PyTorchExecutionTrace.name, PyTorchExecutionTrace(), origin=__name__)

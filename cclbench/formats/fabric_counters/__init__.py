@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import NO_COUNTER, CounterRows
 from cclbench.formats.texts import bare
 
@@ -68,15 +68,15 @@ EVENTS: Final = {
 a packet out of sequence, or a timeout, may cause one retransmission or many."""
 
 
-class FabricCounters:
+class FabricCounters(EvidenceReader):
     """Reader of snapshots of RDMA devices' counters."""
 
     name = "fabric_counters"
+    precedence = 1
     description = "Snapshots of /sys/class/infiniband: InfiniBand, RoCE and AWS EFA port counters"
     extensions: tuple[str, ...] = (".txt", ".log", ".txt.gz", ".log.gz")
     versions = "Linux sysfs-class-infiniband; mlx5 and EFA hw_counters"
     tested = "documentation: the kernel's ABI, published snapshots of mlx5 and EFA ports"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of lines of counters' paths."""

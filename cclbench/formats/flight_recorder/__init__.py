@@ -19,18 +19,21 @@ from decimal import Decimal
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
 from cclbench.classify import collective, element_bytes, kind_of
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.flight_recorder.pickled import NotPlainError, plain
-from cclbench.formats.texts import bare, damaged, reason_of, whole
+from cclbench.formats.flight_recorder.rewriting import MOST_BYTES as MOST_FILE_BYTES
+from cclbench.formats.flight_recorder.rewriting import rewrite_pickle
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
 from cclbench.schema import group_id
 
-_MOST_BYTES: Final = 1 << 28
+_PICKLE: Final = b"\x80"
 _MOST_RANKS: Final = 1 << 20
 _NS_PER_MS: Final = 10**6
 _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
@@ -69,7 +72,7 @@ class _Dump(msgspec.Struct):
     entries: list[_Entry] = []
 
 
-class FlightRecorder:
+class FlightRecorder(EvidenceReader):
     """Reader of one rank's dump."""
 
     name = "flight_recorder"
@@ -79,16 +82,22 @@ class FlightRecorder:
     tested = (
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
     )
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
         head = bare(head)
         groups, calls = b"pg_config" in head, b"collective_seq_id" in head
-        if head[:1] == b"\x80":
+        if head[:1] == _PICKLE:
             return 0.9 if groups or calls else 0.0
         own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
         return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """A pickle as the data it is, or JSON."""
+        if beginning(path, 1) != _PICKLE:
+            return super().rewrite(path, target, redactor, annotations=annotations)
+        rewrite_pickle(path, target, redactor)
+        return True
 
     def read(self, path: Path) -> Evidence:
         """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
@@ -115,9 +124,9 @@ class FlightRecorder:
 
 
 def _decoded(path: Path) -> _Dump:
-    data = whole(path, _MOST_BYTES)
+    data = whole(path, MOST_FILE_BYTES)
     try:
-        if data[:1] == b"\x80":
+        if data[:1] == _PICKLE:
             return msgspec.convert(plain(data), type=_Dump)
         return msgspec.json.decode(data, type=_Dump)
     except NotPlainError as error:

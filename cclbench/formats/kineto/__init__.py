@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
-from cclbench.formats import READERS, Part, Trace
+from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_events import compressed, first_event
+from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.kineto.reading import KinetoFile
+from cclbench.formats.rewriting import Redactor
 
 PART_BYTES = 192 << 20
 """Larger uncompressed files are read in parts of about this size, side by side."""
@@ -24,11 +26,18 @@ _CATEGORY = re.compile(
     rb'|cpu_instant_event|ac2g|fwdbwd|async_cpu_to_gpu|Operator|Runtime|Kernel|Mem(?:cpy|set))"'
 )
 
+_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+# What tensorboard_trace_handler calls a file: host, process, time.
+_OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
 
-class Kineto:
+
+class Kineto(Reader):
     """Reader of PyTorch Profiler traces."""
 
     name = "kineto"
+    precedence = 40
+    frameworks: Mapping[str, str] = {"PyTorch Profiler": "pytorch"}
+    host_in_name = _OF_A_HANDLER
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
     versions = "torch 1.8 (2021) to 2.13"
@@ -37,7 +46,6 @@ class Kineto:
         " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"
         " syncs, 64-bit stream ids"
     )
-    reads: Literal["trace"] = "trace"
     after_other_text = True
 
     def sniff(self, head: bytes) -> float:
@@ -48,6 +56,10 @@ class Kineto:
         if text[:1] == b"{" and any(key in head for key in _HEADER):
             return 0.9
         return 0.6 if _CATEGORY.search(head) and (text[:1] == b"[" or b'"traceEvents"' in head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """JSON, with the ranges that `record_function` named, on the host and on the device."""
+        return rewrite_json(path, target, redactor, categories=_ANNOTATIONS if annotations else ())
 
     def parts(self, path: Path) -> list[Part]:
         """Ranges of about `PART_BYTES` of an uncompressed file, cut where an event begins; else the whole."""

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
 from cclbench.classify import bus_factor, kind_of
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.texts import bare, damaged, lines, reason_of
 from cclbench.formats.timing_rows import MOST_BYTES, Timings
 
@@ -116,7 +116,7 @@ class _Seen:
     """First and last sequence number and records, by communicator and kind."""
 
 
-class NcclInspector:
+class NcclInspector(EvidenceReader):
     """Reader of the Inspector plugin's files."""
 
     name = "nccl_inspector"
@@ -124,7 +124,6 @@ class NcclInspector:
     extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
     versions = "output format v4.0 to v4.3 as documented (NCCL 2.28 to 2.30)"
     tested = "documentation: the plugin's README and source"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of the plugin's own keys."""

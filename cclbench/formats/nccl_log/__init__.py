@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_lines import LineFacts
 from cclbench.formats.texts import bare, lines
 
@@ -22,7 +22,7 @@ _LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL vers
 _TABLE = re.compile(r"# +size +count +type .* busbw ")
 
 
-class NcclLog:
+class NcclLog(EvidenceReader):
     """Reader of a job's log with the lines of `NCCL_DEBUG=INFO` in it."""
 
     name = "nccl_log"
@@ -30,7 +30,6 @@ class NcclLog:
     extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
     tested = "documentation: logs in public repositories, layouts only"
-    reads: Literal["evidence"] = "evidence"
     after_other_text = True
 
     def sniff(self, head: bytes) -> float:

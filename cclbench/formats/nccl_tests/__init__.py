@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
-from cclbench.formats import HEAD_BYTES, READERS, Evidence
+from cclbench.formats import HEAD_BYTES, READERS, Evidence, EvidenceReader
 from cclbench.formats.nccl_tests.printed import Printed
 from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 from cclbench.formats.texts import bare, beginning
@@ -31,7 +30,7 @@ _PRINTED = re.compile(
 _FILES = ((_CSV, read_csv), (_JSON, read_json), (_ROCM_JSON, read_rocm_json))
 
 
-class NcclTests:
+class NcclTests(EvidenceReader):
     """Reader of the benchmarks' output."""
 
     name = "nccl_tests"
@@ -42,7 +41,6 @@ class NcclTests:
         "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"
         " documentation: older tables, RCCL's and JSON, by the benchmarks' source"
     )
-    reads: Literal["evidence"] = "evidence"
     after_other_text = True
 
     def sniff(self, head: bytes) -> float:

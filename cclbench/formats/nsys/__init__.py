@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pyarrow as pa
 
 from cclbench.errors import InputError
-from cclbench.formats import READERS, Part, Rows, Trace
+from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats.files import replacing, uncompressed
 from cclbench.formats.nsys.capture import Capture, diagnostics
 from cclbench.formats.nsys.counters import samples
 from cclbench.formats.nsys.database import MAGIC, Database
@@ -19,12 +20,15 @@ from cclbench.formats.nsys.facts import facts
 from cclbench.formats.nsys.nccl import tell
 from cclbench.formats.nsys.nvtx import mpi_calls, ranges
 from cclbench.formats.nsys.rows import TableReader
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.unread import UnreadFormatError
 
 
-class Nsys:
+class Nsys(Reader):
     """Reader of Nsight Systems' SQLite exports."""
 
     name = "nsys"
+    precedence = 30
     description = "NVIDIA Nsight Systems SQLite export: CUDA, NVTX, MPI, GPU and network metrics"
     extensions: tuple[str, ...] = (".sqlite",)
     versions = "schema 2.9 (Nsight Systems 2022.2) to 3.25 (2026.2)"
@@ -32,7 +36,6 @@ class Nsys:
         "real: 2x H100 with torchrun (3.25), A100 with MPI (2.9);"
         " documentation: MPI tables, NCCL payloads, graph traces, GPU and network metrics"
     )
-    reads: Literal["trace"] = "trace"
 
     def sniff(self, head: bytes) -> float:
         """Sure of a database whose beginning names the tool or its tables; any other SQLite may be one."""
@@ -41,6 +44,25 @@ class Nsys:
         return (
             0.9 if b"CUPTI_ACTIVITY_KIND" in head or b"NVTX_EVENTS" in head or b"StringIds" in head else 0.2
         )
+
+    def refuse(self, path: Path) -> None:
+        """Nsight Systems' own reports."""
+        if path.suffix.lower() in (".nsys-rep", ".qdrep"):
+            hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
+            what = "is a report that only Nsight Systems can read"
+            raise UnreadFormatError(what, where=str(path), hint=hint)
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """A copy changed in place, in every table."""
+        from cclbench.formats.nsys.rewriting import DatabaseRewriter
+
+        database = DatabaseRewriter(uncompressed(path), redactor, annotations=annotations)
+        if target is None:
+            database.rewrite(None)
+        else:
+            with replacing(path, target) as scratch:
+                database.rewrite(scratch)
+        return True
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each process that is a rank."""

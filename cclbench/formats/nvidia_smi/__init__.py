@@ -22,9 +22,9 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
@@ -66,15 +66,15 @@ _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
 
 
-class NvidiaSmi:
+class NvidiaSmi(EvidenceReader):
     """Reader of what nvidia-smi prints, time after time."""
 
     name = "nvidia_smi"
+    precedence = 2
     description = "nvidia-smi dmon and --query-gpu, text and CSV; nvidia-smi nvlink -gt d"
     extensions: tuple[str, ...] = (".csv", ".txt", ".log")
     versions = "layouts are known by their heads; drivers are not told apart"
     tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pyarrow as pa
 
-from cclbench.formats import READERS, Evidence
+from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.serving import figures, requests
 from cclbench.formats.serving.lines import Written, results
 from cclbench.formats.texts import bare
@@ -33,7 +33,7 @@ _FIGURE: Final = re.compile(rb'\s*\{[^{}\[\]]*"(?:mean|p99)_ttft_ms"\s*:')
 Setting = str | int | float
 
 
-class Serving:
+class Serving(EvidenceReader):
     """Reader of serving benchmarks' result files."""
 
     name = "serving"
@@ -41,7 +41,6 @@ class Serving:
     extensions: tuple[str, ...] = (".json", ".jsonl")
     versions = "vLLM 2024 (request_inthroughput) to 2026 (latencies); SGLang 2024 to 2026"
     tested = "documentation: the sources of vLLM and SGLang, and published result lines of both"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         """Sure of the settings that either client writes first, and of the figures of a shortened file."""

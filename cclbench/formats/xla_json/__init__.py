@@ -12,11 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.facts import TraceFacts
-from cclbench.formats import READERS, Part, Rows, Trace
+from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats.json_text import rewrite_json
+from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, host, process, tpu
 from cclbench.formats.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
 from cclbench.formats.xplane.collectives import Member
@@ -27,20 +29,30 @@ MOST_EVENTS: Final = 1_000_000
 _PLANES: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[A-Z]+:\d|host:CPU")')
 
 
-class XlaJson:
+class XlaJson(Reader):
     """Reader of XLA profiles' Chrome JSON."""
 
     name = "xla_json"
+    precedence = 10
+    derived_from = "xplane"
     description = "XLA profiles as Chrome JSON, of JAX and xprof: TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".trace.json.gz", ".trace.json")
     versions = "xprof 2.24"
     tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
-    reads: Literal["trace"] = "trace"
     after_other_text = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of Chrome JSON whose processes are named as planes are."""
         return 0.95 if b'"traceEvents"' in head and _PLANES.search(head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """JSON, with the ranges of the host's plane that people named."""
+        from cclbench.formats.xplane.rewriting import ranges_of_people
+
+        plane = chrome(path).planes.get(HOST) if annotations else None
+        texts = ranges_of_people(plane, redactor) if plane is not None else set()
+        renamed = {text: new for text in sorted(texts) if (new := redactor.annotation(text)[0]) != text}
+        return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""

@@ -7,13 +7,15 @@ Each device is a rank.  Rows of the host belong to the process that drives all o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from cclbench.errors import InputError
 from cclbench.facts import TraceFacts
-from cclbench.formats import READERS, Part, Rows, Trace
+from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats.files import output, uncompressed
+from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.hlo_proto import Program
@@ -22,10 +24,12 @@ _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 _HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
 
 
-class Xplane:
+class Xplane(Reader):
     """Reader of XLA profiles."""
 
     name = "xplane"
+    precedence = 20
+    frameworks: Mapping[str, str] = {"JAX profiler": "jax"}
     description = "XLA profiles (XSpace protobuf): TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".xplane.pb",)
     versions = "JAX 0.4 to 0.10"
@@ -33,11 +37,19 @@ class Xplane:
         "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes;"
         " documentation: NVIDIA GPUs, collectives of GPUs, asynchronous collectives"
     )
-    reads: Literal["trace"] = "trace"
 
     def sniff(self, head: bytes) -> float:
         """Sure of a file that begins with a named plane."""
         return 0.9 if proto.begins_space(head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Texts inside the nested messages, and every length around them."""
+        from cclbench.formats.xplane.rewriting import ProtobufRewriter
+
+        profile = ProtobufRewriter(uncompressed(path), redactor, annotations=annotations)
+        with output(path, target) as write:
+            profile.rewrite(write)
+        return True
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports of Nsight Systems: every text of every table is looked at, whatever the table is called.
+"""Rewriting of exports: every text of every table is looked at, whatever the table is called.
 
 The copy is opened as the untrusted file it is, changed in place, and packed, so that no page keeps what
 was there before.
@@ -14,13 +14,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.files import copied, shown
-from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
+from cclbench.formats.files import copied, shown
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
+from cclbench.formats.rewriting import Redactor
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")
@@ -34,9 +32,8 @@ _OPERATOR: Final = (
 class DatabaseRewriter:
     """One export's way: `rewrite` it into a copy, or only look."""
 
-    def __init__(self, path: Path, scrubber: Scrubber, tally: Tally, *, annotations: bool) -> None:
-        self._path, self._scrubber, self._tally = path, scrubber, tally
-        self._annotations = annotations
+    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+        self._path, self._redactor, self._annotations = path, redactor, annotations
 
     def rewrite(self, scratch: Path | None) -> None:
         """Copy the database to `scratch` and change it there; without one, count what would change."""
@@ -77,7 +74,7 @@ class DatabaseRewriter:
         for kind, name, sql in database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"):
             text = sql.decode(errors="replace")
             virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
-            if kind not in (b"table", b"index") or virtual or self._scrubber.text(text)[1]:
+            if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
                 what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
                 raise InputError(what, where=shown(self._path), hint=EXPORT_AGAIN)
 
@@ -121,20 +118,20 @@ class DatabaseRewriter:
         for old, name, times in database.execute(each):
             field = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if kind == "blob":
-                new, counts = self._scrubber.masked(old)
+                new, counts = self._redactor.masked(old)
             else:
                 text = old.decode(errors="surrogateescape")
                 changed, counts = self._text(text, field or column, annotation=old in ranges)
                 new = changed.encode(errors="surrogateescape")
             if new != old:
-                self._tally.add(f"{table}.{column}", {of: count * times for of, count in counts.items()})
+                self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
                 yield old, new, name
 
     def _text(self, text: str, field: str, *, annotation: bool) -> tuple[str, Counter[str]]:
-        kind = kinds.kind_of_field(field)
+        kind = self._redactor.kind_of_field(field)
         if kind is not None:
-            return self._scrubber.field(kind, text)
-        return self._scrubber.annotation(text) if annotation else self._scrubber.text(text, field)
+            return self._redactor.field(kind, text)
+        return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)
 
     def _ranges(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
         """Texts of NVTX ranges that people wrote, where they are to be numbered."""

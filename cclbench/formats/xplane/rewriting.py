@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA profiles: texts are rewritten inside their nested messages, and every length around them.
+"""Rewriting of profiles: texts are replaced inside their nested messages, and every length around them.
 
 No schema is needed: a part that holds nothing suspicious is copied as it is, whatever fields it has; one
 that does is taken apart, down to the text, through unknown fields and compiled programs alike.
@@ -16,12 +16,9 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.files import WHOLE, shown
-from cclbench.contribute.redaction.names import alternatives
-from cclbench.contribute.redaction.scrub import Scrubber, is_marker
-from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
+from cclbench.formats.files import WHOLE, shown
+from cclbench.formats.rewriting import ANNOTATION, HOST, Redactor, alternatives
 from cclbench.formats.xplane import proto
 
 _PLANE, _HOSTS, _NAME = 1, 4, 2
@@ -33,9 +30,8 @@ _RUNTIME: Final = ("end: ", "$")
 class ProtobufRewriter:
     """One profile's way."""
 
-    def __init__(self, path: Path, scrubber: Scrubber, tally: Tally, *, annotations: bool) -> None:
-        self._path, self._scrubber, self._tally = path, scrubber, tally
-        self._annotations = annotations
+    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+        self._path, self._redactor, self._annotations = path, redactor, annotations
         self._exact: dict[str, tuple[str, str]] = {}
         """Whole texts that a field calls something, or a person wrote: what they become, and their kind."""
         self._exactly: re.Pattern[bytes] | None = None
@@ -50,7 +46,7 @@ class ProtobufRewriter:
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
             for number, _, begin, end in told:
                 if number == _HOSTS:
-                    self._say(kinds.HOST, data[begin:end].decode(errors="replace"))
+                    self._say(HOST, data[begin:end].decode(errors="replace"))
             for planes in proto.space(self._path).planes:
                 self._learn(planes)
             if self._exact:
@@ -68,23 +64,23 @@ class ProtobufRewriter:
         message = proto.plane(self._path, where, lines=self._annotations and where.name == _HOST_PLANE)
         names = proto.stat_names(message)
         if self._annotations and where.name == _HOST_PLANE:
-            for text in ranges_of_people(message):
-                new, counts = self._scrubber.annotation(text)
+            for text in ranges_of_people(message, self._redactor):
+                new, counts = self._redactor.annotation(text)
                 if counts:
-                    self._exact[text] = new, kinds.ANNOTATION
-        if not any(kinds.kind_of_field(name) for name in names.values()):
+                    self._exact[text] = new, ANNOTATION
+        if not any(self._redactor.kind_of_field(name) for name in names.values()):
             return
         message = proto.plane(self._path, where)
         events = (event for line in message.lines for event in line.events)
         entries = (metadata for metadata in proto.event_metadata(message).values())
         for holder in (message, *entries, *events):
             for name, value in proto.stats(names, holder.stats).items():
-                kind = kinds.kind_of_field(name)
+                kind = self._redactor.kind_of_field(name)
                 if kind is not None and isinstance(value, str | bytes):
                     self._say(kind, value if isinstance(value, str) else value.decode(errors="replace"))
 
     def _say(self, kind: str, text: str) -> None:
-        new, counts = self._scrubber.field(kind, text)
+        new, counts = self._redactor.field(kind, text)
         if new != text:
             self._exact[text] = new, next(iter(counts), kind)
 
@@ -92,7 +88,7 @@ class ProtobufRewriter:
         """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the file."""
         parts: list[bytes | tuple[int, int]] = []
         name = next((data[b:e] for n, _, b, e in proto.fields(data, begin, end, "") if n == _NAME), b"")
-        self._place = f"plane {self._scrubber.text(name.decode(errors='replace'))[0]}"
+        self._place = f"plane {self._redactor.text(name.decode(errors='replace'))[0]}"
         for _, at, first, last in proto.fields(data, begin, end, shown(self._path)):
             if last > end:
                 raise InputError("a plane is damaged", where=f"{shown(self._path)}: byte {at:,}", hint=WHOLE)
@@ -115,10 +111,10 @@ class ProtobufRewriter:
             return self._message(old, fields, depth)
         if text is not None:
             new, counts = self._leaf(text)
-            self._tally.add(self._place, counts)
+            self._redactor.count(self._place, counts)
             return old if new == text else new.encode()
-        masked, counts = self._scrubber.masked(old)
-        self._tally.add(self._place, counts)
+        masked, counts = self._redactor.masked(old)
+        self._redactor.count(self._place, counts)
         return old if masked == old else masked
 
     def _message(self, old: bytes, fields: list[tuple[int, int, int, int]], depth: int) -> bytes:
@@ -134,15 +130,15 @@ class ProtobufRewriter:
         if text in self._exact:
             new, kind = self._exact[text]
             return new, {kind: 1}
-        new, counts = self._scrubber.text(text)
+        new, counts = self._redactor.text(text)
         return new, dict(counts)
 
     def _suspicious(self, data: bytes) -> bool:
         exactly = self._exactly is not None and self._exactly.search(data) is not None
-        return exactly or self._scrubber.suspicious(data)
+        return exactly or self._redactor.suspicious(data)
 
 
-def ranges_of_people(message: Any) -> set[str]:
+def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
     """What people called ranges of the host: events on threads of the program that are no framework's own."""
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
@@ -155,7 +151,11 @@ def ranges_of_people(message: Any) -> set[str]:
     }
     texts = {titles.get(key, "") for key in found}
     ops = set(names.values())  # texts that stats refer to, among them the names of ops
-    return {text for text in texts - ops if text and not text.startswith(_RUNTIME) and not is_marker(text)}
+    return {
+        text
+        for text in texts - ops
+        if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
+    }
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
+from cclbench.formats.files import blocks, head, output, shown
+from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
@@ -24,7 +24,7 @@ _BETWEEN: Final = re.compile(
 _NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
-_ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})
+_BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
 _LONGEST: Final = 64 << 20
 _MOST_KNOWN: Final = 1 << 19
 _DEEPEST: Final = 64
@@ -48,19 +48,20 @@ _PLAIN: Final = _Text(b"", {}, None)
 class JsonRewriter:
     """One file's way: `feed` it blocks and write what comes back, then `end`.
 
-    `named` are texts that events may be called and what they become.
+    Events of the `categories` are called by people what they are called; `named` are other texts that
+    events may be called and what they become.
     """
 
     def __init__(
         self,
-        scrubber: Scrubber,
-        tally: Tally,
-        *,
-        annotations: bool,
+        redactor: Redactor,
         where: str,
+        *,
+        categories: Collection[str] = (),
         named: Mapping[str, str] | None = None,
     ) -> None:
-        self._scrubber, self._tally, self._annotations, self._where = scrubber, tally, annotations, where
+        self._redactor, self._where = redactor, where
+        self._categories = frozenset(_packed(category, b"") for category in categories)
         self._named = {_packed(old, b""): _packed(new, b"") for old, new in (named or {}).items()}
         self._left = b""
         self._read = 0
@@ -97,12 +98,12 @@ class JsonRewriter:
             if text is not _PLAIN:
                 special[raw] = text
         self._read += len(original)
-        if not special and self._inside is None and not (self._annotations or self._named):
+        if not special and self._inside is None and not (self._categories or self._named):
             return original
         self._within(pieces)
         for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
             self._place(pieces, i, special.get(pieces[i], _PLAIN))
-        if self._annotations or self._named:
+        if self._categories or self._named:
             self._annotate(pieces)
         return b"".join(pieces)
 
@@ -119,8 +120,8 @@ class JsonRewriter:
         if _NUMBER.fullmatch(raw):
             return _PLAIN
         text = self._unpacked(raw)
-        new, counts = self._scrubber.text(text)
-        kind = kinds.kind_of_field(text)
+        new, counts = self._redactor.text(text)
+        kind = self._redactor.kind_of_field(text)
         if new == text and kind is None:
             return _PLAIN
         return _Text(raw if new == text else _packed(new, raw), dict(counts), kind)
@@ -140,19 +141,19 @@ class JsonRewriter:
         colon = _AFTER_COLON.match(pieces[i + 1])
         if text.counts:
             field = self._field(pieces, i) if colon is None else "a key"
-            if not (set(text.counts) == {kinds.ADDRESS} and "version" in field.lower()):
+            if not (set(text.counts) == {ADDRESS} and "version" in field.lower()):
                 pieces[i] = text.raw
-                self._tally.add(field, text.counts)
+                self._redactor.count(field, text.counts)
         if text.kind is None or colon is None:
             return
         name = json.loads(pieces[i], strict=False)
         if colon[2] is not None and self._inside is None:
             self._inside, self._key, self._depth = text.kind, pieces[i], 0
             self._within(pieces, i + 1)
-        elif colon[1] is not None and text.kind == kinds.JOB:
+        elif colon[1] is not None and text.kind == JOB:
             begin, end = colon.span(1)
             pieces[i + 1] = pieces[i + 1][:begin] + b"null" + pieces[i + 1][end:]
-            self._tally.add(name, {text.kind: 1})
+            self._redactor.count(name, {text.kind: 1})
         elif i + 2 < len(pieces) and pieces[i + 1].strip() == b":":
             self._value(pieces, i + 2, text.kind, name, name)
 
@@ -180,11 +181,11 @@ class JsonRewriter:
     def _value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
         """A value of a telling key; `name` is its own key within an environment."""
         text = self._unpacked(pieces[i])
-        own = name if kind == kinds.ENVIRONMENT and name != place else ""
-        new, counts = self._scrubber.field(kind, text, name=own)
+        own = name if kind == ENVIRONMENT and name != place else ""
+        new, counts = self._redactor.field(kind, text, name=own)
         if new != text:
             pieces[i] = _packed(new, pieces[i])
-            self._tally.add(place, counts)
+            self._redactor.count(place, counts)
 
     def _field(self, pieces: list[bytes], i: int) -> str:
         """The key whose value a text is, or is in."""
@@ -200,20 +201,35 @@ class JsonRewriter:
                 continue
             if pieces[i + 2] in self._named:
                 pieces[i + 2] = self._named[pieces[i + 2]]
-                self._tally.add("name", {kinds.ANNOTATION: 1})
-            elif self._annotations and _category(pieces, i) in _ANNOTATIONS:
+                self._redactor.count("name", {ANNOTATION: 1})
+            elif _category(pieces, i) in self._categories:
                 text = self._unpacked(pieces[i + 2])
-                new, counts = self._scrubber.annotation(text)
+                new, counts = self._redactor.annotation(text)
                 if new != text:
                     pieces[i + 2] = _packed(new, pieces[i + 2])
-                    self._tally.add("name", counts)
+                    self._redactor.count("name", counts)
 
 
-def rewrite(blocks: Iterable[bytes], rewriter: JsonRewriter, write: Callable[[bytes], object]) -> None:
-    """All blocks of a file; `NotJsonError` as soon as they are no JSON."""
-    for block in blocks:
-        write(rewriter.feed(block))
-    write(rewriter.end())
+def rewrite_json(
+    path: Path,
+    target: Path | None,
+    redactor: Redactor,
+    *,
+    categories: Collection[str] = (),
+    named: Mapping[str, str] | None = None,
+) -> bool:
+    """Rewrite a file of JSON, one text or one a line, as `Format.rewrite` does; False where it is none."""
+    if not _BEGINS.match(head(path)):
+        return False
+    rewriter = JsonRewriter(redactor, shown(path), categories=categories, named=named)
+    try:
+        with output(path, target) as write:
+            for block in blocks(path):
+                write(rewriter.feed(block))
+            write(rewriter.end())
+    except NotJsonError:  # a log may begin like JSON
+        return False
+    return True
 
 
 def _cut(pieces: list[bytes]) -> tuple[int, int]:

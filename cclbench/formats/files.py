@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on their way through redaction: read in bounded blocks, written whole or not at all.
+"""Files that are rewritten: read in bounded blocks, written whole or not at all.
 
 A gzip file stays one, without the name and comment its header may hold.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -115,6 +115,23 @@ def written(source: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]
             yield raw
         raw.flush()
         os.fsync(raw.fileno())
+
+
+@contextmanager
+def output(source: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """What writes to the target, compressed where the source is; to nowhere without a target."""
+    if target is None:
+        yield lambda _: None
+    else:
+        with written(source, target, as_gzip=compressed(source)) as file:
+            yield file.write
+
+
+def uncompressed(path: Path) -> Path:
+    """The path; `InputError` where the file is compressed."""
+    if compressed(path):
+        raise InputError("is compressed", where=shown(path), hint="gunzip it first")
+    return path
 
 
 def copied(source: Path, target: Path) -> None:
