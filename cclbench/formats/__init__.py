@@ -234,6 +234,8 @@ class Format(Protocol):
     """On which evidence: `real: ...` or `documentation: ...`, or both."""
     capture: str = ""
     """How to capture it: Markdown, commands in backticks."""
+    counts: Mapping[str, str] = {}
+    """How to capture counters of bytes with it, by the ports they are of: nic, nvlink."""
     precedence: int = 0
     """Where several formats tell the same of a run, the one with the highest counts."""
     after_other_text: bool = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
@@ -91,9 +91,13 @@ class Dcgm(EvidenceReader):
     """Reader of what DCGM samples."""
 
     name = "dcgm"
+    counts: Mapping[str, str] = {"nvlink": "`stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"}
     precedence = 3
     description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
     extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
+    capture = (
+        "`dcgmi dmon -e 1002,1004,1005,1011,1012`, each line with its time by `ts %.s`; dcgm-exporter's text"
+    )
     versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
     tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
 

@@ -72,8 +72,9 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
     name = "execution_trace"
     description = "PyTorch execution traces: operators and their tensors, without times"
     extensions: tuple[str, ...] = (".json", ".json.gz")
-    versions = "schema 1.0 and 1.1"
-    tested = "real: schema 1.0 and 1.1 of torch with gloo; documentation: 1.1 of NCCL jobs"
+    capture = "`torch.profiler.ExecutionTraceObserver`, beside the trace of the same process"
+    versions = "schema 1.0.1; 1.1 (chakra) as documented"
+    tested = "real: schema 1.0 of NCCL jobs; documentation: schema 1.1, by the observer's source"
 
     def sniff(self, head: bytes) -> float:
         """Certain of the observer's own keys ahead of the list of operators."""

@@ -16,7 +16,7 @@ parts are rows of their own names and are never added to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -72,9 +72,11 @@ class FabricCounters(EvidenceReader):
     """Reader of snapshots of RDMA devices' counters."""
 
     name = "fabric_counters"
+    counts: Mapping[str, str] = {"nic": "snapshots of /sys/class/infiniband from before and after"}
     precedence = 1
     description = "Snapshots of /sys/class/infiniband: InfiniBand, RoCE and AWS EFA port counters"
     extensions: tuple[str, ...] = (".txt", ".log", ".txt.gz", ".log.gz")
+    capture = "snapshots of `/sys/class/infiniband`, EFA's included"
     versions = "Linux sysfs-class-infiniband; mlx5 and EFA hw_counters"
     tested = "documentation: the kernel's ABI, published snapshots of mlx5 and EFA ports"
 

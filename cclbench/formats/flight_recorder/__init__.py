@@ -78,6 +78,7 @@ class FlightRecorder(EvidenceReader):
     name = "flight_recorder"
     description = "PyTorch Flight Recorder dumps: the last collectives of a rank, with their state"
     extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
+    capture = "PyTorch's dumps, JSON or pickle; pickles are read as data, never run"
     versions = "2.10 (torch 2.13) seen; from 2.0 (torch 2.4) on as documented"
     tested = (
         "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"

@@ -35,6 +35,7 @@ def _rewritten(value: Any, place: str, redactor: Redactor, kind: str | None = No
 
     `name` is a variable's, within an environment.
     """
+    new: str | None
     match value:
         case str() if kind is not None:
             new, counts = redactor.field(kind, value, name=name)

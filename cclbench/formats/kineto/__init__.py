@@ -40,6 +40,10 @@ class Kineto(Reader):
     host_in_name = _OF_A_HANDLER
     description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
     extensions: tuple[str, ...] = (".json", ".json.gz")
+    capture = (
+        "`torch.profiler`, exported with `export_chrome_trace` or `tensorboard_trace_handler`;"
+        " one file a rank"
+    )
     versions = "torch 1.8 (2021) to 2.13"
     tested = (
         "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"

@@ -122,6 +122,7 @@ class NcclInspector(EvidenceReader):
     name = "nccl_inspector"
     description = "NCCL Inspector JSON lines: every collective's size, time and bandwidth"
     extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
+    capture = "the JSON lines of NCCL's inspector plug-in"
     versions = "output format v4.0 to v4.3 as documented (NCCL 2.28 to 2.30)"
     tested = "documentation: the plugin's README and source"
 

@@ -28,6 +28,7 @@ class NcclLog(EvidenceReader):
     name = "nccl_log"
     description = "NCCL and RCCL debug logs (NCCL_DEBUG=INFO): library, network, transports, channels"
     extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
+    capture = "the output of a job with `NCCL_DEBUG=INFO`"
     versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
     tested = "documentation: logs in public repositories, layouts only"
     after_other_text = True

@@ -36,6 +36,10 @@ class NcclTests(EvidenceReader):
     name = "nccl_tests"
     description = "nccl-tests and rccl-tests sweeps: printed tables, JSON, CSV of published sweeps"
     extensions: tuple[str, ...] = (".txt", ".out", ".log", ".csv", ".json")
+    capture = (
+        "what `all_reduce_perf` and the others print, with the job's other output and the labels of `srun -l`"
+        " or `mpirun --tag-output` in it, or their `-J` JSON"
+    )
     versions = "nccl-tests 2.0 to 2.20 (JSON 2), rccl-tests of RCCL 2.18 to 2.30"
     tested = (
         "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"

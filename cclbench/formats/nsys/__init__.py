@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -28,9 +28,14 @@ class Nsys(Reader):
     """Reader of Nsight Systems' SQLite exports."""
 
     name = "nsys"
+    counts: Mapping[str, str] = {"nic": "an nsys trace with --nic-metrics"}
     precedence = 30
     description = "NVIDIA Nsight Systems SQLite export: CUDA, NVTX, MPI, GPU and network metrics"
     extensions: tuple[str, ...] = (".sqlite",)
+    capture = (
+        "`nsys profile -t cuda,nvtx,mpi --cuda-graph-trace=node ...`, then `nsys export --type sqlite"
+        " --include-blobs=true FILE.nsys-rep`"
+    )
     versions = "schema 2.9 (Nsight Systems 2022.2) to 3.25 (2026.2)"
     tested = (
         "real: 2x H100 with torchrun (3.25), A100 with MPI (2.9);"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -70,9 +70,11 @@ class NvidiaSmi(EvidenceReader):
     """Reader of what nvidia-smi prints, time after time."""
 
     name = "nvidia_smi"
+    counts: Mapping[str, str] = {"nvlink": "`nvidia-smi nvlink -gt d` from before and after"}
     precedence = 2
     description = "nvidia-smi dmon and --query-gpu, text and CSV; nvidia-smi nvlink -gt d"
     extensions: tuple[str, ...] = (".csv", ".txt", ".log")
+    capture = "`nvidia-smi dmon -o DT --format csv`; `nvidia-smi nvlink -gt d` before and after"
     versions = "layouts are known by their heads; drivers are not told apart"
     tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
 

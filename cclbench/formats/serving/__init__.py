@@ -39,6 +39,10 @@ class Serving(EvidenceReader):
     name = "serving"
     description = "results of vllm bench serve and SGLang bench_serving (JSON, JSON lines)"
     extensions: tuple[str, ...] = (".json", ".jsonl")
+    capture = (
+        "`vllm bench serve --save-result --save-detailed`,"
+        " SGLang's `bench_serving --output-file ... --output-details`"
+    )
     versions = "vLLM 2024 (request_inthroughput) to 2026 (latencies); SGLang 2024 to 2026"
     tested = "documentation: the sources of vLLM and SGLang, and published result lines of both"
 

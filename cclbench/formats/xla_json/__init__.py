@@ -37,6 +37,7 @@ class XlaJson(Reader):
     derived_from = "xplane"
     description = "XLA profiles as Chrome JSON, of JAX and xprof: TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".trace.json.gz", ".trace.json")
+    capture = "the `*.trace.json.gz` made from an xplane file, where nothing else is left"
     versions = "xprof 2.24"
     tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
     after_other_text = True

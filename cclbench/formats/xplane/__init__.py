@@ -32,6 +32,7 @@ class Xplane(Reader):
     frameworks: Mapping[str, str] = {"JAX profiler": "jax"}
     description = "XLA profiles (XSpace protobuf): TPU, GPU, CPU"
     extensions: tuple[str, ...] = (".xplane.pb",)
+    capture = "`jax.profiler.trace(folder)`, PyTorch/XLA's `xp.trace`: the `*.xplane.pb` of every host"
     versions = "JAX 0.4 to 0.10"
     tested = (
         "real: TPU v6e, MI300X, GPUs of which some are idle, JAX on CPU devices of one and of two processes;"
