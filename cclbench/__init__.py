@@ -8,7 +8,7 @@
     cclbench.compare("run-a", "run-b").versus[0].words
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
-`classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
+`classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
 collectives); `store`; `source`, `ingestion`; `analyzers` (one file a topic), `replay`; `pipeline`, which
 puts them together; `report` and `cli` on top.
 """

@@ -10,12 +10,10 @@ import pyarrow as pa
 from cclbench.card import TraceFacts, TraceFile
 from cclbench.engine import Progress
 from cclbench.errors import InputError
+from cclbench.formats import READERS
 from cclbench.hardware.catalog import by_device_name
 from cclbench.pipeline import Run, ingest
 from cclbench.source import find
-
-_FRAMEWORKS = {"PyTorch Profiler": "pytorch", "JAX profiler": "jax"}
-"""Framework by the profiler that only it has."""
 
 
 def trace_facts(
@@ -43,7 +41,10 @@ def trace_facts(
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))
     facts = entries[0]["facts"]
-    framework = _FRAMEWORKS.get(facts.get("producer"))
+    producer = facts.get("producer")
+    framework = next(
+        (of[producer] for of in (READERS.get(name).frameworks for name in READERS) if producer in of), None
+    )
     device = facts.get("device_name")
     known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
     ranks: dict[str, list[int]] = {}

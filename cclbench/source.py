@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import re
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,26 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cclbench.errors import InputError, UsageError, near
-from cclbench.readers import (
-    FURTHER_BYTES,
-    HEAD_BYTES,
-    READERS,
-    SURE,
-    EvidenceReader,
-    Reader,
-    execution_trace,
-    recognise,
-    recognise_further,
-)
-from cclbench.readers.json_events import open_bytes
-from cclbench.readers.unread import UnreadFormatError, refuse_unread
+from cclbench.formats import READERS
+from cclbench.formats.recognition import head_of, recognised
+from cclbench.formats.unread import UnreadFormatError, refuse_unread
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
 _LIKELY = 0.3
 """Confidence from which a reader's word counts whatever the file is called."""
-_REPORTS = (".nsys-rep", ".qdrep")
-"""Nsight Systems' own reports, which only it can read."""
 _CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 """What every card has, of either version, and a launcher's or trainer's configuration has not."""
 
@@ -158,7 +144,7 @@ def _of_folder(folder: Path) -> Source:
     for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
-            (cards if _CARD_KEY.search(_head(path)) else ignored).append(name)
+            (cards if _CARD_KEY.search(head_of(path)) else ignored).append(name)
             continue
         try:
             reader = _recognised(path, lenient=not _looks_like_a_trace(path))
@@ -185,31 +171,35 @@ def _of_folder(folder: Path) -> Source:
 def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tuple[str, ...] = ()) -> Source:
     """Traces, execution traces beside them, and other evidence."""
     derived = _derived(found)
-    beside = tuple(file for file in found if file.reader == execution_trace.NAME)
-    evidence = tuple(
-        file for file in found if file not in beside and READERS.get(file.reader).reads == "evidence"
+    files, beside, evidence = (
+        tuple(file for file in found if file not in derived and READERS.get(file.reader).reads == reads)
+        for reads in ("trace", "execution_trace", "evidence")
     )
-    files = tuple(file for file in found if file not in {*beside, *evidence, *derived})
     if not files and not evidence:
         hint = "it has no times; run the folder of the profiler's traces beside which it lies"
         raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
-    notes = [f"{file.name} was derived from the .xplane.pb beside it and was not read" for file in derived]
+    notes = [
+        f"{file.name} was derived from the {ending} beside it and was not read"
+        for file, ending in derived.items()
+    ]
     return Source(path, card, files, ignored, beside, evidence, tuple(notes))
 
 
-def _derived(found: Sequence[SourceFile]) -> list[SourceFile]:
-    """Chrome JSON that XLA's profiler converted from an xplane file in the same folder."""
-    whole = {
-        file.path.with_name(file.path.name.removesuffix(".xplane.pb"))
+def _derived(found: Sequence[SourceFile]) -> dict[SourceFile, str]:
+    """Files that a tool converted from another one in the same folder, and that one's usual ending."""
+    originals = {(file.reader, _stem(file)) for file in found}
+    return {
+        file: READERS.get(original).extensions[0]
         for file in found
-        if file.reader == "xplane"
+        if (original := READERS.get(file.reader).derived_from) and (original, _stem(file)) in originals
     }
-    return [
-        file
-        for file in found
-        if file.reader == "xla_json"
-        and file.path.with_name(re.sub(r"\.trace\.json(\.gz)?$", "", file.path.name)) in whole
-    ]
+
+
+def _stem(file: SourceFile) -> Path:
+    """A file's path without the ending of its format."""
+    name = file.path.name
+    endings = (ending for ending in READERS.get(file.reader).extensions if name.endswith(ending))
+    return file.path.with_name(name.removesuffix(max(endings, key=len, default="")) or name)
 
 
 def _within(folder: Path) -> Iterator[Path]:
@@ -247,11 +237,10 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     An empty file and a gzip stream without a beginning are errors, or unknown where `lenient`; then so is
     a file that is recognised weakly.  `UnreadFormatError` where the file is known and no reader reads it.
     """
-    if path.suffix.lower() in _REPORTS:
-        hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
-        raise UnreadFormatError("is a report that only Nsight Systems can read", where=str(path), hint=hint)
+    for name in READERS:
+        READERS.get(name).refuse(path)
     try:
-        head = _head(path)
+        head = head_of(path)
     except zlib.error as error:
         if lenient:
             return None
@@ -259,38 +248,12 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
         raise InputError(f"gzip stream is damaged at its beginning ({error})", where=where) from None
     if not head.strip() and not lenient:
         raise InputError("the file is empty", where=str(path), hint="capture the trace again")
-    if execution_trace.is_execution_trace(head):
-        return execution_trace.NAME
-    reader, head = _looked_at(path, head)
+    reader, head = recognised(path, head)
     if reader is None:
         refuse_unread(path, head)
     if reader is None or (lenient and reader.sniff(head) < _LIKELY):
         return None
     return reader.name
-
-
-def _looked_at(path: Path, head: bytes) -> tuple[Reader | EvidenceReader | None, bytes]:
-    """The reader for a file, and as much of its beginning as it took to be sure."""
-    reader = recognise(path, head)
-    size = HEAD_BYTES
-    for more in FURTHER_BYTES:
-        if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
-            break
-        head, size = _head(path, more), more
-        reader = recognise_further(path, head) or reader
-    return reader, head
-
-
-def _head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The (decompressed) beginning of a file; of a damaged gzip stream what it still gives."""
-    try:
-        with open_bytes(path) as file:
-            return file.read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        with path.open("rb") as file:
-            return zlib.decompressobj(31).decompress(file.read(size), size)
-    except OSError as error:
-        raise _unreadable(path, error) from None
 
 
 _Found = tuple[Path, str, str, tuple[int, ...]]

@@ -23,9 +23,9 @@ from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
 from cclbench.cli.explain import explanation
+from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, figures_of, summary
-from cclbench.readers import READERS
 from cclbench.report.topics import place, topic_of
 
 if TYPE_CHECKING:
@@ -93,16 +93,24 @@ def _metric(row: Mapping[str, Any]) -> str:
     return facts((name, cell) for name, cell in rows.items() if cell)
 
 
+_READS = {
+    "trace": "traces",
+    "execution_trace": "operators without times, beside traces",
+    "evidence": "evidence beside traces, or alone",
+}
+
+
 def readers() -> str:
     """Every format, as `cclbench list readers` has it."""
-    parts = ["How to capture each: [What cclbench reads](../what-cclbench-reads.md)."]
+    parts = ["What each cannot tell: [What cclbench reads](../what-cclbench-reads.md)."]
     for name in READERS:
         if READERS.origin(name).startswith("cclbench."):
             one = READERS.get(name)
             rows = [
-                ("reads", {"trace": "traces", "evidence": "evidence beside traces, or alone"}[one.reads]),
+                ("reads", _READS[one.reads]),
                 ("formats", prose(one.description)),
                 ("files", " ".join(map(_code, one.extensions))),
+                ("capture", prose(one.capture)),
                 ("versions", prose(one.versions)),
                 ("tested on", prose(one.tested)),
             ]

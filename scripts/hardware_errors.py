@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
-from cclbench.readers.nccl_tests import NcclTests
 from cclbench.units import humanise
 
 SYSTEMS = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
-import cclbench.readers.kineto
+import cclbench.formats.kineto
 from cclbench.errors import InputError, UsageError
 from cclbench.pipeline import Run
 from cclbench.pipeline import ingest as ingest_run
@@ -270,7 +270,7 @@ def test_a_file_read_in_parts_gives_what_it_gives_whole(
 ) -> None:
     path = write(tmp_path / "rank0.json", events(steps=50), **of_rank(0))
     whole = cclbench.run(path, store=tmp_path / "whole")
-    monkeypatch.setattr(cclbench.readers.kineto, "PART_BYTES", path.stat().st_size // 5)
+    monkeypatch.setattr(cclbench.formats.kineto, "PART_BYTES", path.stat().st_size // 5)
     parts = cclbench.run(path, store=tmp_path / "parts")
     files = sorted(path.name for path in (parts.path / "events" / "rank=0").glob("kernel-*"))
     assert files == [f"kernel-{part:03}.parquet" for part in range(5)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -18,20 +18,30 @@ import cclbench.learned
 from cclbench.analyzers.sources import side_by_side
 from cclbench.errors import InputError
 from cclbench.facts import TraceFacts
-from cclbench.readers import READERS, DeviceStep, Evidence, Names, Part, Payload, Rows, Trace
+from cclbench.formats import (
+    READERS,
+    DeviceStep,
+    Evidence,
+    EvidenceReader,
+    Names,
+    Part,
+    Payload,
+    Reader,
+    Rows,
+    Trace,
+)
 from cclbench.schema import COUNTERS, SERVING
 
 Row = dict[str, Any]
 
 
-class Toy:
+class Toy(Reader):
     """A trace in JSON: members, each with kernels, device steps and samples of counters."""
 
     description = "toy traces"
     extensions = (".toy",)
     versions = "1"
     tested = "documentation: this file"
-    reads: Literal["trace"] = "trace"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,7 +91,7 @@ class Toy:
             yield pa.Table.from_pydict(columns, schema=COUNTERS)
 
 
-class Client:
+class Client(EvidenceReader):
     """A serving client's file: its first word is `client`, then its mean time to the first token."""
 
     name = "client"
@@ -89,7 +99,6 @@ class Client:
     extensions = (".client",)
     versions = "1"
     tested = "documentation: this file"
-    reads: Literal["evidence"] = "evidence"
 
     def sniff(self, head: bytes) -> float:
         return 1.0 if head.startswith(b"client") else 0.0

@@ -7,7 +7,7 @@ Counters know no collective and no process: they count all that a port moved whi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
+from cclbench.formats import READERS, by_precedence
 from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise
 
@@ -83,8 +84,7 @@ class Moved:
 )
 def nic_bytes(run: RunView) -> Iterator[Value]:
     """Σ nic_tx_bytes."""
-    hint = "add snapshots of /sys/class/infiniband from before and after, or an nsys trace with --nic-metrics"
-    return _counted(run, "nic", "NIC", ("nsys", "fabric_counters"), hint)
+    return _counted(run, "nic", "NIC")
 
 
 @run_metric(
@@ -100,24 +100,22 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
 )
 def nvlink_bytes(run: RunView) -> Iterator[Value]:
     """Σ nvlink_tx_bytes."""
-    dcgm = "`stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"
-    hint = f"add `nvidia-smi nvlink -gt d` from before and after, or {dcgm}"
-    return _counted(run, "nvlink", "NVLink", ("nsys", "dcgm", "nvidia_smi"), hint)
+    return _counted(run, "nvlink", "NVLink")
 
 
-def _counted(run: RunView, port: str, noun: str, order: Sequence[str], hint: str) -> Iterator[Value]:
+def _counted(run: RunView, port: str, noun: str) -> Iterator[Value]:
     table = run.table("counters")
     for i, name in enumerate(table.column_names):
         if pa.types.is_dictionary(table.schema.field(name).type):
             table = table.set_column(i, name, table[name].cast(pa.string()))
-    sources = sorted(pc.unique(table["source"]).to_pylist(), key=lambda s: (_place(order, s), s))
+    sources = by_precedence(pc.unique(table["source"]).to_pylist())
     told = {
         source: ways
         for source in sources
         if "tx" in (ways := _ways(table.filter(pc.equal(table["source"], source)), port))
     }
     if not told:
-        raise NotApplicable(_why_none(table, port, noun, hint))
+        raise NotApplicable(_why_none(table, port, noun))
     preferred = next((s for s, ways in told.items() if ways["tx"].provenance == "measured"), next(iter(told)))
     sent = told[preferred]["tx"]
     others = {source: ways["tx"] for source, ways in told.items() if source != preferred}
@@ -130,10 +128,6 @@ def _counted(run: RunView, port: str, noun: str, order: Sequence[str], hint: str
         yield _value(moved, preferred, category=way)
     yield from _by_rank(sent, preferred)
     yield _per_step(run, sent, preferred)
-
-
-def _place(order: Sequence[str], source: str) -> int:
-    return order.index(source) if source in order else len(order)
 
 
 def _value(
@@ -295,7 +289,7 @@ def _places(rows: pa.Table) -> Int64:
     return np.asarray(pc.rank(joined, tiebreaker="dense").to_numpy(), dtype=np.int64)
 
 
-def _why_none(table: pa.Table, port: str, noun: str, hint: str) -> str:
+def _why_none(table: pa.Table, port: str, noun: str) -> str:
     names = {name for name in pc.unique(table["counter"]).to_pylist() if name and name.startswith(f"{port}_")}
     kinds = {
         "_total": "totals of one moment only",
@@ -306,4 +300,5 @@ def _why_none(table: pa.Table, port: str, noun: str, hint: str) -> str:
     what = (
         f"the run's {noun} counters are {' and '.join(said)}" if said else f"the run holds no {noun} counters"
     )
-    return f"{what}: {hint}"
+    captures = (READERS.get(name).counts.get(port) for name in reversed(by_precedence(READERS)))
+    return f"{what}: add {', or '.join(filter(None, captures))}"

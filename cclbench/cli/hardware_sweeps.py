@@ -75,8 +75,8 @@ def swept_in(paths: Iterable[str], system: System, store: Path | None, inference
 def _of_files(files: Iterable[SourceFile]) -> tuple[list[Swept], dict[str, int]]:
     """What nccl-tests and the like wrote."""
     from cclbench.errors import InputError
+    from cclbench.formats import READERS
     from cclbench.hardware.collectives.sweeps import sweeps
-    from cclbench.readers import READERS
 
     found: list[Swept] = []
     left_out: dict[str, int] = {}

@@ -79,7 +79,7 @@ def _metrics(_: Path) -> Rows:
 
 
 def _readers(_: Path) -> Rows:
-    from cclbench.readers import READERS
+    from cclbench.formats import READERS
 
     rows = [
         {
@@ -88,6 +88,7 @@ def _readers(_: Path) -> Rows:
             "formats": reader.description,
             "extensions": list(reader.extensions),
             "versions": reader.versions,
+            "capture": reader.capture,
             "tested": reader.tested,
             "origin": READERS.origin(name),
         }

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cclbench import __version__
 from cclbench.card import Card
@@ -23,6 +23,7 @@ from cclbench.card import load as load_card
 from cclbench.classify import TAXONOMY
 from cclbench.engine import Progress
 from cclbench.errors import InputError
+from cclbench.formats import by_precedence
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
 from cclbench.ingestion.evidence import ingest_evidence
 from cclbench.ingestion.traces import Options, ingest_traces
@@ -32,9 +33,6 @@ from cclbench.source import Source, SourceFile
 from cclbench.store import Store, StoredRun
 
 __all__ = ["Options", "calibration_at", "ingest"]
-
-PREFERENCE: Final = ("kineto", "nsys", "xplane", "xla_json")
-"""Of traces of several kinds the first is the run's own: the one that tells most of the collectives."""
 
 
 def ingest(
@@ -81,12 +79,10 @@ def ingest(
 
 
 def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
-    """The trace files by reader, the preferred one first."""
-    readers = {file.reader for file in files}
-    known = [name for name in PREFERENCE if name in readers]
+    """The trace files by reader; the first kind, which tells most of the collectives, is the run's own."""
     return [
         tuple(file for file in files if file.reader == reader)
-        for reader in [*known, *sorted(readers - set(known))]
+        for reader in by_precedence({file.reader for file in files})
     ]
 
 

@@ -12,9 +12,9 @@ import msgspec
 import pyarrow as pa
 
 from cclbench.facts import TraceFacts
+from cclbench.formats import Cut
 from cclbench.ingestion.part import PartRead
 from cclbench.normalize.steps import Periods, Window
-from cclbench.readers import Cut
 from cclbench.units import humanise
 
 PURE: Final = 0.9

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cclbench import engine
 from cclbench.engine import Progress
+from cclbench.formats import READERS
 from cclbench.ingestion.traces import kept
-from cclbench.readers import READERS
 from cclbench.schema import EVIDENCE
 from cclbench.source import SourceFile
 from cclbench.store import write_table

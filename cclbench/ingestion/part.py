@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.facts import TraceFacts
+from cclbench.formats import Cut, DeviceStep, Part, Rows, Told, trace_reader
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
-from cclbench.readers import Cut, DeviceStep, Part, Rows, Told, trace_reader
 from cclbench.schema import COUNTERS
 from cclbench.store import EventFile, TableFile
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.facts import ProcessGroup, TraceFacts
+from cclbench.formats import Told, execution_trace_reader
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
 from cclbench.ingestion.pending import (
@@ -26,7 +27,6 @@ from cclbench.ingestion.pending import (
 )
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
-from cclbench.readers import Told, execution_trace
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
 from cclbench.store import write_table
@@ -77,7 +77,8 @@ def finish_rank(task: RankTask) -> RankDone:
     facts = msgspec.structs.replace(facts, works_on=_works_on(facts, launches, rows, on_device))
     told, notes = _told(parts), list[str]()
     if task.beside is not None:
-        facts, notes = execution_traces.place(told, execution_trace.read(task.beside.path), facts)
+        beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
+        facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in p.pending]
     pending = scan(files, launches, on_device)
     cut = next((p.cut for p in parts if p.cut), None)

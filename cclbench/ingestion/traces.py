@@ -16,6 +16,7 @@ from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.facts import HOST_DEVICE, TraceFacts
+from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks
 from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
@@ -23,7 +24,6 @@ from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
-from cclbench.readers import Part, execution_trace, several_processes, trace_reader
 from cclbench.source import Source, SourceFile
 
 _Key = tuple[int, str]
@@ -206,7 +206,9 @@ def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | 
 
 def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> dict[int, SourceFile]:
     """The execution trace of each rank that has one."""
-    processes = {file.path: execution_trace.process_of(file.path) for file in found.beside}
+    processes = {
+        file.path: execution_trace_reader(file.reader).process_of(file.path) for file in found.beside
+    }
     ids = {rank: member.facts.process_id for rank, member in zip(ranks, members, strict=True)}
     files = {file.path: file for file in found.beside}
     return {rank: files[path] for rank, path in execution_traces.owners(processes, ids).items()}

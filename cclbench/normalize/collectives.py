@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.facts import ProcessGroup, TraceFacts
+from cclbench.formats import Payload, Told
 from cclbench.intervals import Int64
-from cclbench.readers import Payload, Told
 from cclbench.schema import COLLECTIVES, group_id
 
 _ROWS_OWN = ("kernel", "hlo")

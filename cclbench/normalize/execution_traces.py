@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 
 from cclbench.facts import TraceFacts
+from cclbench.formats import ExecutionTrace, Payload, Told
 from cclbench.normalize.collectives import payload_bytes
-from cclbench.readers import Payload, Told
-from cclbench.readers.execution_trace import ExecutionTrace
 
 _NUMBER = re.compile(r"(\d{1,6})\D*$")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
-from cclbench.readers import Names, Rows
+from cclbench.formats import Names, Rows
 from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
 
 _CLASSIFIED = ("kernel", "op")

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.errors import UsageError
+from cclbench.formats import DeviceStep
 from cclbench.intervals import Int64, Mask
-from cclbench.readers import DeviceStep
 from cclbench.schema import STEPS
 
 FAMILIES = (

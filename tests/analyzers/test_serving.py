@@ -15,7 +15,7 @@ import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.run_view import RunView
-from cclbench.readers.serving import Serving
+from cclbench.formats.serving import Serving
 from cclbench.schema import EVIDENCE, REQUESTS, SERVING
 
 MS = 10**6

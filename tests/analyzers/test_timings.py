@@ -12,7 +12,7 @@ import pytest
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
 from cclbench.analyzers.run_view import RunView
-from cclbench.readers.nccl_tests import NcclTests
+from cclbench.formats.nccl_tests import NcclTests
 from cclbench.schema import EVIDENCE, TIMINGS
 
 GB = 1e9

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from page_commands import blocks, here, printed_by
 
-from cclbench.readers import READERS
+from cclbench.formats import READERS
 
 PAGE = "is-it-the-network-or-the-straggler.md"
 
@@ -41,6 +41,8 @@ def test_links_and_pictures_of_the_docs_are_there(repository: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_reader_is_documented(repository: Path) -> None:
+def test_every_reader_is_documented_with_how_to_capture_it(repository: Path) -> None:
     page = (repository / "docs" / "what-cclbench-reads.md").read_text()
-    assert [name for name in READERS if f"| `{name}` |" not in page] == []
+    without_links = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+    rows = {name: f"| `{name}` | {READERS.get(name).capture} |" for name in READERS}
+    assert [name for name, row in rows.items() if row not in without_links] == []

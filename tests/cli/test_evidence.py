@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cclbench.readers import READERS, recognise
+from cclbench.formats import READERS, recognise
 
 GLOO = Path(__file__).parents[2] / "traces" / "tiny-llama-ddp4-gloo-cpu"
 SYS = "/sys/class/infiniband"

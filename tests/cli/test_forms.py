@@ -212,7 +212,7 @@ def test_list_metrics_and_readers(call: Callable[..., Any]) -> None:
 
 
 def test_list_shows_a_broken_plug_in(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from cclbench.readers import READERS
+    from cclbench.formats import READERS
 
     monkeypatch.setitem(READERS.broken, "mine", "ImportError: no module named mine")
     rows = json.loads(call("list", "readers", "--json").out)["rows"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cclbench.contribute.redaction import kinds
-from cclbench.readers.xplane import proto
+from cclbench.formats.xplane import proto
 
 PEM = "\n".join(
     ("-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAA", "-----END OPENSSH PRIVATE KEY-----")

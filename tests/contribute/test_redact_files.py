@@ -14,11 +14,10 @@ import pytest
 from contribute.redact_files import gz, sized, sqlite_with
 
 from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact, redacted_name
-from cclbench.contribute.redaction.json_text import JsonRewriter
 from cclbench.contribute.redaction.names import Learner
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Tally
-from cclbench.readers.xplane import proto
+from cclbench.formats.json_text import JsonRewriter
+from cclbench.formats.xplane import proto
 
 NONE = Identities()
 
@@ -117,14 +116,14 @@ def test_json_does_not_depend_on_where_blocks_end(size: int, indent: int | None)
     learner.pseudonym(kinds.HOST, "gpunode-1", learn=True)
     learner.pseudonym(kinds.ANNOTATION, "my trick")
     identities = learner.identities(frozenset())
-    data, tally = json.dumps(DOCUMENT, indent=indent).encode(), Tally()
-    rewriter = JsonRewriter(Scrubber(identities), tally, annotations=True, where="x")
+    data, scrubber = json.dumps(DOCUMENT, indent=indent).encode(), Scrubber(identities)
+    rewriter = JsonRewriter(scrubber, "x", categories=("user_annotation", "gpu_user_annotation"))
     out = b"".join(
         [*(rewriter.feed(data[at : at + size]) for at in range(0, len(data), size)), rewriter.end()]
     )
     assert json.loads(out) == REDACTED
     assert out == json.dumps(REDACTED, indent=indent).encode()
-    counts = {(one.place, one.kind): one.count for one in tally.redactions("x")}
+    counts = {(one.place, one.kind): one.count for one in scrubber.tally.redactions("x")}
     assert counts["argv", kinds.COMMAND] == 3
     assert counts["env", kinds.ENVIRONMENT] == 2
     assert counts["name", kinds.ANNOTATION] == 2
@@ -242,7 +241,7 @@ def test_a_line_says_where(tmp_path: Path) -> None:
 
 
 def test_a_private_key_is_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cclbench.contribute.redaction.files.BLOCK", 64)
+    monkeypatch.setattr("cclbench.formats.files.BLOCK", 64)
     source = tmp_path / "a.log"
     key = "-----BEGIN PRIVATE KEY-----\n" + "QUJD\n" * 60 + "-----END PRIVATE KEY-----\n"
     source.write_text("before\n" * 20 + key + "after\n")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import cclbench
-from cclbench.contribute.redaction import collect, kinds, leftovers, redact
-from cclbench.contribute.redaction.scrub import is_marker
+from cclbench.contribute.redaction import Identities, collect, kinds, leftovers, redact
+from cclbench.contribute.redaction.scrub import Scrubber
 
 CAPTURES = {
     "dlrm": ("kineto/dlrm_8xv100", True, ()),
@@ -91,5 +91,6 @@ def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_
     # Three ranges in each of three steps are the program's own; all others are torch's or ours.
     assert new - old == {b"annotation-1", b"annotation-2", b"annotation-3"}
     assert len(old - new) == 3
+    is_marker = Scrubber(Identities()).is_marker
     assert all(is_marker(name.decode()) for name in old & new)
     assert not any(is_marker(name.decode()) for name in old - new)

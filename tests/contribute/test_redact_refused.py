@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ def bomb(path: Path) -> None:
 
 
 def pickled(path: Path) -> None:
-    path.write_bytes(b"\x80\x04}q\x00X\x09\x00\x00\x00pg_configq\x01}q\x02s.")
+    path.write_bytes(pickle.dumps({"pg_config": {"0": print}, "k": "/home/zoe4/x"}))
 
 
 def tarred(path: Path) -> None:
@@ -37,7 +38,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a cut gzip file": (lambda path: path.write_bytes(gz(b'{"a": "b"}' * 99)[:-9]), "gzip stream is damaged"),
     "gzip that is none": (lambda path: path.write_bytes(b"\x1f\x8bnothing"), "gzip stream is damaged"),
     "a decompression bomb": (bomb, "expands more than 400-fold"),
-    "a pickle": (pickled, "is a pickle"),
+    "a pickle of no format": (
+        lambda path: path.write_bytes(b"\x80\x04}."),
+        "in no format that can be redacted",
+    ),
+    "a pickle that holds more than data": (pickled, "pickle holds more than data"),
     "an archive": (tarred, "in no format that can be redacted"),
     "UTF-16": (lambda path: path.write_bytes("hello".encode("utf-16")), "in no format that can be redacted"),
     "JSON that is no UTF-8": (lambda path: path.write_bytes(b'{"a": "\xff"}'), "no JSON or no UTF-8"),
@@ -83,7 +88,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_cannot_be_redacted_is_refused_in_one_line(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cclbench.contribute.redaction.files._LEAST_LIMIT", 1 << 20)
+    monkeypatch.setattr("cclbench.formats.files._LEAST_LIMIT", 1 << 20)
     make, expected = REFUSED[case]
     source, target = tmp_path / "source", tmp_path / "target"
     make(source)

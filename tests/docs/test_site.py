@@ -16,8 +16,8 @@ import yaml
 from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
+from cclbench.formats import READERS
 from cclbench.hardware.catalog import entries
-from cclbench.readers import READERS
 
 
 @pytest.fixture(scope="module")

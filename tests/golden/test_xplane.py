@@ -24,8 +24,8 @@ import pytest
 
 import cclbench
 from cclbench.errors import InputError
-from cclbench.readers import Rows, Trace
-from cclbench.readers.xplane import Xplane
+from cclbench.formats import Rows, Trace
+from cclbench.formats.xplane import Xplane
 
 TPU = "tpu_v6e_4plane_host_offload_psum.xplane.pb"
 GPU = "mi300x_8gpu_jax_conv.xplane.pb"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.calibration import deviations, left_out_by_nodes
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
-from cclbench.readers.nccl_tests import NcclTests
 
 SYSTEMS = {
     "a100_nvswitch_1n8_allreduce": "dgx-a100",

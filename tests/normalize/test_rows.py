@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cclbench.formats import Names, Rows
 from cclbench.normalize.rows import Categories, table
-from cclbench.readers import Names, Rows
 from cclbench.schema import CATEGORIES, EVENTS
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, calibrate
 from cclbench.hardware.collectives import Group, Prediction, group_of, price
 from cclbench.hardware.collectives.price import costs
 from cclbench.hardware.collectives.sweeps import sweeps
-from cclbench.readers.nccl_tests import NcclTests
 from cclbench.replay.pricing import changed
 from cclbench.replay.scenario import scenario
 

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from cclbench import document
-from cclbench.contribute.redaction import formats, kinds
-from cclbench.contribute.redaction.files import blocks, check, copied, name_inside
+from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
+from cclbench.contribute.redaction.rewriting import is_binary, is_card, rewrite
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Redaction, Tally, by_kind
+from cclbench.contribute.redaction.tally import Redaction, by_kind
 from cclbench.errors import InputError
+from cclbench.formats import READERS
+from cclbench.formats.files import blocks, check, copied, name_inside
 
 __all__ = ["Identities", "Redaction", "by_kind", "collect", "leftovers", "redact", "redacted_name"]
 
 _UNPUBLISHED: Final = ("contributor", "description", "evidence", "environment")
 """Of a card, what may hold a name that is not meant for everybody."""
-_OF_A_HANDLER: Final = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
-"""What torch's tensorboard_trace_handler calls a file: host, process, time."""
 _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 """In what a program calls its worker; a host is not called so."""
 _OVERLAP: Final = 256
@@ -40,9 +40,9 @@ def collect(paths: Iterable[Path]) -> Identities:
     learner, published = Learner(), set[str]()
     for path in paths:
         check(path)
-        formats.rewrite(path, None, Scrubber(learner), Tally(), annotations=True)
+        rewrite(path, None, Scrubber(learner), annotations=True)
         _named(path.name, learner)
-        if formats.is_card(path):
+        if is_card(path):
             published |= _published(path)
     return learner.identities(frozenset(published))
 
@@ -55,10 +55,10 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
     check(source)
-    tally = Tally()
-    formats.rewrite(source, target, Scrubber(known), tally, annotations=annotations)
-    tally.add("gzip header", _in_header(source, known))
-    found = tally.redactions(redacted_name(source.name, known))
+    scrubber = Scrubber(known)
+    rewrite(source, target, scrubber, annotations=annotations)
+    scrubber.count("gzip header", _in_header(source, known))
+    found = scrubber.tally.redactions(redacted_name(source.name, known))
     if not found:
         copied(source, target)
     return found
@@ -67,14 +67,14 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
 def leftovers(path: Path, known: Identities) -> list[Redaction]:
     """What a file still holds; nothing where `redact` has written it with the same names."""
     check(path)
-    tally = Tally()
-    formats.rewrite(path, None, Scrubber(known), tally, annotations=False)
-    tally.add("gzip header", _in_header(path, known))
-    found = tally.redactions(redacted_name(path.name, known))
-    if not found and formats.is_binary(path):
+    scrubber = Scrubber(known)
+    rewrite(path, None, scrubber, annotations=False)
+    scrubber.count("gzip header", _in_header(path, known))
+    found = scrubber.tally.redactions(redacted_name(path.name, known))
+    if not found and is_binary(path):
         # What lies between texts, such as pages that a database no longer uses.
-        tally.add("its bytes", _in_bytes(path, known))
-        found = tally.redactions(redacted_name(path.name, known))
+        scrubber.count("its bytes", _in_bytes(path, known))
+        found = scrubber.tally.redactions(redacted_name(path.name, known))
     return found
 
 
@@ -85,10 +85,12 @@ def redacted_name(name: str, known: Identities) -> str:
 
 def _named(name: str, known: Identities) -> str:
     """A file's name with the host a profiler put into it replaced, and learnt by one who learns."""
-    handler = _OF_A_HANDLER.fullmatch(name)
-    if handler is None or _OF_A_RANK.search(handler["host"]):
-        return name
-    return known.pseudonym(kinds.HOST, handler["host"], learn=True) + name[handler.end("host") :]
+    for pattern in filter(None, (READERS.get(reader).host_in_name for reader in READERS)):
+        found = pattern.fullmatch(name)
+        if found is not None and not _OF_A_RANK.search(found["host"]):
+            host = known.pseudonym(kinds.HOST, found["host"], learn=True)
+            return name[: found.start("host")] + host + name[found.end("host") :]
+    return name
 
 
 def _in_header(path: Path, known: Identities) -> dict[str, int]:

@@ -11,14 +11,15 @@ from functools import lru_cache
 from typing import Final
 
 from cclbench.contribute.redaction.words import COMMON
+from cclbench.formats.rewriting import ADDRESS as ADDRESS
+from cclbench.formats.rewriting import ANNOTATION as ANNOTATION
+from cclbench.formats.rewriting import ENVIRONMENT as ENVIRONMENT
+from cclbench.formats.rewriting import HOST as HOST
+from cclbench.formats.rewriting import JOB as JOB
 
 USER: Final = "user name"
-HOST: Final = "host name"
-JOB: Final = "job"
-ADDRESS: Final = "address"
 HOME: Final = "home path"
 EMAIL: Final = "e-mail address"
-ENVIRONMENT: Final = "environment variable"
 COMMAND: Final = "command line"
 CLOUD_KEY: Final = "cloud key"
 TOKEN: Final = "token"  # noqa: S105 - the name of a kind
@@ -26,7 +27,6 @@ PRIVATE_KEY: Final = "private key"
 PASSWORD: Final = "password in a URL"  # noqa: S105 - the name of a kind
 SECRET: Final = "secret"  # noqa: S105 - the name of a kind
 BUCKET: Final = "bucket"
-ANNOTATION: Final = "annotation"
 FILE_NAME: Final = "file name"
 
 NUMBERED: Final = {USER: "user", HOST: "host", JOB: "job", ADDRESS: "address", ANNOTATION: "annotation"}

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.pattern import BEGINS, ENDS, LOOPBACK
+from cclbench.formats.rewriting import alternatives
 
 _CLEAN: Final = re.compile(kinds.CLEAN)
 _LOOPBACK: Final = re.compile(rf"(?i:{LOOPBACK}|)")
@@ -157,18 +158,3 @@ def _expanded(hosts: str) -> list[str]:
         numbers = range(int(first), min(int(last or first), int(first) + _MOST_HOSTS) + 1)
         found += [f"{listed[1]}{number:0{len(first)}d}{listed[3]}" for number in numbers]
     return found[:_MOST_HOSTS]
-
-
-def alternatives(names: Iterable[str]) -> str:
-    """A regular expression for any of the names, the longest first, by their common beginnings."""
-    ends = ""
-    tree: dict[str, list[str]] = {}
-    for name in sorted(set(names)):
-        if name:
-            tree.setdefault(name[0], []).append(name[1:])
-        else:
-            ends = "?"
-    branches = [re.escape(first) + (alternatives(rest) if any(rest) else "") for first, rest in tree.items()]
-    if not branches:
-        return ""
-    return f"(?:{'|'.join(branches)}){ends}"

@@ -12,7 +12,6 @@ from typing import Final
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Tally
 
 _MOST: Final = 64 << 20
 _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "
@@ -25,7 +24,6 @@ _CREDENTIALS: Final = frozenset({kinds.PASSWORD, kinds.TOKEN, kinds.CLOUD_KEY, k
 def rewrite(
     blocks: Iterable[bytes],
     scrubber: Scrubber,
-    tally: Tally,
     write: Callable[[bytes], object],
     *,
     card: bool = False,
@@ -41,39 +39,39 @@ def rewrite(
         if end == 0 and len(left) >= _MOST:
             end = len(left)  # a line without an end
         if end and not card:
-            line = _part(left[:end], line, scrubber, tally, write)
+            line = _part(left[:end], line, scrubber, write)
             left = left[end:]
     if card:
-        write(_card(left, scrubber, tally))
+        write(_card(left, scrubber))
     elif left:
-        _part(left, line, scrubber, tally, write)
+        _part(left, line, scrubber, write)
 
 
-def _part(raw: bytes, line: int, scrubber: Scrubber, tally: Tally, write: Callable[[bytes], object]) -> int:
+def _part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], object]) -> int:
     """Scrub whole lines, the first of which has that number; the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
     for kind, count in counts.items():
         first = line + text.count("\n", 0, scrubber.first.get(kind, 0))
-        tally.add(f"line {first:,}" if count == 1 else f"lines from {first:,}", {kind: count})
+        scrubber.count(f"line {first:,}" if count == 1 else f"lines from {first:,}", {kind: count})
     write(raw if new == text else new.encode(errors="surrogateescape"))
     return line + raw.count(b"\n")
 
 
-def _card(raw: bytes, scrubber: Scrubber, tally: Tally) -> bytes:
+def _card(raw: bytes, scrubber: Scrubber) -> bytes:
     """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
     parts: list[bytes] = []
     at, line, text = 0, 1, raw.decode(errors="surrogateescape")
     for published in _PUBLISHED.finditer(text):
-        line = _part(_raw(text[at : published.start()]), line, scrubber, tally, parts.append)
+        line = _part(_raw(text[at : published.start()]), line, scrubber, parts.append)
         _, counts = scrubber.text(published[0])
         if counts.keys() & _CREDENTIALS:
-            line = _part(_raw(published[0]), line, scrubber, tally, parts.append)
+            line = _part(_raw(published[0]), line, scrubber, parts.append)
         else:
             parts.append(_raw(published[0]))
             line += published[0].count("\n")
         at = published.end()
-    _part(_raw(text[at:]), line, scrubber, tally, parts.append)
+    _part(_raw(text[at:]), line, scrubber, parts.append)
     return b"".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from cclbench.analyzers.data_loading import LOADER
@@ -14,6 +15,7 @@ from cclbench.contribute.redaction.identities import NAMES
 from cclbench.contribute.redaction.names import Identities, replaced
 from cclbench.contribute.redaction.pattern import NOTHING, Pattern
 from cclbench.contribute.redaction.secrets import SECRETS
+from cclbench.contribute.redaction.tally import Tally
 from cclbench.normalize.steps import FAMILIES
 
 PATTERNS: Final = (*SECRETS, *NAMES)
@@ -41,13 +43,15 @@ _MARKERS: Final = re.compile(
 
 
 class Scrubber:
-    """Scrubs the texts of a data point's files by what is `known` of all of them.
+    """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
 
-    Each method returns the text as it may be published and how many things were replaced, by kind.
+    Methods return the text as it may be published and how many things were replaced, by kind; what was
+    replaced where is in `tally`.
     """
 
     def __init__(self, known: Identities) -> None:
         self.known = known
+        self.tally = Tally()
         self.first: dict[str, int] = {}
         """Where in the last text each kind was first replaced."""
 
@@ -67,6 +71,22 @@ class Scrubber:
             text = self._lines(text, counts) if by_line else self._environment(text, counts)
         return text, counts
 
+    def kind_of_field(self, name: str) -> str | None:
+        """The kind that a field of this name holds."""
+        return kinds.kind_of_field(name)
+
+    def is_marker(self, annotation: str) -> bool:
+        """Whether an annotation is a framework's: a step, a phase, a data loader, a collective."""
+        return (
+            _MARKERS.fullmatch(annotation) is not None
+            or re.search(LOADER, annotation) is not None
+            or collective(annotation) is not None
+        )
+
+    def count(self, place: str, counts: Mapping[str, int]) -> None:
+        """Note what was replaced at a place of the file."""
+        self.tally.add(place, counts)
+
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """The value of a field that holds that kind, called `name` in an environment."""
         if kind in kinds.NUMBERED:
@@ -85,7 +105,7 @@ class Scrubber:
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
         """A person's annotation numbered, a framework's own scrubbed as any text."""
-        if _CLEAN.fullmatch(text) or is_marker(text):
+        if _CLEAN.fullmatch(text) or self.is_marker(text):
             return self.text(text)
         return self.known.pseudonym(kinds.ANNOTATION, text), Counter({kinds.ANNOTATION: 1})
 
@@ -192,12 +212,3 @@ class Scrubber:
                 new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
                 counts = Counter({kinds.ENVIRONMENT: 1})
         return (new.removeprefix(f"{name}=") if name else new), counts
-
-
-def is_marker(annotation: str) -> bool:
-    """Whether an annotation is a framework's: a step, a phase, a data loader, a collective."""
-    return (
-        _MARKERS.fullmatch(annotation) is not None
-        or re.search(LOADER, annotation) is not None
-        or collective(annotation) is not None
-    )

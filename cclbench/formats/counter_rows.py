@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What readers of hardware counters share: exact numbers, rows, differences of counts.
+
+A cumulative count becomes its differences between samples, each over [earlier sample, later sample).  A
+count that went back was reset or wrapped: it gives no row and is counted.  A count sampled once in its
+file gives its `_total`, which `cclbench.analyzers.counters` pairs with that of another file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from cclbench.errors import InputError
+from cclbench.formats import Evidence
+from cclbench.formats.texts import LONGEST_LINE, number, raw_lines
+from cclbench.schema import COUNTER_UNITS, COUNTERS
+
+MOST_BYTES: Final = 64 << 20
+CUT: Final = "the last line, which has no end"
+UNENDED: Final = "its last line has no end and may be cut: if it is whole, end it with a line feed"
+NO_VALUE: Final = "values that are not available"
+NO_COUNTER: Final = "values that are not read"
+WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
+CLOCK_BACK: Final = "values over a clock that went back"
+NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
+
+_MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
+_MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
+_UNITS: Final = (b" KiB", b" %", b" W")
+"""What a last line may end with instead: a unit behind the number, which is then whole."""
+_INT64: Final = 1 << 63
+_MOST_DEVICES: Final = 1 << 15
+
+
+class CounterRows:
+    """Rows of `schema.COUNTERS` in the making, and what of the file became none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+        """Number of the line being read."""
+        self.left_out: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self._columns: dict[str, list[object]] = {
+            name: [] for name in COUNTERS.names if name not in ("source", "file", "rank")
+        }
+        self._last: dict[tuple[str, int | None, str | None], tuple[Decimal | int, int | None]] = {}
+        self._twice: set[tuple[str, int | None, str | None]] = set()
+        self._devices: dict[int, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        """The file's lines without their ends; `InputError` where it is no text, or beyond all bounds."""
+        for at, raw in raw_lines(self.path, MOST_BYTES):
+            self.line = at
+            if len(raw) >= LONGEST_LINE:
+                raise self.error(f"more than {LONGEST_LINE} bytes a line")
+            if not raw.endswith((b"\n", *_UNITS)):
+                # Its last number may have lost digits, and nobody could tell.
+                self.left_out[CUT] += 1
+                self.notes.append(UNENDED)
+                return
+            try:
+                line = raw.decode().rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise self.error("not text") from None
+            yield line
+
+    def error(self, what: str, hint: str | None = None) -> InputError:
+        """The error to raise about the line being read."""
+        return InputError(what, where=f"{self.path}: line {self.line}", hint=hint)
+
+    def number(self, text: str) -> Decimal | None:
+        """The exact number; None, and counted, where the tool says that it has none."""
+        if text in _MISSING or text.startswith("N/A"):
+            self.left_out[NO_VALUE] += 1
+            return None
+        value = number(text.removeprefix("-"))
+        if value is None:
+            raise self.error("text where a number belongs", "leave out lines that the tool did not write")
+        if text.startswith("-") or value >= _INT64:
+            raise self.error("a counter below 0 or beyond 2⁶³", "the file is damaged: capture it again")
+        return value
+
+    def device(self, text: str, uuid: str = "") -> int:
+        """The index of an accelerator; `InputError` where its UUID is not that of the index before."""
+        if not text.isascii() or not text.isdigit() or not int(text[:9]) < _MOST_DEVICES or len(text) > 9:
+            raise self.error("no index of a GPU where one belongs")
+        if uuid and self._devices.setdefault(int(text), uuid) != uuid:
+            raise self.error(
+                f"GPU {int(text)} is another one than before", "give each host a file of its own"
+            )
+        return int(text)
+
+    def mark(self, line: str) -> int | None:
+        """Nanoseconds since the epoch of a line `# time_ns N`, which capture scripts write; else None."""
+        match = _MARK.fullmatch(line)
+        if match is None:
+            return None
+        if int(match[1]) >= _INT64:
+            raise self.error("a time beyond 2⁶³ ns")
+        return int(match[1])
+
+    def add(
+        self,
+        counter: str,
+        value: Decimal | int,
+        *,
+        device: int | None = None,
+        port: str | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> None:
+        """Append a row; its unit is that of `COUNTER_UNITS`, and of other names `unit_of`."""
+        row = (device, port, counter, unit_of(counter), start_ns, end_ns, float(value))
+        for column, cell in zip(self._columns.values(), row, strict=True):
+            column.append(cell)
+
+    def count(
+        self,
+        counter: str,
+        value: Decimal | int,
+        *,
+        device: int | None = None,
+        port: str | None = None,
+        at_ns: int | None = None,
+    ) -> None:
+        """A sample of a cumulative count: a row of its difference to the sample before."""
+        key = (counter, device, port)
+        before = self._last.get(key)
+        self._last[key] = (value, at_ns)
+        if before is None:
+            return
+        self._twice.add(key)
+        earlier, since = before
+        if since is not None and at_ns is not None and at_ns < since:
+            self.left_out[CLOCK_BACK] += 1
+        elif value < earlier:
+            self.left_out[WENT_BACK] += 1
+        else:
+            start, end = (None, None) if since is None or at_ns is None else (since, at_ns)
+            self.add(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
+
+    def evidence(self) -> Evidence:
+        """All of it, with a `_total` for each count of bytes that was sampled once."""
+        once = {key: sample for key, sample in self._last.items() if key not in self._twice}
+        for (counter, device, port), (value, at) in once.items():
+            if counter.endswith("_bytes"):
+                total = counter.removesuffix("_bytes") + "_total"
+                self.add(total, value, device=device, port=port, start_ns=at, end_ns=at)
+            else:
+                self.left_out["counts sampled once: their difference needs a second sample"] += 1
+        if once:
+            self.notes.append(
+                "counts sampled once: two samples make a difference, in one file or in two that are named"
+                " alike but for before and after"
+            )
+        rows = len(self._columns["value"])
+        if not rows and not self.left_out:
+            raise InputError("there is no counter in it", where=str(self.path), hint="capture it again")
+        columns = [pa.array(self._columns.get(f.name, [None] * rows), f.type) for f in COUNTERS]
+        table = pa.Table.from_arrays(columns, schema=COUNTERS)
+        return Evidence(counters=table, left_out=dict(self.left_out), notes=self.notes)
+
+
+def unit_of(counter: str) -> str | None:
+    """The unit of a counter's values; of a producer's own name by its ending, None where that tells none."""
+    if counter in COUNTER_UNITS:
+        return COUNTER_UNITS[counter]
+    if counter.endswith(("_bytes", "_total")):
+        return "B"
+    return "count" if counter.endswith("_count") else None

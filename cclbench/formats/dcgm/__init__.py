@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA DCGM: what `dcgmi dmon` prints, dcgm-exporter's Prometheus text, CSV with DCGM's field names.
+
+Profiling fields are means over DCGM's own sampling interval, and NVLINK_TX/RX_BYTES and PCIE_TX/RX_BYTES
+are rates in bytes/s in spite of their names (DCGM user guide, "Profiling Metrics": NVLink without protocol
+headers, PCIe with them); the exporter labels them counters in some versions and they are rates still.
+
+`dcgmi dmon` prints no times.  Through `ts %.s` (after `stdbuf -oL`, or lines wait for one another) each
+line begins with seconds since the epoch: then a rate times the time since the GPU's line before is bytes,
+for dmon's delay is DCGM's interval.  Elsewhere the interval is not told, and a rate stays a rate, at the
+instant of its scrape where that is told.
+
+NVLINK_COUNT_TX/RX_BYTES (NVLink 5) and TOTAL_ENERGY_CONSUMPTION (mJ) are cumulative.  Not read:
+NVLINK_BANDWIDTH_TOTAL, of which its documentation and its values disagree whether it is a count or a rate.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.texts import bare
+
+
+class Field(NamedTuple):
+    """A field of DCGM: the counter it is, and how many of the counter's unit make one of the field's."""
+
+    counter: str
+    factor: Decimal = Decimal(1)
+
+
+_PERCENT, _MILLI = Decimal("0.01"), Decimal("0.001")
+FIELDS: Final = {
+    "DCGM_FI_PROF_SM_ACTIVE": Field("sm_active"),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Field("tensor_active"),
+    "DCGM_FI_PROF_DRAM_ACTIVE": Field("dram_active"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": Field("pcie_tx_rate"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": Field("pcie_rx_rate"),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": Field("nvlink_tx_rate"),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": Field("nvlink_rx_rate"),
+    "DCGM_FI_DEV_GPU_UTIL": Field("gpu_utilization", _PERCENT),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": Field("memory_utilization", _PERCENT),
+    "DCGM_FI_DEV_POWER_USAGE": Field("power"),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Field("energy", _MILLI),
+    "DCGM_FI_DEV_NVLINK_COUNT_TX_BYTES": Field("nvlink_tx_bytes"),
+    "DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES": Field("nvlink_rx_bytes"),
+}
+TAGS: Final = {
+    "SMACT": "DCGM_FI_PROF_SM_ACTIVE",
+    "TENSO": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "DRAMA": "DCGM_FI_PROF_DRAM_ACTIVE",
+    "PCITX": "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "PCIRX": "DCGM_FI_PROF_PCIE_RX_BYTES",
+    "NVLTX": "DCGM_FI_PROF_NVLINK_TX_BYTES",
+    "NVLRX": "DCGM_FI_PROF_NVLINK_RX_BYTES",
+    "GPUTL": "DCGM_FI_DEV_GPU_UTIL",
+    "MCUTL": "DCGM_FI_DEV_MEM_COPY_UTIL",
+    "POWER": "DCGM_FI_DEV_POWER_USAGE",
+    "TOTEC": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+}
+"""Fields by the short names that heads of `dcgmi dmon` show."""
+
+CUMULATIVE: Final = ("energy", "nvlink_tx_bytes", "nvlink_rx_bytes")
+OTHER: Final = "values of entities that are no whole GPU"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NS: Final = 10**9
+_STAMP = r"(?:(\d{9,10}(?:\.\d{1,9})?)\s+)?"
+_HEAD = re.compile(_STAMP + r"#\s*Entity\s+([A-Z0-9].*)")
+_UNITS = re.compile(_STAMP + r"#?\s*I[Dd]\b.*")
+_ROW = re.compile(_STAMP + r"([A-Z][\w-]{1,15})\s+(\d+)\s+(.+)")
+_METRIC = re.compile(r"(\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+(\d{1,18}))?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_TEXT_SEEN = re.compile(r"(?m)^(?:# (?:HELP|TYPE) DCGM_FI_\w+ |DCGM_FI_\w+\{)")
+_TIMES: Final = ("timestamp", "time")
+_GPUS: Final = ("gpu", "gpu_id", "gpuid", "device", "index")
+_DIGITS: Final = {10: _NS, 13: 10**6, 16: 10**3, 19: 1}
+"""Nanoseconds in a unit of time since the epoch, by how many digits a time between 2001 and 2286 has."""
+_BLANK: Final = ((1 << 47, 16), ((1 << 63) - 16, 16))
+"""DCGM's values that mean none: the first of each type, and how many."""
+
+
+class Dcgm(EvidenceReader):
+    """Reader of what DCGM samples."""
+
+    name = "dcgm"
+    counts: Mapping[str, str] = {"nvlink": "`stdbuf -oL dcgmi dmon -e 1011,1012 | ts %.s`"}
+    precedence = 3
+    description = "NVIDIA DCGM: dcgmi dmon, dcgm-exporter's Prometheus text, CSV of DCGM fields"
+    extensions: tuple[str, ...] = (".txt", ".log", ".prom", ".csv")
+    capture = (
+        "`dcgmi dmon -e 1002,1004,1005,1011,1012`, each line with its time by `ts %.s`; dcgm-exporter's text"
+    )
+    versions = "dcgmi dmon and dcgm-exporter as documented for 3.x and 4.x"
+    tested = "documentation: DCGM's user guide and field identifiers, published outputs of both tools"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of dmon's head of columns, of DCGM's metrics, of a CSV head with its fields and a time."""
+        text = bare(head).decode(errors="replace")
+        first = text.lstrip().partition("\n")[0].rstrip()
+        return 0.9 if _HEAD.fullmatch(first) or _columns(first) or _TEXT_SEEN.search(text) else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """All samples of whole GPUs."""
+        rows = CounterRows(path)
+        lines = (line for line in rows.lines() if line.strip())
+        first = next(lines, "")
+        every = chain([first] if first else [], lines)
+        if _HEAD.fullmatch(first.strip()):
+            _dmon(rows, every)
+        elif columns := _columns(first):
+            _csv(rows, every, *columns)
+        else:
+            _metrics(rows, every)
+        return rows.evidence()
+
+
+def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
+    columns: list[str] = []
+    before: dict[int, int] = {}
+    for line in map(str.strip, lines):
+        if head := _HEAD.fullmatch(line):
+            if columns != head[2].split():
+                columns, before = head[2].split(), {}
+            continue
+        if _UNITS.fullmatch(line):
+            continue
+        row = _ROW.fullmatch(line)
+        if row is None or len(cells := row[4].split()) != len(columns):
+            raise rows.error("no row of `dcgmi dmon` under its head", "leave out lines that it did not write")
+        if row[2] != "GPU":
+            rows.left_out[OTHER] += len(cells)
+            continue
+        device = rows.device(row[3])
+        end = None if row[1] is None else _moment(rows, int(Decimal(row[1]) * _NS))
+        start = end
+        if end is not None:
+            start = before.get(device, end)
+            before[device] = end
+            if start > end:
+                rows.left_out[CLOCK_BACK] += len(cells)
+                continue
+        for column, cell in zip(columns, cells, strict=True):
+            _sample(rows, TAGS.get(column), cell, device, start, end)
+
+
+def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
+    for line in map(str.strip, lines):
+        if line.startswith("#"):
+            continue
+        metric = _METRIC.fullmatch(line)
+        if metric is None:
+            raise rows.error("no metric of Prometheus's text format")
+        labels = dict(_LABEL.findall(metric[2] or ""))
+        if not metric[1].startswith("DCGM_FI_") or "gpu" not in labels:
+            rows.left_out[NO_COUNTER] += 1
+        elif labels.get("GPU_I_ID"):
+            rows.left_out[OTHER] += 1
+        else:
+            at = None if metric[4] is None else _moment(rows, int(metric[4]) * 10**6)
+            _sample(rows, metric[1], metric[3], rows.device(labels["gpu"], labels.get("UUID", "")), at, at)
+
+
+def _columns(head: str) -> tuple[int, int] | None:
+    """Where a CSV head has the time and the GPU (−1: nowhere); None where it is no head of DCGM's fields."""
+    names = [name.strip().lower() for name in head.split(",")]
+    if "dcgm_fi_" not in head.lower() or not set(names) & set(_TIMES):
+        return None
+    gpu = next((names.index(name) for name in _GPUS if name in names), -1)
+    return next(names.index(name) for name in _TIMES if name in names), gpu
+
+
+def _csv(rows: CounterRows, lines: Iterable[str], time: int, gpu: int) -> None:
+    table = csv.reader(lines, skipinitialspace=True)
+    head = [name.strip() for name in next(table)]
+    for cells in table:
+        if len(cells) != len(head):
+            raise rows.error(f"{len(cells)} values under a head of {len(head)}")
+        at = _time(rows, cells[time].strip())
+        device = None if gpu < 0 else rows.device(cells[gpu].strip())
+        for i, (name, cell) in enumerate(zip(head, cells, strict=True)):
+            if i not in (time, gpu):
+                _sample(rows, name, cell.strip(), device, at, at)
+
+
+def _time(rows: CounterRows, text: str) -> int | None:
+    whole = text.partition(".")[0]
+    number = rows.number(text) if whole.isdigit() and len(whole) in _DIGITS else None
+    if number is not None:
+        return _moment(rows, int(number * _DIGITS[len(whole)]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise rows.error("no time where one belongs", "write ISO 8601, or seconds since the epoch") from None
+    if moment.tzinfo is None:
+        if NO_ZONE not in rows.notes:
+            rows.notes.append(NO_ZONE)
+        return None
+    since = moment - _EPOCH
+    return _moment(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)
+
+
+def _moment(rows: CounterRows, at: int) -> int:
+    if not 0 <= at < 1 << 63:
+        raise rows.error("a time before 1970 or beyond 2262")
+    return at
+
+
+def _sample(
+    rows: CounterRows, name: str | None, text: str, device: int | None, start: int | None, end: int | None
+) -> None:
+    """A field's value over [start, end), or at an instant, or at no known time."""
+    field = FIELDS.get(name or "")
+    if field is None:
+        rows.left_out[NO_COUNTER] += 1
+        return
+    value = rows.number(text)
+    if value is None:
+        return
+    if any(first <= value < first + count for first, count in _BLANK):
+        rows.left_out[NO_VALUE] += 1
+        return
+    value *= field.factor
+    counter = field.counter
+    if counter in CUMULATIVE:
+        rows.count(counter, value, device=device, at_ns=end)
+    elif unit_of(counter) == "1" and value > 1:
+        rows.left_out["shares above 1"] += 1
+    elif counter.endswith("_rate") and start is not None and end is not None and start < end:
+        moved = value * (end - start) / _NS
+        counter = counter.removesuffix("_rate") + "_bytes"
+        rows.add(counter, moved, device=device, start_ns=start, end_ns=end)
+    else:
+        rows.add(counter, value, device=device, start_ns=start, end_ns=end)
+
+
+READERS.add(Dcgm.name, Dcgm(), origin=__name__)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch execution traces (ET): the operators of a process with their tensors, but without times.
+
+They lie beside Kineto's traces and tell what old ones leave out: each collective's tensors, sequence
+number and process group.  Two layouts, as torch/csrc/profiler/standalone/execution_trace_observer.cpp
+writes them: schema 1.0.x, and 1.1.x ("chakra") with `ctrl_deps` and `{values, types}`.  The second, and
+`## process_group:init ##`, are read by that source; no such trace of a real job has been read yet.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from cclbench.errors import InputError
+from cclbench.facts import ProcessGroup
+from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
+from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
+
+_MOST_BYTES: Final = 1 << 29
+_LEAST_LIMIT: Final = 64 << 20
+_LONGEST_LIST: Final = 1 << 12
+"""The observer cuts longer lists."""
+_MOST_RANKS: Final = 1 << 20
+_MOST_PAYLOAD: Final = 1 << 60
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_PROCESS = re.compile(rb'"pid"\s*:\s*(\d{1,18})\b')
+_DTYPE = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
+_GROUPS = ("## process_group:init ##", "process_group:init")
+_BACKENDS = ("nccl:", "gloo:")
+
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class _Node(msgspec.Struct, gc=False):
+    """An operator; only those of collectives have their tensors decoded."""
+
+    id: int
+    name: str
+    parent: int | None = None
+    ctrl_deps: int | None = None
+    inputs: msgspec.Raw = msgspec.Raw(b"[]")
+    input_types: msgspec.Raw = msgspec.Raw(b"[]")
+    outputs: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _File(msgspec.Struct):
+    pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    nodes: list[_Node]
+
+
+class _Tensors(msgspec.Struct):
+    values: list[Any] = []
+    types: list[str] = []
+
+
+class _Group(msgspec.Struct):
+    pg_name: str | int
+    pg_desc: str | None = None
+    ranks: list[Rank] = []
+    group_size: Annotated[int, msgspec.Meta(gt=0, le=_MOST_RANKS)] | None = None
+
+
+class PyTorchExecutionTrace(ExecutionTraceReader):
+    """Reader of PyTorch's execution traces."""
+
+    name = "execution_trace"
+    description = "PyTorch execution traces: operators and their tensors, without times"
+    extensions: tuple[str, ...] = (".json", ".json.gz")
+    capture = "`torch.profiler.ExecutionTraceObserver`, beside the trace of the same process"
+    versions = "schema 1.0.1; 1.1 (chakra) as documented"
+    tested = "real: schema 1.0 of NCCL jobs; documentation: schema 1.1, by the observer's source"
+
+    def sniff(self, head: bytes) -> float:
+        """Certain of the observer's own keys ahead of the list of operators."""
+        before = head.partition(b"[")[0]
+        own = all(key in before for key in (b'"schema"', b'"pid"', b'"nodes"'))
+        return 1.0 if own and before.lstrip()[:1] == b"{" else 0.0
+
+    def process_of(self, path: Path) -> int | None:
+        """The process an execution trace says it is of, by its first lines."""
+        try:
+            with open_bytes(path) as file:
+                found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
+        except (OSError, EOFError, zlib.error) as error:
+            raise _damaged(path, f"gzip stream is damaged ({error})") from None
+        return int(found[1]) if found else None
+
+    def read(self, path: Path) -> ExecutionTrace:
+        """The whole trace; `InputError` where it is damaged."""
+        text = _text(path)
+        try:
+            file = msgspec.json.decode(text, type=_File)
+            nodes = {node.id: node for node in file.nodes}
+            calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
+            return ExecutionTrace(
+                process_id=file.pid,
+                calls=tuple(_call(node, nodes.get(_parent(node)), path) for node in calls),
+                groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
+            )
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _damaged(path, str(error).replace("`", "'")) from None
+
+
+def _text(path: Path) -> bytes:
+    try:
+        limit = min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), _MOST_BYTES)
+        with open_bytes(path) as file:
+            text = file.read(limit + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(path, f"gzip stream is damaged ({error})") from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+    if len(text) > limit:
+        raise _damaged(path, f"is larger than {limit >> 20} MiB")
+    return text
+
+
+def _damaged(path: Path, reason: str) -> InputError:
+    hint = "capture the execution trace again, or remove it to do without"
+    return InputError(reason, where=str(path), hint=hint)
+
+
+def _parent(node: _Node) -> int:
+    parent = node.ctrl_deps if node.parent is None else node.parent
+    return 0 if parent is None else parent
+
+
+def _tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
+    """Values and types of either layout."""
+    if bytes(values).startswith(b"{"):
+        return msgspec.json.decode(values, type=_Tensors)
+    return _Tensors(msgspec.json.decode(values, type=list[Any]), msgspec.json.decode(types, type=list[str]))
+
+
+def _call(node: _Node, around: _Node | None, path: Path) -> Call:
+    own = _size(_tensors(node.inputs, node.input_types).values, path)
+    if around is None or around.name != "record_param_comms":
+        return Call(node.name, own)
+    inputs = _tensors(around.inputs, around.input_types)
+    values = inputs.values
+    # [tensors,] sequence number, group, rank, name, split sizes in and out [, first rank, stride, size]
+    at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
+    if at is None:
+        return Call(node.name, own)
+    seq, group = _first(values[at - 3]), values[at - 2]
+    name, description = [*group, None, None][:2] if isinstance(group, list) else (group, None)
+    first, stride, size = [*(_integer(value) for value in values[at + 3 : at + 6]), None, None, None][:3]
+    splits = {len(value) for value in values[at + 1 : at + 3] if isinstance(value, list) and value}
+    if size is None and len(splits) == 1 and max(splits) < _LONGEST_LIST:
+        (size,) = splits
+    dtypes = set(_DTYPE.findall(inputs.types[0])) if at == 4 and inputs.types else set()
+    payload = Payload(
+        source=PyTorchExecutionTrace.name,
+        collective=values[at],
+        in_bytes=_size(values[0], path) if at == 4 else None,
+        out_bytes=_size(_tensors(around.outputs, msgspec.Raw(b"[]")).values, path),
+        dtype=dtypes.pop() if len(dtypes) == 1 else None,
+        group_name=str(name),
+        group_description=description if isinstance(description, str) else None,
+        group_size=size if size is not None and 0 < size <= _MOST_RANKS else None,
+        ranks=_ranks(first, stride, size),
+    )
+    return Call(node.name, own, payload, _integer(seq))
+
+
+def _first(value: object) -> object:
+    """A sequence number stands alone, or before whether it counts point-to-point transfers."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _integer(value: object) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value in _INT64
+    return value if whole else None  # type: ignore[return-value]
+
+
+def _ranks(first: int | None, stride: int | None, size: int | None) -> tuple[int, ...] | None:
+    """first, first + stride, ...; a stride of −1 says that the ranks are not evenly spaced."""
+    if first is None or stride is None or size is None or not 0 < size <= _MOST_RANKS:
+        return None
+    whole = first >= 0 and stride > 0 and first + size * stride <= _MOST_RANKS
+    return tuple(range(first, first + size * stride, stride)) if whole else None
+
+
+def _size(value: object, path: Path) -> int | None:
+    """Σ elements × element bytes of all tensors in a value; None where there are none, or one's is unknown.
+
+    A tensor is [id, storage, offset, elements, element bytes, device].
+    """
+    total, found, rest = 0, False, [value]
+    while rest:
+        match rest.pop():
+            case [int(), int(), int(), int(elements), int(element_bytes), str(device)]:
+                if not device:
+                    return None  # symbolic: it has no storage
+                total, found = total + elements * element_bytes, True
+                if elements < 0 or element_bytes < 0 or total > _MOST_PAYLOAD:
+                    raise _damaged(path, f"impossible tensor of {elements} × {element_bytes} bytes")
+            case list(items):
+                rest += items
+    return total if found else None
+
+
+def _groups(node: _Node) -> list[ProcessGroup]:
+    """The groups listed as JSON text; one without ranks has all of its `group_size`."""
+    values = _tensors(node.inputs, node.input_types).values
+    if not values or not isinstance(values[0], str):
+        return []
+    listed = msgspec.json.decode(values[0], type=list[_Group])
+    return [
+        ProcessGroup(str(g.pg_name), g.pg_desc, tuple(g.ranks or range(g.group_size or 0)) or None)
+        for g in listed
+    ]
+
+
+READERS.add(PyTorchExecutionTrace.name, PyTorchExecutionTrace(), origin=__name__)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are rewritten: read in bounded blocks, written whole or not at all.
+
+A gzip file stays one, without the name and comment its header may hold.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Final
+
+from cclbench.errors import InputError
+from cclbench.formats.json_events import LARGEST_RATIO, compressed, open_bytes
+from cclbench.problem import printable
+
+BLOCK: Final = 4 << 20
+_LEAST_LIMIT: Final = 64 << 20
+_HEADER, _FIXED, _FLAGS, _NAMED, _NAME = 4096, 10, 3, 0x1C, 0x08
+"""Of a gzip header (RFC 1952): where flags and name are, the flags of extra fields, name and comment."""
+WHOLE: Final = "only a whole file can be redacted: copy or capture it again"
+
+
+def check(path: Path) -> None:
+    """`InputError` where a path is no plain file; links are not followed."""
+    if path.is_symlink():
+        raise InputError("is a link", where=shown(path), hint="name the file itself")
+    if not path.is_file():
+        raise InputError("no such file", where=shown(path))
+
+
+def shown(path: Path) -> str:
+    """A path as messages name it."""
+    return printable(str(path))
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The file's (decompressed) bytes; `InputError` where it cannot be read whole or expands absurdly."""
+    limit = max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT)
+    pieces: list[bytes] = []
+    held = 0
+    try:
+        with open_bytes(path) as file:
+            while piece := file.read1(BLOCK):  # of a gzip file these are small
+                pieces.append(piece)
+                held += len(piece)
+                limit -= len(piece)
+                if limit < 0:
+                    what = f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb"
+                    raise InputError(what, where=shown(path))
+                if held >= BLOCK:
+                    yield b"".join(pieces)
+                    pieces, held = [], 0
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"gzip stream is damaged ({error})", where=shown(path), hint=WHOLE) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if pieces:
+        yield b"".join(pieces)
+
+
+def head(path: Path, size: int = 1 << 16) -> bytes:
+    """The beginning of the file's (decompressed) bytes."""
+    found = b""
+    for block in blocks(path):
+        found += block
+        if len(found) >= size:
+            break
+    return found[:size]
+
+
+def name_inside(path: Path) -> str | None:
+    """The file's name as a gzip header holds it, `*` where it holds more than a name; None without."""
+    if not compressed(path):
+        return None
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+    flags = header[_FLAGS] if len(header) > _FLAGS else 0
+    if flags & _NAMED == _NAME:
+        return header[_FIXED:].partition(b"\0")[0].decode("latin-1")
+    return "*" if flags & _NAMED else None
+
+
+@contextmanager
+def replacing(source: Path, target: Path) -> Iterator[Path]:
+    """A new file beside the target that takes its place when all of it is written; a script stays one."""
+    try:
+        with NamedTemporaryFile(dir=target.parent, prefix=".redacting-", delete=False) as file:
+            scratch = Path(file.name)
+    except OSError as error:
+        raise unwritable(target, error) from None
+    try:
+        yield scratch
+        scratch.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+        scratch.replace(target)
+    except OSError as error:
+        raise unwritable(target, error) from None
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def written(source: Path, target: Path, *, as_gzip: bool) -> Iterator[IO[bytes]]:
+    """The target open to be written; the same bytes always make the same file."""
+    with replacing(source, target) as scratch, scratch.open("wb") as raw:
+        if as_gzip:
+            with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+                yield packed  # type: ignore[misc]  # it is written to, and nothing else
+        else:
+            yield raw
+        raw.flush()
+        os.fsync(raw.fileno())
+
+
+@contextmanager
+def output(source: Path, target: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """What writes to the target, compressed where the source is; to nowhere without a target."""
+    if target is None:
+        yield lambda _: None
+    else:
+        with written(source, target, as_gzip=compressed(source)) as file:
+            yield file.write
+
+
+def uncompressed(path: Path) -> Path:
+    """The path; `InputError` where the file is compressed."""
+    if compressed(path):
+        raise InputError("is compressed", where=shown(path), hint="gunzip it first")
+    return path
+
+
+def copied(source: Path, target: Path) -> None:
+    """The file as it is."""
+    with written(source, target, as_gzip=False) as file:
+        try:
+            with source.open("rb") as original:
+                while block := original.read(BLOCK):
+                    file.write(block)
+        except OSError as error:
+            raise unreadable(source, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> InputError:
+    """The one line about a file that cannot be read."""
+    return InputError(f"cannot be read: {error.strerror or error}", where=shown(path))
+
+
+def unwritable(path: Path, error: OSError) -> InputError:
+    """The one line about a file that cannot be written."""
+    return InputError(f"cannot be written: {error.strerror or error}", where=shown(path))

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch Flight Recorder: the ring buffer of a rank's collectives, as pickle or JSON.
+
+Layouts are those of torch/csrc/distributed/c10d/FlightRecorder*.hpp: the watchdog and `_dump_nccl_trace`
+write pickles, `_dump_nccl_trace_json` JSON.  Stack frames hold paths and stay out.
+
+S follows from sizes and element types of the tensors: the larger side, and of all_gather, reduce_scatter,
+gather and scatter only where both sides are told.  `duration_ms`, from CUDA events, is told with
+TORCH_NCCL_ENABLE_TIMING=1.
+`start_ns` is null: the recorder tells when the call was made and when the watchdog noticed that it had begun,
+neither of which is its begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from cclbench.classify import collective, element_bytes, kind_of
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.flight_recorder.pickled import NotPlainError, plain
+from cclbench.formats.flight_recorder.rewriting import MOST_BYTES as MOST_FILE_BYTES
+from cclbench.formats.flight_recorder.rewriting import rewrite_pickle
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
+from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
+from cclbench.schema import group_id
+
+_PICKLE: Final = b"\x80"
+_MOST_RANKS: Final = 1 << 20
+_NS_PER_MS: Final = 10**6
+_UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
+_STATES: Final = ("scheduled", "started", "completed")
+_RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(?:json|pkl|pickle|gz|bin|trace)$", re.IGNORECASE)
+_RANKS = re.compile(r"\[\s*(?:\d{1,10}\s*(?:,\s*\d{1,10}\s*)*)?\]", re.ASCII)
+
+Shape = list[Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]]
+
+
+class _Entry(msgspec.Struct):
+    profiling_name: str = ""
+    process_group: list[str] = []
+    collective_seq_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
+    p2p_seq_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
+    is_p2p: bool = False
+    state: str | None = None
+    retired: bool = False
+    duration_ms: Annotated[float, msgspec.Meta(ge=0, le=1e11)] | None = None
+    input_sizes: list[Shape] = []
+    output_sizes: list[Shape] = []
+    input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
+
+
+class _Group(msgspec.Struct):
+    ranks: str | None = None
+
+
+class _Dump(msgspec.Struct):
+    version: str | None = None
+    nccl_version: str | None = None
+    comm_lib_version: str | None = None
+    pg_config: dict[str, _Group] = {}
+    entries: list[_Entry] = []
+
+
+class FlightRecorder(EvidenceReader):
+    """Reader of one rank's dump."""
+
+    name = "flight_recorder"
+    description = "PyTorch Flight Recorder dumps: the last collectives of a rank, with their state"
+    extensions: tuple[str, ...] = (".json", ".pkl", ".pickle")
+    capture = "PyTorch's dumps, JSON or pickle; pickles are read as data, never run"
+    versions = "2.10 (torch 2.13) seen; from 2.0 (torch 2.4) on as documented"
+    tested = (
+        "real: gloo of torch 2.13, pickle and JSON; documentation: NCCL, by PyTorch's tutorial and source"
+    )
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of the recorder's own keys; in a pickle the groups' ranks may fill all of the beginning."""
+        head = bare(head)
+        groups, calls = b"pg_config" in head, b"collective_seq_id" in head
+        if head[:1] == _PICKLE:
+            return 0.9 if groups or calls else 0.0
+        own = (calls and b"profiling_name" in head) or (groups and b"pg_status" in head)
+        return 0.9 if own and head.lstrip()[:1] == b"{" else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """A pickle as the data it is, or JSON."""
+        if beginning(path, 1) != _PICKLE:
+            return super().rewrite(path, target, redactor, annotations=annotations)
+        rewrite_pickle(path, target, redactor)
+        return True
+
+    def read(self, path: Path) -> Evidence:
+        """A row an entry of the ring buffer; `InputError` for a pickle that holds more than data."""
+        dump = _decoded(path)
+        groups = {name: _ranks(group.ranks) for name, group in dump.pg_config.items()}
+        timings, rank = Timings(path), _rank(path, groups.values())
+        ids = {name: group_id(ranks) for name, ranks in groups.items() if ranks}
+        for at, entry in enumerate(dump.entries, 1):
+            name = entry.process_group[0] if entry.process_group else None
+            ranks = groups.get(name or "")
+            timings.add(
+                rank=rank,
+                kind=_kind(entry.profiling_name),
+                library=_library(entry.profiling_name),
+                group=ids.get(name or ""),
+                group_size=len(ranks) if ranks else None,
+                seq=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
+                dtype=_dtype(entry),
+                bytes=_payload(entry, path, at),
+                dur_ns=_duration(entry.duration_ms),
+                state=_state(entry),
+            )
+        return Evidence(timings=timings.table(), facts=_facts(dump), notes=_notes(dump))
+
+
+def _decoded(path: Path) -> _Dump:
+    data = whole(path, MOST_FILE_BYTES)
+    try:
+        if data[:1] == _PICKLE:
+            return msgspec.convert(plain(data), type=_Dump)
+        return msgspec.json.decode(data, type=_Dump)
+    except NotPlainError as error:
+        raise damaged(path, str(error), hint="remove it; a Flight Recorder dump is data alone") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(path, reason_of(error)) from None
+
+
+def _ranks(listed: str | None) -> tuple[int, ...] | None:
+    """The ranks of a group from text such as `[0, 1]`; None where it is cut or empty."""
+    if listed is None or not _RANKS.fullmatch(listed):
+        return None
+    ranks = tuple(int(rank) for rank in re.findall(r"\d+", listed))
+    return ranks if ranks and len(ranks) <= _MOST_RANKS and max(ranks) < 1 << 31 else None
+
+
+def _rank(path: Path, groups: Iterable[tuple[int, ...] | None]) -> int | None:
+    """The number a dump's name ends with (`nccl_trace_rank_3`), where it is called a rank or is one."""
+    name = path.name
+    while (shorter := _SUFFIX.sub("", name)) != name:
+        name = shorter
+    found = _RANK.search(name)
+    if found is None:
+        return None
+    rank = int(found[2])
+    return rank if found[1] or any(rank in ranks for ranks in groups if ranks) else None
+
+
+_kind = lru_cache(1 << 12)(kind_of)  # few names, many entries
+
+
+@lru_cache(1 << 12)
+def _library(profiling_name: str) -> str | None:
+    found = collective(profiling_name)
+    return None if found is None else found.library
+
+
+def _dtype(entry: _Entry) -> str | None:
+    """The element type, where all tensors have the same."""
+    dtypes = {*entry.input_dtypes, *entry.output_dtypes}
+    only = dtypes.pop() if len(dtypes) == 1 else None
+    return only if element_bytes(only) is not None else None
+
+
+def _payload(entry: _Entry, path: Path, at: int) -> int | None:
+    sides = (
+        _side(entry.input_sizes, entry.input_dtypes),
+        _side(entry.output_sizes, entry.output_dtypes),
+    )
+    known = [side for side in sides if side is not None]
+    if not known or (len(known) < 2 and _kind(entry.profiling_name) in _UNEVEN):
+        return None
+    if max(known) > MOST_BYTES:
+        raise damaged(path, f"entry {at:,} has tensors of an impossible size")
+    return max(known)
+
+
+def _side(shapes: Sequence[Shape], dtypes: Sequence[str]) -> int | None:
+    """Bytes of the tensors on one side; None where there are none, or one's element type is unknown."""
+    sizes = [element_bytes(dtype) for dtype in dtypes]
+    if not shapes or len(sizes) != len(shapes):
+        return None
+    total = 0
+    for shape, size in zip(shapes, sizes, strict=True):
+        if size is None:
+            return None
+        total += prod(shape) * size
+    return total
+
+
+def _state(entry: _Entry) -> str | None:
+    """What became of the call; None where it was retired without having been watched, as gloo's are."""
+    unwatched = entry.retired and entry.state != "completed"
+    return entry.state if entry.state in _STATES and not unwatched else None
+
+
+def _duration(milliseconds: float | None) -> int | None:
+    """Exactly the single-precision number that the recorder writes, in whole ns."""
+    return None if milliseconds is None else nanoseconds(Decimal(milliseconds), per_unit=_NS_PER_MS)
+
+
+def _facts(dump: _Dump) -> dict[str, str | int | float | list[str]]:
+    version = dump.comm_lib_version or dump.nccl_version
+    told = {"flight_recorder_version": dump.version, "library_version": version}
+    return {name: value[:60] for name, value in told.items() if value}
+
+
+def _notes(dump: _Dump) -> list[str]:
+    entries, notes = dump.entries, []
+    if not entries:
+        notes.append("holds no collectives: was TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE) set?")
+    states = [_state(entry) for entry in entries]
+    unfinished = sum(state in _STATES[:2] for state in states)
+    if unfinished:
+        notes.append(f"{unfinished:,} of {len(entries):,} collectives had not completed when it was written")
+    if unwatched := states.count(None):
+        notes.append(f"{unwatched:,} of {len(entries):,} collectives have no state: their backend told none")
+    untimed = sum(entry.duration_ms is None and entry.state == "completed" for entry in entries)
+    if untimed:
+        notes.append(f"{untimed:,} completed collectives have no duration: set TORCH_NCCL_ENABLE_TIMING=1")
+    unsized = sum(
+        not entry.input_dtypes and not entry.output_dtypes and _kind(entry.profiling_name) != "barrier"
+        for entry in entries
+    )
+    if unsized:
+        notes.append(f"{unsized:,} entries state no tensors: their payload is unknown")
+    return notes
+
+
+READERS.add(FlightRecorder.name, FlightRecorder(), origin=__name__)

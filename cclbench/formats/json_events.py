@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chrome-trace JSON in bounded memory: the array of events, a chunk at a time, cut between events.
+
+A chunk is cut where an event seems to end and the next to begin.  What looks the same inside an event
+leaves brackets or strings open, so a chunk that decodes was cut right; one that does not is cut again
+where counting brackets says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from cclbench.errors import InputError
+from cclbench.formats import Cut, Part
+
+E = TypeVar("E")
+_WHOLE: Final = Part()
+
+CHUNK: Final = 4 << 20
+LONGEST_EVENT: Final = 64 << 20
+LARGEST_RATIO: Final = 400
+"""Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""
+
+_GZIP = b"\x1f\x8b"
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
+_COMMA = re.compile(rb"\s*,\s*")
+_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_INDEX = re.compile(r"\$\[\d+\]")
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_INSTEAD = b'{"traceEvents":0'
+"""Stands for all of a file up to the end of its events, so that what follows completes an object."""
+
+
+class _Event(msgspec.Struct):
+    ph: str
+
+
+_FIRST = msgspec.json.Decoder(_Event)
+
+
+def compressed(path: Path) -> bool:
+    """Whether the file is gzip, by its first bytes, not by its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == _GZIP
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """The file's (decompressed) bytes."""
+    if compressed(path):
+        return gzip.GzipFile(path, "rb")
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def first_event(path: Path, at: int) -> int | None:
+    """The byte, at or after `at` and within a chunk's reach, where an event begins; None where none does."""
+    with open_bytes(path) as file:
+        file.seek(at)
+        buffer = file.read(CHUNK)
+    for boundary in _BETWEEN.finditer(buffer):
+        begin = boundary.end()
+        try:
+            _FIRST.decode(buffer[begin : next(_event_ends(buffer, begin), begin)])
+        except _UNDECODABLE:
+            continue
+        return at + begin
+    return None
+
+
+class JsonEvents(Generic[E]):
+    """Iterates (chunk, events): the chunk's bytes as a JSON array, and that array decoded.
+
+    With a range of bytes of an uncompressed file as `part`, only the events in it; both ends of the range
+    are `first_event`s or the file's own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        decoder: msgspec.json.Decoder[list[E]],
+        *,
+        part: Part = _WHOLE,
+        allow_truncated: bool = False,
+    ) -> None:
+        self.path, self.decoder, self.allow_truncated = path, decoder, allow_truncated
+        self.outer: dict[str, Any] = {}
+        """The other top-level keys: those before the events once iteration begins, all at its end."""
+        self.cut: Cut | None = None
+        self._file: io.BufferedIOBase
+        try:
+            self._size = path.stat().st_size
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        self._begin = part.begin or 0
+        self._end = self._size if part.end is None else part.end
+        self._last = self._end >= self._size
+        self._read = 0
+        self._offset = 0
+        self._count = 0
+        self._bare = False
+
+    def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
+        with open_bytes(self.path) as self._file:
+            buffer = self._head()
+            if self._begin:
+                self._file.seek(self._begin)
+                self._read = self._offset = self._begin
+                buffer = b""
+            while True:
+                block = b"" if self.cut else self._block()
+                buffer += block
+                if self._read >= self._end and not self._last:
+                    events_left = buffer[: max(self._end - self._offset, 0)]
+                    yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
+                    return
+                try:
+                    found = self._whole_events(buffer) if block else None
+                except _UNDECODABLE as error:
+                    yield from self._salvage(buffer, error) if _ended(error) is None else self._rest(buffer)
+                    return
+                if found is not None:
+                    end, chunk, events = found
+                    yield chunk, events
+                    self._count += len(events)
+                    self._offset += end
+                    buffer = buffer[end:]
+                elif not block:
+                    yield from self._rest(buffer)
+                    return
+                elif len(buffer) > LONGEST_EVENT:
+                    raise self._broken(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
+
+    @property
+    def position(self) -> int:
+        """The (decompressed) byte at which the chunk at hand begins."""
+        return self._offset
+
+    def _block(self) -> bytes:
+        """The next block, empty at the end of the file or of what gzip can still give."""
+        pieces: list[bytes] = []
+        damage = None
+        try:
+            while sum(map(len, pieces)) < CHUNK and (piece := self._file.read1(CHUNK)):
+                pieces.append(piece)
+        except EOFError:
+            damage = "gzip stream is cut"
+        except (zlib.error, gzip.BadGzipFile) as error:
+            damage = f"gzip stream is damaged ({error})"
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        block = b"".join(pieces)
+        self._read += len(block)
+        at = self._read - self._offset
+        if damage and not self.allow_truncated:
+            raise self._broken(at, damage)
+        if damage:
+            self.cut = Cut(str(self.path), self._read, damage)
+        if self._read > max(LARGEST_RATIO * self._size, LONGEST_EVENT):
+            raise self._broken(at, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb")
+        return block
+
+    def _head(self) -> bytes:
+        """Read up to the first event; keep what stands before as `outer`."""
+        buffer = self._block()
+        text = buffer.lstrip()
+        if not text:
+            raise InputError(
+                self.cut.reason if self.cut else "the file is empty",
+                where=f"{self.path}: byte 0",
+                hint="capture the trace again",
+            )
+        if text[:1] == b"[":
+            self._bare = True
+            self._offset = len(buffer) - len(text) + 1
+            return text[1:]
+        while (start := _EVENTS.search(buffer)) is None:
+            block = self._block()
+            buffer += block
+            if not block or len(buffer) > LONGEST_EVENT:
+                raise InputError(
+                    "no traceEvents before it",
+                    where=f"{self.path}: byte {len(buffer):,}",
+                    hint="is this a Chrome-JSON trace, and all of it?",
+                )
+        head = buffer[: start.end()]
+        try:
+            self.outer = msgspec.json.decode(head + b"]}", type=dict[str, Any])
+        except _UNDECODABLE as error:
+            at, reason = _located(error, len(head))
+            raise self._broken(at, f"{reason} before the events") from None
+        del self.outer["traceEvents"]
+        self._offset = len(head)
+        return buffer[len(head) :]
+
+    def _whole_events(self, buffer: bytes) -> tuple[int, bytes, list[E]] | None:
+        """Where the last event begins, and those before it, as chunk and decoded; None before one ends."""
+        boundary = _last_boundary(buffer)
+        if boundary is None:
+            return None
+        chunk = b"[" + buffer[: boundary.start() + 1] + b"]"
+        try:
+            return boundary.end(), chunk, self.decoder.decode(chunk)
+        except msgspec.DecodeError as error:
+            if not _truncated(error):
+                raise
+        ends = [end for end in _event_ends(buffer) if _COMMA.match(buffer, end)]
+        if not ends:
+            return None
+        chunk = b"[" + buffer[: ends[-1]] + b"]"
+        return _after_comma(buffer, ends[-1]), chunk, self.decoder.decode(chunk)
+
+    def _rest(self, buffer: bytes) -> Iterator[tuple[bytes, list[E]]]:
+        """The last events, and what follows them."""
+        chunk, tail = b"[" + buffer, b""
+        try:
+            events = self.decoder.decode(chunk)
+        except _UNDECODABLE as error:
+            if (end := _ended(error)) is None:
+                yield from self._salvage(buffer, error)
+                return
+            if not self._last:
+                raise self._broken(end - 1, "the events end before their part of the file") from None
+            chunk, tail = chunk[:end], chunk[end:]
+            events = self.decoder.decode(chunk)
+        self._count += len(events)
+        if self._last:
+            self._tail(tail, len(chunk) - 1)
+        yield chunk, events
+
+    def _tail(self, tail: bytes, at: int) -> None:
+        """The other top-level keys; `at` is where in the buffer the array has ended."""
+        while len(tail) <= LONGEST_EVENT and not self.cut and (block := self._block()):
+            tail += block
+        if self._bare:
+            fault = None if not tail.strip() else (at, "text follows the array of events")
+        else:
+            try:
+                after = msgspec.json.decode(_INSTEAD + tail, type=dict[str, Any])
+                fault = None if after.pop("traceEvents") == 0 else (at, "a second traceEvents")
+                self.outer = {**self.outer, **after}
+            except _UNDECODABLE as error:
+                byte, reason = _located(error, len(_INSTEAD + tail))
+                fault = at + max(byte - len(_INSTEAD), 0), f"{reason} after the events"
+        if fault is None:
+            return
+        if not self.allow_truncated:
+            raise self._broken(*fault)
+        self.cut = Cut(
+            str(self.path),
+            self._offset + fault[0],
+            self.cut.reason if self.cut else fault[1],
+            rows_whole=True,
+        )
+
+    def _salvage(self, buffer: bytes, error: Exception) -> Iterator[tuple[bytes, list[E]]]:
+        """The events before the first that does not decode, or the error that tells where it is."""
+        ends = list(_event_ends(buffer))
+        good = bisect_left(ends, True, key=lambda end: not self._decodes(b"[" + buffer[:end] + b"]"))
+        whole = ends[good - 1] if good else 0
+        self._count += good
+        at, reason = _located(error, len(buffer) + 1)
+        reason = reason if "event" in reason else f"{reason} in an event"
+        if _BYTE.search(str(error)) is None and not (_truncated(error) and good == len(ends)):
+            at = _after_comma(buffer, whole) + 1
+        if not self.allow_truncated:
+            raise self._broken(at - 1, reason) from None
+        if good:
+            chunk = b"[" + buffer[:whole] + b"]"
+            yield chunk, self.decoder.decode(chunk)
+        self.cut = self.cut or Cut(str(self.path), self._offset + at - 1, reason)
+
+    def _decodes(self, chunk: bytes) -> bool:
+        try:
+            self.decoder.decode(chunk)
+        except _UNDECODABLE:
+            return False
+        return True
+
+    def _broken(self, at: int, reason: str) -> InputError:
+        return InputError(
+            f"{reason} (after {self._count:,} whole events)",
+            where=f"{self.path}: byte {self._offset + at:,}",
+            hint="re-run with --allow-truncated to use the part before it",
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"cannot be read: {error.strerror or error}", where=str(path))
+
+
+def _truncated(error: Exception) -> bool:
+    return "truncated" in str(error)
+
+
+def _ended(error: Exception) -> int | None:
+    """Where a JSON value ended that has other text behind it; None where that is not what is wrong."""
+    byte = _BYTE.search(str(error)) if "trailing characters" in str(error) else None
+    return None if byte is None else int(byte[1]) - 1
+
+
+def _located(error: Exception, length: int) -> tuple[int, str]:
+    """Byte within a text of that length, and reason, of what made it undecodable."""
+    if isinstance(error, UnicodeDecodeError):
+        return length, "bytes that are not UTF-8"
+    if isinstance(error, RecursionError):
+        return length, "too deep nesting"
+    message = str(error)
+    if (end := _ended(error)) is not None:
+        return end, "other text"
+    if (byte := _BYTE.search(message)) is not None:
+        return min(int(byte[1]), length), message[: byte.start()].removeprefix("JSON is malformed: ").strip()
+    return length, "truncated" if _truncated(error) else _INDEX.sub("event", message).replace("`", "'")
+
+
+def _after_comma(buffer: bytes, end: int) -> int:
+    comma = _COMMA.match(buffer, end)
+    return comma.end() if comma else end
+
+
+def _event_ends(buffer: bytes, begin: int = 0) -> Iterator[int]:
+    """Where each whole event ends, by counting brackets outside strings, up to the array's end."""
+    depth = 0
+    for token in _BRACKET.finditer(buffer, begin):
+        mark = token[0]
+        if mark in (b"{", b"["):
+            depth += 1
+        elif mark in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                yield token.end()
+            elif depth < 0:
+                return
+        elif mark == b'"':
+            return  # a string without an end
+
+
+def _last_boundary(buffer: bytes) -> re.Match[bytes] | None:
+    """The last place where one event seems to end and another to begin."""
+    reach = 1 << 15
+    while True:
+        last = None
+        for match in _BETWEEN.finditer(buffer, max(len(buffer) - reach, 0)):
+            last = match
+        if last is not None or reach >= len(buffer):
+            return last
+        reach *= 8

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON in bounded memory: its texts are scrubbed where they stand, all other bytes stay as they are.
+
+A block is split into texts and what lies between them, once; each different text is looked at once, since a
+trace repeats few texts often.  What a key says decides over its value: a host name, an environment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cclbench.errors import InputError
+from cclbench.formats.files import blocks, head, output, shown
+from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
+
+_TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
+_BETWEEN: Final = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?+(?:[\s\[\]{}:,]++|-?\d[\d.eE+-]*+|true|false|null|NaN|-?Infinity)*+\Z"
+)
+_NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
+_OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
+_AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
+_BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
+_LONGEST: Final = 64 << 20
+_MOST_KNOWN: Final = 1 << 19
+_DEEPEST: Final = 64
+
+
+class NotJsonError(ValueError):
+    """The file is no JSON after all."""
+
+
+class _Text(NamedTuple):
+    """What becomes of a text wherever it stands; `kind` where it is a key that tells what its value is."""
+
+    raw: bytes
+    counts: Mapping[str, int]
+    kind: str | None
+
+
+_PLAIN: Final = _Text(b"", {}, None)
+
+
+class JsonRewriter:
+    """One file's way: `feed` it blocks and write what comes back, then `end`.
+
+    Events of the `categories` are called by people what they are called; `named` are other texts that
+    events may be called and what they become.
+    """
+
+    def __init__(
+        self,
+        redactor: Redactor,
+        where: str,
+        *,
+        categories: Collection[str] = (),
+        named: Mapping[str, str] | None = None,
+    ) -> None:
+        self._redactor, self._where = redactor, where
+        self._categories = frozenset(_packed(category, b"") for category in categories)
+        self._named = {_packed(old, b""): _packed(new, b"") for old, new in (named or {}).items()}
+        self._left = b""
+        self._read = 0
+        self._known: dict[bytes, _Text] = {}
+        self._inside: str | None = None
+        self._depth = 0
+        self._key = b'""'
+
+    def feed(self, block: bytes) -> bytes:
+        """What is certain so far; a text or an object's beginning that is cut waits for the next block."""
+        data = self._left + block
+        pieces = _TEXT.split(data)
+        at, cut = _cut(pieces)
+        if at < 0:
+            self._left = data
+            if len(data) > _LONGEST:
+                raise NotJsonError
+            return b""
+        rest = pieces[at]
+        self._left = b"".join([rest[cut:], *pieces[at + 1 :]])
+        return self._rewritten(data[: len(data) - len(self._left)], [*pieces[:at], rest[:cut]])
+
+    def end(self) -> bytes:
+        """The rest; `NotJsonError` where the last text has no end."""
+        data, self._left = self._left, b""
+        return self._rewritten(data, _TEXT.split(data))
+
+    def _rewritten(self, original: bytes, pieces: list[bytes]) -> bytes:
+        if not _BETWEEN.match(b" ".join(pieces[0::2])):
+            raise NotJsonError
+        special = {}
+        for raw in set(pieces[1::2]):
+            text = self._text(raw)
+            if text is not _PLAIN:
+                special[raw] = text
+        self._read += len(original)
+        if not special and self._inside is None and not (self._categories or self._named):
+            return original
+        self._within(pieces)
+        for i in [i for i in range(1, len(pieces), 2) if pieces[i] in special]:
+            self._place(pieces, i, special.get(pieces[i], _PLAIN))
+        if self._categories or self._named:
+            self._annotate(pieces)
+        return b"".join(pieces)
+
+    def _text(self, raw: bytes) -> _Text:
+        known = self._known.get(raw)
+        if known is None:
+            known = self._looked_at(raw)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[raw] = known
+        return known
+
+    def _looked_at(self, raw: bytes) -> _Text:
+        if _NUMBER.fullmatch(raw):
+            return _PLAIN
+        text = self._unpacked(raw)
+        new, counts = self._redactor.text(text)
+        kind = self._redactor.kind_of_field(text)
+        if new == text and kind is None:
+            return _PLAIN
+        return _Text(raw if new == text else _packed(new, raw), dict(counts), kind)
+
+    def _unpacked(self, raw: bytes) -> str:
+        try:
+            return str(json.loads(raw, strict=False)) if b"\\" in raw else raw[1:-1].decode()
+        except ValueError:
+            raise InputError(
+                "a text in it is no JSON or no UTF-8",
+                where=f"{self._where}: at or after byte {self._read:,}",
+                hint="what cannot be read cannot be redacted: write the file again",
+            ) from None
+
+    def _place(self, pieces: list[bytes], i: int, text: _Text) -> None:
+        """Put a text's replacement, and look at its value where it is a telling key."""
+        colon = _AFTER_COLON.match(pieces[i + 1])
+        if text.counts:
+            field = self._field(pieces, i) if colon is None else "a key"
+            if not (set(text.counts) == {ADDRESS} and "version" in field.lower()):
+                pieces[i] = text.raw
+                self._redactor.count(field, text.counts)
+        if text.kind is None or colon is None:
+            return
+        name = json.loads(pieces[i], strict=False)
+        if colon[2] is not None and self._inside is None:
+            self._inside, self._key, self._depth = text.kind, pieces[i], 0
+            self._within(pieces, i + 1)
+        elif colon[1] is not None and text.kind == JOB:
+            begin, end = colon.span(1)
+            pieces[i + 1] = pieces[i + 1][:begin] + b"null" + pieces[i + 1][end:]
+            self._redactor.count(name, {text.kind: 1})
+        elif i + 2 < len(pieces) and pieces[i + 1].strip() == b":":
+            self._value(pieces, i + 2, text.kind, name, name)
+
+    def _within(self, pieces: list[bytes], begin: int = 0) -> None:
+        """Go through the list or object that a telling key has for a value, to its end or the block's."""
+        if self._inside is None:
+            return
+        kind, key = self._inside, self._key
+        for i in range(begin, len(pieces), 2):
+            if i > begin:
+                own = pieces[i].lstrip()[:1] == b":"
+                if own:
+                    key = pieces[i - 1]
+                else:
+                    self._value(pieces, i - 1, kind, _name(key), _name(self._key))
+                    key = self._key if pieces[i - 2].strip()[-1:] != b":" else key
+            for mark in re.findall(rb"[\[\]{}]", pieces[i]):
+                self._depth += 1 if mark in b"[{" else -1
+                if self._depth == 0:
+                    self._inside = None
+                    return
+                if self._depth > _DEEPEST:
+                    raise NotJsonError
+
+    def _value(self, pieces: list[bytes], i: int, kind: str, name: str, place: str) -> None:
+        """A value of a telling key; `name` is its own key within an environment."""
+        text = self._unpacked(pieces[i])
+        own = name if kind == ENVIRONMENT and name != place else ""
+        new, counts = self._redactor.field(kind, text, name=own)
+        if new != text:
+            pieces[i] = _packed(new, pieces[i])
+            self._redactor.count(place, counts)
+
+    def _field(self, pieces: list[bytes], i: int) -> str:
+        """The key whose value a text is, or is in."""
+        for before in range(i - 1, 0, -2):
+            if pieces[before].strip()[:1] == b":":
+                return _name(pieces[before - 1])
+        return "a list"
+
+    def _annotate(self, pieces: list[bytes]) -> None:
+        """Number what people called their ranges: the name of an event whose category is one of theirs."""
+        for i in [i for i in range(1, len(pieces) - 2, 2) if pieces[i] == b'"name"']:
+            if pieces[i + 1].strip() != b":":
+                continue
+            if pieces[i + 2] in self._named:
+                pieces[i + 2] = self._named[pieces[i + 2]]
+                self._redactor.count("name", {ANNOTATION: 1})
+            elif _category(pieces, i) in self._categories:
+                text = self._unpacked(pieces[i + 2])
+                new, counts = self._redactor.annotation(text)
+                if new != text:
+                    pieces[i + 2] = _packed(new, pieces[i + 2])
+                    self._redactor.count("name", counts)
+
+
+def rewrite_json(
+    path: Path,
+    target: Path | None,
+    redactor: Redactor,
+    *,
+    categories: Collection[str] = (),
+    named: Mapping[str, str] | None = None,
+) -> bool:
+    """Rewrite a file of JSON, one text or one a line, as `Format.rewrite` does; False where it is none."""
+    if not _BEGINS.match(head(path)):
+        return False
+    rewriter = JsonRewriter(redactor, shown(path), categories=categories, named=named)
+    try:
+        with output(path, target) as write:
+            for block in blocks(path):
+                write(rewriter.feed(block))
+            write(rewriter.end())
+    except NotJsonError:  # a log may begin like JSON
+        return False
+    return True
+
+
+def _cut(pieces: list[bytes]) -> tuple[int, int]:
+    """Where a block may end: before the last object of a list, else behind the last comma."""
+    last = pieces[-1].partition(b'"')[0]
+    for i in range(len(pieces) - 1, -1, -2):
+        found = [match.end() for match in _OBJECT.finditer(last if i == len(pieces) - 1 else pieces[i])]
+        if found:
+            return i, found[-1]
+    for i in range(len(pieces) - 1, -1, -2):
+        at = (last if i == len(pieces) - 1 else pieces[i]).rfind(b",")
+        if at >= 0:
+            return i, at + 1
+    return -1, 0
+
+
+def _category(pieces: list[bytes], i: int) -> bytes:
+    """The category of the event whose key `name` is at `i`, before or behind it in the same object."""
+    for step in (-2, 2):
+        at = i
+        while 0 <= at + step < len(pieces) - 1 and not re.search(rb"[{}]", pieces[max(at, at + step) - 1]):
+            at += step
+            if pieces[at] == b'"cat"' and pieces[at + 1].strip() == b":":
+                return pieces[at + 2]
+    return b""
+
+
+def _packed(text: str, like: bytes) -> bytes:
+    """A text as JSON, in ASCII where the one it replaces was."""
+    try:
+        return json.dumps(text, ensure_ascii=like.isascii()).encode()
+    except UnicodeEncodeError:
+        return json.dumps(text).encode()
+
+
+def _name(key: bytes) -> str:
+    return str(json.loads(key, strict=False))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch Profiler (Kineto) Chrome JSON: every variant since torch 1.8, CUDA, ROCm, MTIA and CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from cclbench.formats import READERS, Part, Reader, Trace
+from cclbench.formats.json_events import compressed, first_event
+from cclbench.formats.json_text import rewrite_json
+from cclbench.formats.kineto.reading import KinetoFile
+from cclbench.formats.rewriting import Redactor
+
+PART_BYTES = 192 << 20
+"""Larger uncompressed files are read in parts of about this size, side by side."""
+
+
+_HEADER = (b'"schemaVersion"', b'"deviceProperties"')
+# What its rows are, by kineto's ActivityType.cpp, with the names of 2021 (torch 1.8) and those of flows.
+_CATEGORY = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|(?:gpu_)?user_annotation|kernel|gpu_mem(?:cpy|set)|python_function'
+    rb"|(?:cuda|xpu|mtia|glow|privateuse1)_(?:runtime|driver)|(?:cuda|xpu)_sync|mtia_ccp_events|hpu_op"
+    rb'|cpu_instant_event|ac2g|fwdbwd|async_cpu_to_gpu|Operator|Runtime|Kernel|Mem(?:cpy|set))"'
+)
+
+_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+# What tensorboard_trace_handler calls a file: host, process, time.
+_OF_A_HANDLER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*?)_\d+\.\d{10,20}\.pt\.trace\.json(?:\.gz)?")
+
+
+class Kineto(Reader):
+    """Reader of PyTorch Profiler traces."""
+
+    name = "kineto"
+    precedence = 40
+    frameworks: Mapping[str, str] = {"PyTorch Profiler": "pytorch"}
+    host_in_name = _OF_A_HANDLER
+    description = "PyTorch Profiler (Kineto) Chrome JSON: CUDA, ROCm, MTIA, CPU"
+    extensions: tuple[str, ...] = (".json", ".json.gz")
+    capture = (
+        "`torch.profiler`, exported with `export_chrome_trace` or `tensorboard_trace_handler`;"
+        " one file a rank"
+    )
+    versions = "torch 1.8 (2021) to 2.13"
+    tested = (
+        "real: CUDA (V100, A100, H100), ROCm (MI210, MI300X), CPU with gloo, rows of MTIA;"
+        " documentation: XPU, and what kineto writes since March 2026: sequence numbers, rows of stream"
+        " syncs, 64-bit stream ids"
+    )
+    after_other_text = True
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of Kineto's own header; rows of its categories are likely its own."""
+        text = head.lstrip()
+        if text[:1] not in (b"{", b"["):
+            return 0.0
+        if text[:1] == b"{" and any(key in head for key in _HEADER):
+            return 0.9
+        return 0.6 if _CATEGORY.search(head) and (text[:1] == b"[" or b'"traceEvents"' in head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """JSON, with the ranges that `record_function` named, on the host and on the device."""
+        return rewrite_json(path, target, redactor, categories=_ANNOTATIONS if annotations else ())
+
+    def parts(self, path: Path) -> list[Part]:
+        """Ranges of about `PART_BYTES` of an uncompressed file, cut where an event begins; else the whole."""
+        size = path.stat().st_size
+        count = 1 if compressed(path) else size // PART_BYTES
+        begins = {at for i in range(1, count) if (at := first_event(path, size * i // count)) is not None}
+        if not begins:
+            return [Part()]
+        return [Part(begin=begin, end=end) for begin, end in pairwise([0, *sorted(begins), size])]
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+        """Stream one rank's trace, or one of its parts."""
+        trace = Trace(batches=iter(()))
+        trace.batches = KinetoFile(path, trace, part, allow_truncated).batches()
+        return trace
+
+
+READERS.add(Kineto.name, Kineto(), origin=__name__)

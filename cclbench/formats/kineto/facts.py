@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the top-level keys of a Kineto trace say: rank, groups, device, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cclbench.errors import InputError
+from cclbench.facts import ProcessGroup, TraceFacts
+from cclbench.formats.kineto.payloads import ranks_of_text
+
+_RANKS = range(1 << 31)
+
+Ranks = tuple[int, ...]
+
+
+def facts(
+    outer: dict[str, Any],
+    ranks_of_ops: set[int],
+    processes: set[int | str],
+    ranks_of_groups: Mapping[str, Ranks],
+    path: Path,
+) -> tuple[TraceFacts, list[str]]:
+    """Facts from all keys beside `traceEvents` and from what rows state; notes on what is contradictory.
+
+    Rows state the rank (host ops of the default group), the process they ran in, and the ranks of process
+    groups by name, which the header abbreviates.  `InputError` where the rank is none.
+    """
+    distributed = _mapping(outer.get("distributedInfo"))
+    devices = outer.get("deviceProperties")
+    devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    device = devices[0] if devices else {}
+    rank, source = _integer(distributed.get("rank")), "distributedInfo"
+    if rank is None:
+        rank, source = _integer(outer.get("rank", _mapping(outer.get("metadata")).get("rank"))), "metadata"
+    if rank is None and len(ranks_of_ops) == 1:
+        rank, source = next(iter(ranks_of_ops)), "record_param_comms"
+    if rank is not None and rank not in _RANKS:
+        raise InputError(f"{source} says rank {rank}", where=str(path), hint="is the file damaged?")
+    listed = _groups(distributed.get("pg_config"), ranks_of_groups)
+    world, notes = _world(_integer(distributed.get("world_size")), listed)
+    found = TraceFacts(
+        rank=rank,
+        rank_source=None if rank is None else source,
+        process_id=next((pid for pid in processes if isinstance(pid, int)), None),
+        world_size=world,
+        producer="PyTorch Profiler",
+        producer_version=_text(outer.get("pytorch_version")),
+        backend=_text(distributed.get("backend")),
+        vendor=_vendor(outer, device),
+        device_name=_text(device.get("name")),
+        device_memory_bytes=_count(device.get("totalGlobalMem")),
+        device_count=len(devices) if "deviceProperties" in outer else None,
+        sm_count=_count(device.get("numSms")),
+        library_version=_text(distributed.get("nccl_version")),
+        groups=tuple(group for group, _ in listed),
+    )
+    return found, notes
+
+
+def _groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGroup, int | None]]:
+    """The groups a header lists, each with its size where that is told."""
+    groups = []
+    for entry in listed if isinstance(listed, list) else []:
+        if isinstance(entry, dict):
+            name, size = str(entry.get("pg_name")), _count(entry.get("pg_size"))
+            ranks = _ranks(entry.get("ranks"), size) or known.get(name)
+            group = ProcessGroup(name=name, description=_text(entry.get("pg_desc")), ranks=ranks)
+            groups.append((group, len(ranks) if ranks else size))
+    return groups
+
+
+def _ranks(listed: object, size: int | None) -> Ranks | None:
+    """Global ranks where each is one, None otherwise: a list may be abbreviated or damaged.
+
+    Captures requested from outside the program have it as text (kineto's addOnDemandDistMetadata).
+    """
+    if isinstance(listed, str):
+        return ranks_of_text(listed, size)
+    ranks = listed if isinstance(listed, list) else []
+    whole = all(_integer(rank) is not None and rank in _RANKS for rank in ranks)
+    return tuple(ranks) if ranks and whole else None
+
+
+def _world(
+    stated: int | None, groups: Sequence[tuple[ProcessGroup, int | None]]
+) -> tuple[int | None, list[str]]:
+    """The world's size, and a note where the header's own contradicts the process groups it lists.
+
+    The default group is made of all ranks of the world, and no group has a rank beyond the world.
+    """
+    if stated is None or not groups:
+        return stated, []
+    sizes = {size for group, size in groups if group.description == "default_pg" and size} or {stated}
+    last = max((rank for group, _ in groups for rank in group.ranks or ()), default=0)
+    if sizes == {stated} and last < stated:
+        return stated, []
+    said = f"the header states a world of {stated} ranks, its process groups contradict that:"
+    if len(sizes) == 1 and last < (size := sizes.pop()):
+        return size, [f"{said} {size} is used, the size of the default group, which all ranks are in"]
+    return None, [f"{said} the world's size is taken as unknown"]
+
+
+def _vendor(outer: dict[str, Any], device: dict[str, Any]) -> str | None:
+    if device.get("warpSize") == 64 or any(key.startswith(("hip_", "roctracer")) for key in outer):
+        return "amd"
+    return "nvidia" if device.get("warpSize") == 32 or "cupti_version" in outer else None
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _count(value: object) -> int | None:
+    """A number of things a device can have; an absurd one says nothing."""
+    number = _integer(value)
+    return number if number is not None and 0 < number < 1 << 48 else None
+
+
+def _text(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None

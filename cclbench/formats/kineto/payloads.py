@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Kineto rows say of collectives, in all the names it has had since 2021."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from cclbench.errors import InputError
+from cclbench.formats import Payload
+from cclbench.formats.kineto.events import Args, Count
+
+MARK = "cclbench::collective "
+"""Annotation by which a workload names its collectives: scripts/workloads/annotate_groups.py."""
+_LARGEST_GROUP = 1 << 20
+_MOST_ELEMENTS = 1 << 56
+_INT64 = range(1 << 63)
+_RANKS = range(1 << 31)
+
+
+def speaks_of_collectives(name: str) -> bool:
+    """Whether a row of that name may carry a payload besides kernels with metadata."""
+    return name == "record_param_comms" or name.startswith((MARK, "nccl:", "gloo:"))
+
+
+def payload(name: str, args: Args, path: Path) -> tuple[Payload, int | None] | None:
+    """The payload a row tells and its sequence number; None where it tells none."""
+    if args.collective is not None:
+        return _metadata(args, "host_op" if name == "record_param_comms" else "kernel"), args.seq
+    if name.startswith(MARK):
+        return _mark(name, path)
+    return (_own(name, args, path), None) if name.startswith(("nccl:", "gloo:")) else None
+
+
+def _metadata(a: Args, source: str) -> Payload:
+    name = a.group_name if a.group_name is not None else a.group_id
+    return Payload(
+        source=source,
+        collective=a.collective,
+        in_elements=a.in_size if a.in_elements is None else a.in_elements,
+        out_elements=a.out_size if a.out_elements is None else a.out_elements,
+        dtype=a.dtype,
+        group_name=None if name is None else str(name),
+        group_description=a.group_description,
+        group_size=a.group_size,
+        ranks=ranks_of_text(a.group_ranks or "", a.group_size, a.first_rank, a.rank_stride),
+        src_rank=a.src_rank,
+        dst_rank=a.dst_rank,
+    )
+
+
+@lru_cache(maxsize=1 << 10)
+def ranks_of_text(
+    text: str, size: int | None, first: int | None = None, stride: int | None = None
+) -> tuple[int, ...] | None:
+    """Global ranks of `[0, 1, ..., 7]`: those listed where all are, else from start and stride, else None."""
+    listed = re.findall(r"\d+", text)
+    if listed and "..." not in text and size in (None, len(listed)) and len(max(listed, key=len)) < 10:
+        return tuple(map(int, listed))
+    if first is None or first < 0 or size is None or not 0 < size <= _LARGEST_GROUP:
+        return None
+    if size == 1:
+        return (first,)
+    # A stride of −1 says that the ranks are not evenly spaced.
+    return tuple(range(first, first + size * stride, stride)) if stride is not None and stride > 0 else None
+
+
+def _own(name: str, a: Args, path: Path) -> Payload:
+    """The backend's own row, `nccl:all_reduce` or `gloo:all_reduce`: kind, and the size of its inputs."""
+    elements = dtype = None
+    try:
+        dims = msgspec.json.decode(a.dims, type=list[list[Count]]) if a.dims else []
+        types = msgspec.json.decode(a.types, type=list[str]) if a.types else []
+        if len(dims) == len(types) and len(set(types)) == 1 and types[0]:
+            elements, dtype = sum(map(math.prod, dims)), types[0]
+    except msgspec.DecodeError:
+        pass  # lists of tensors: the size stays unknown
+    if elements is not None and elements > _MOST_ELEMENTS:
+        raise InputError(f"{name} of {elements} elements", where=str(path), hint="is the file damaged?")
+    return Payload(source="annotation", collective=name.partition(":")[2], in_elements=elements, dtype=dtype)
+
+
+def _mark(name: str, path: Path) -> tuple[Payload, int | None]:
+    """`cclbench::collective kind=K seq=N [peer=R] [in_bytes=B out_bytes=B dtype=T] rows=R [threads=T,T]
+    pg=NAME ranks=R,R,.. desc=TEXT`."""
+    fields, _, description = name.removeprefix(MARK).partition(" desc=")
+    try:
+        told = dict(field.split("=", 1) for field in fields.split())
+        ranks, kind = _numbers(told["ranks"], _RANKS), told["kind"]
+        peer = _number(told["peer"], _RANKS) if "peer" in told else None
+        payload = Payload(
+            source="annotation",
+            collective=kind,
+            in_bytes=_number(told["in_bytes"]) if "in_bytes" in told else None,
+            out_bytes=_number(told["out_bytes"]) if "out_bytes" in told else None,
+            dtype=told.get("dtype"),
+            group_name=told.get("pg"),
+            group_description=description or None,
+            group_size=len(ranks),
+            ranks=ranks,
+            src_rank=peer if kind == "recv" else None,
+            dst_rank=peer if kind == "send" else None,
+            rows=_number(told["rows"]),
+            threads=_numbers(told["threads"]) if "threads" in told else (),
+        )
+        return payload, _number(told["seq"]) if "seq" in told else None
+    except (KeyError, ValueError) as error:
+        raise InputError(f"annotation {name[:100]!r} is malformed ({error!r})", where=str(path)) from None
+
+
+def _number(text: str, allowed: range = _INT64) -> int:
+    number = int(text)
+    if number not in allowed:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _numbers(text: str, allowed: range = _INT64) -> tuple[int, ...]:
+    return tuple(_number(part, allowed) for part in text.split(","))

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Kineto events to rows: sorted by kind, times exact, collectives' metadata kept."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.formats import Names, Part, Rows, Trace, several_processes
+from cclbench.formats.grids import NONE as NO_GRID
+from cclbench.formats.grids import grid_columns
+from cclbench.formats.json_events import CHUNK, JsonEvents, open_bytes
+from cclbench.formats.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
+from cclbench.formats.kineto.facts import facts
+from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
+from cclbench.formats.kineto.operators import operators, shapes
+from cclbench.formats.kineto.payloads import payload, speaks_of_collectives
+from cclbench.intervals import Int64
+
+_PHASES: Final = {
+    **dict.fromkeys("stf", "flow arrow"),
+    **dict.fromkeys("iI", "instant"),
+    "M": "label",
+    "C": "counter",
+}
+_EXACT_BELOW: Final = float(1 << 43)
+"""µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
+_LATEST_NS: Final = 1 << 61
+_TRAILER_BYTES: Final = 1 << 16
+_BACKWARD_ONE_IN: Final = 1000
+"""Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
+it is set aside and counted.  With more of them the category's other times cannot be believed either."""
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(-?\d+)')
+
+
+class KinetoFile:
+    """One file, or one part of it, on its way into `trace`."""
+
+    def __init__(self, path: Path, trace: Trace, part: Part, allow_truncated: bool) -> None:
+        self.path, self.trace = path, trace
+        self.stream = JsonEvents(path, DECODER, part=part, allow_truncated=allow_truncated)
+        self.names: dict[str, Names] = defaultdict(Names)
+        self.dropped: dict[str, int] = defaultdict(int)
+        self.kernels = 0
+        self.last_device_start: Any = -math.inf
+        self.ranks_of_ops: set[int] = set()
+        self.processes: set[int | str] = set()
+        self.process_of_device: dict[Any, int | str] = {}
+        self.rows: Counter[str | None] = Counter()
+        self.backward: Counter[str | None] = Counter()
+        """Rows by category, and those of them that end before they begin."""
+        self.first_backward: dict[str | None, InputError] = {}
+        self.base_ns = 0
+        self.exact = False
+
+    def batches(self) -> Iterator[Rows]:
+        """All rows; `trace` is complete when the last one is taken."""
+        for index, (chunk, decoded) in enumerate(self.stream):
+            events: list[Any] = decoded
+            if index == 0:
+                self.base_ns = self._base()
+            if self.exact or _loses_digits(decoded):
+                self.exact, events = True, EXACT_DECODER.decode(chunk)
+            if self.stream.allow_truncated:
+                self._check_order(events)
+            for (kind, side), group in self._sorted(events).items():
+                yield self._rows(kind, side, group)
+        for category, error in self.first_backward.items():
+            if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
+                raise error
+        self.trace.dropped = dict(self.dropped)
+        self.trace.cut = self.stream.cut
+        stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
+        self.trace.facts, notes = facts(
+            self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
+        )
+        self.trace.notes += notes
+        if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
+            raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
+
+    def _base(self) -> int:
+        """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
+        base = self.stream.outer.get("baseTimeNanoseconds")
+        if base is None:
+            found = _BASE.findall(self._trailer())
+            base = int(found[-1]) if found else 0
+        if not isinstance(base, int) or abs(base) > _LATEST_NS:
+            raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
+        return base
+
+    def _trailer(self) -> bytes:
+        """The last bytes of the file; of a gzip file this costs a pass over it."""
+        trailer = b""
+        with open_bytes(self.path) as file:
+            if not isinstance(file, gzip.GzipFile):
+                file.seek(max(self.path.stat().st_size - _TRAILER_BYTES, 0))
+            try:
+                while block := file.read1(_TRAILER_BYTES):
+                    trailer = (trailer + block)[-_TRAILER_BYTES:]
+            except (OSError, EOFError, zlib.error):
+                pass  # the main pass meets the same damage and reports it
+        return trailer
+
+    def _sorted(self, events: list[Any]) -> Groups:
+        """Events by kind and side; what is no work is counted."""
+        by_category: dict[str | None, list[Any]] = defaultdict(list)
+        for event in events:
+            by_category[event.cat].append(event)
+        groups: Groups = defaultdict(list)
+        for category, group in by_category.items():
+            whole = [e for e in group if e.dur is not None and e.ts is not None and e.ph == "X"]
+            incomplete = len(whole) < len(group)
+            self.rows[category] += len(whole)
+            if min((e.dur for e in whole), default=0) < 0:
+                whole = self._forward(category, whole)
+            if incomplete:
+                whole += self._others(group)
+            if category == "Trace":
+                self.dropped["profiler span"] += len(whole)
+            else:
+                place(category or "", whole, groups)
+        return {key: group for key, group in groups.items() if group}
+
+    def _forward(self, category: str | None, group: list[Any]) -> list[Any]:
+        """Rows that do not end before they begin; the others are counted."""
+        forward = [e for e in group if e.dur >= 0]
+        bad = next(e for e in group if e.dur < 0)
+        self.first_backward.setdefault(category, self._impossible(_time_of(bad)))
+        self.backward[category] += len(group) - len(forward)
+        self.dropped["negative duration"] += len(group) - len(forward)
+        return forward
+
+    def _others(self, group: list[Any]) -> list[Any]:
+        """Allocations among rows that are not intervals; all others are counted as what they are."""
+        phases = Counter(e.ph for e in group)
+        incomplete = sum(1 for e in group if e.ph == "X" and (e.dur is None or e.ts is None))
+        memory = [e for e in group if e.ph == "i" and e.name == "[memory]" and e.ts is not None]
+        del phases["X"]
+        phases["i"] -= len(memory)
+        if incomplete:
+            self.dropped["row without a time or duration"] += incomplete
+        for phase, count in phases.items():
+            if count:
+                self.dropped[_PHASES.get(phase, f"phase {phase!r}")] += count
+        return memory
+
+    def _rows(self, kind: str, side: str, events: list[Any]) -> Rows:
+        args = [e.args or NO_ARGS for e in events]
+        names, table = [e.name for e in events], self.names[kind]
+        start = self._times([e.ts for e in events]) + self.base_ns
+        dur = self._times([e.dur or 0 for e in events])
+        if max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
+            raise self._impossible(
+                _time_of(events[int(np.argmax((abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))])
+            )
+        if side == "device":
+            tracks = [stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
+        else:
+            tracks = [e.tid for e in events]
+        rows = Rows(
+            kind=kind,
+            side=side,
+            names=table,
+            codes=np.fromiter(map(table.__getitem__, names), np.int32, len(names)),
+            start_ns=start,
+            dur_ns=dur,
+            track=np.array([t if type(t) is int else track(t) for t in tracks], np.int64),
+        )
+        self._collect(rows, names, args)
+        return self._with_columns(rows, events, args)
+
+    def _with_columns(self, rows: Rows, events: list[Any], args: list[Args]) -> Rows:
+        kind = rows.kind
+        if kind in ("python", "annotation"):
+            return rows
+        if kind == "op":
+            self.processes |= {e.pid for e in events if e.pid is not None}
+            if len(self.processes) > 1:
+                raise several_processes(self.path, self.processes)
+            return replace(rows, flops=_flops(args), operator=operators(args), shapes=shapes(args))
+        rows = replace(rows, correlation=[a.correlation for a in args])
+        if kind == "other":
+            device = [device_index(a.device_id) if a.device_type else None for a in args]
+            return replace(rows, device=device, bytes=[a.allocated for a in args])
+        if rows.side == "host":
+            return rows
+        for own, process in {
+            (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
+        }:
+            if (other := self.process_of_device.setdefault(own, process)) != process:
+                raise several_processes(self.path, {other, process})
+        device = [
+            device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
+        ]
+        rows = replace(rows, device=device)
+        if kind == "sync":
+            return replace(
+                rows,
+                event_stream=[link(a.wait_on_stream) for a in args],
+                event_record=[link(a.wait_on_record) for a in args],
+            )
+        rows = replace(rows, operator=operators(args))
+        if kind == "kernel":
+            return replace(rows, flops=_flops(args), **grid_columns(self._grids(args), self._where()))
+        stated = [a.size if a.bytes is None else a.bytes for a in args]
+        size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
+        if kind == "memset":
+            return replace(rows, bytes=size)
+        texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
+        return replace(rows, bytes=size, copy_direction=[direction(text) for text in texts])
+
+    def _grids(self, args: list[Args]) -> Int64:
+        """Each kernel's grid, shape (rows, 3)."""
+        if text := next((a.grid for a in args if isinstance(a.grid, str)), None):
+            raise self._impossible(f"grid: {text!r:.40}")
+        sides = chain.from_iterable(a.grid or NO_GRID for a in args)
+        return np.fromiter(sides, np.int64, 3 * len(args)).reshape(-1, 3)
+
+    def _check_order(self, events: list[Any]) -> None:
+        """Whether the device's work is in order of its start, this chunk's and all before."""
+        starts = [e.ts for e in events if e.cat in WORK and e.ts is not None]
+        if starts:
+            ordered = all(a <= b for a, b in pairwise([self.last_device_start, *starts]))
+            self.trace.device_rows_in_order &= ordered
+            self.last_device_start = max(self.last_device_start, *starts)
+
+    def _times(self, microseconds: list[Any]) -> Int64:
+        """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
+        values = np.array(microseconds)
+        if max(values.max(), -values.min()) > _LATEST_NS // 1000:
+            raise self._impossible(f"time: {max(microseconds, key=abs)!s:.40} µs")
+        if self.exact:
+            return np.array([int(value * 1000) for value in microseconds], np.int64)
+        if values.dtype.kind == "i":
+            return np.asarray(values * 1000, np.int64)
+        whole = np.floor(values)
+        ns: Int64 = whole.astype(np.int64) * 1000
+        ns += np.rint((values - whole) * 1000).astype(np.int64)
+        return ns
+
+    def _impossible(self, what: str) -> InputError:
+        return InputError(f"impossible {what}", where=self._where(), hint="is the file damaged?")
+
+    def _where(self) -> str:
+        return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"
+
+    def _collect(self, rows: Rows, names: list[str], args: list[Args]) -> None:
+        """Keep what the rows say of collectives."""
+        first = self.kernels
+        if rows.kind == "kernel":
+            self.kernels += len(rows)
+            said = [i for i, a in enumerate(args) if a.collective is not None]
+        elif rows.side == "host" and rows.kind in ("op", "annotation"):
+            codes = [code for name, code in rows.names.items() if speaks_of_collectives(name)]
+            said = np.flatnonzero(np.isin(rows.codes, codes)).tolist() if codes else []
+        else:
+            return
+        for i in said:
+            spoken = payload(names[i], args[i], self.path)
+            if spoken is None:
+                continue
+            told, seq = spoken
+            rank = args[i].rank
+            # Rank counts within the group, and only the default group's is the world's.
+            if rank is not None and told.group_description == "default_pg":
+                self.ranks_of_ops.add(rank)
+            if rows.kind == "kernel":
+                self.trace.told.add(told, row=first + i, seq=seq)
+            else:
+                begin = int(rows.start_ns[i])
+                end, thread = begin + int(rows.dur_ns[i]), int(rows.track[i])
+                self.trace.told.add(told, track=thread, start_ns=begin, end_ns=end, seq=seq)
+
+
+def _time_of(event: Any) -> str:
+    return f"time: ts {event.ts}, dur {event.dur} of {event.name[:60]!r}"
+
+
+def _loses_digits(events: list[Any]) -> bool:
+    times = [e.ts for e in events if type(e.ts) is float]
+    return bool(times) and max(max(times), -min(times)) >= _EXACT_BELOW
+
+
+def _flops(args: list[Args]) -> list[float | None] | None:
+    flops = [a.flops for a in args]
+    return flops if any(flops) else None

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL Inspector: JSON lines of the profiler plugin that NCCL 2.28 and later bring, one line a collective.
+
+`coll_msg_size_bytes` is what one rank sends of all_gather and gets of reduce_scatter: the plugin's own
+bandwidth multiplies it by the ranks (ext-profiler/inspector/inspector.cc), and so does S here.  Times are
+whole µs of the GPU's clock, the slowest channel's; GB/s are 1e9 B/s.  Sequence numbers count the calls of one
+kind in one communicator.
+
+Null, though something near is told: `rank`, since the header's is the rank within its communicator;
+`start_ns`, since verbose lines tell when the host noticed the kernel, which is later by up to its poll.
+From format 4.3 on a line may leave out its header: that of the last `dump_stats` line holds.  Other programs
+hand the plugin's records on with times like `5663.0`, or spread over lines as `jq .` does: both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from cclbench.classify import bus_factor, kind_of
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.texts import bare, damaged, lines, reason_of
+from cclbench.formats.timing_rows import MOST_BYTES, Timings
+
+_MOST_BYTES: Final = 1 << 34
+_NS_PER_US: Final = 1000
+_PRINTED: Final = 1e-6
+"""The last digit of a printed bandwidth, in GB/s; 1 GB/s is a byte per ns."""
+_PER_RANK: Final = ("all_gather", "reduce_scatter")
+_AS_STATED: Final = ("all_reduce", "broadcast", "reduce", "send", "recv", "send_recv")
+"""Kinds whose message is S; what the plugin calls the message of others is not known."""
+
+_TRANSFERS: Final = ("send", "recv", "send_recv")
+_MOST_COUNTERS: Final = 1 << 16
+_MOST_LINES: Final = 1 << 12
+"""Of one record, whose verbose form has some dozens."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
+Micros = Annotated[int, msgspec.Meta(ge=0, lt=10**14)] | Annotated[float, msgspec.Meta(ge=0, lt=1e14)]
+Ranks = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Rate = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+
+
+class _Header(msgspec.Struct):
+    id: str
+    n_ranks: Ranks
+    nnodes: Ranks
+
+
+class _Collective(msgspec.Struct):
+    coll: str
+    coll_sn: Count
+    coll_msg_size_bytes: Count
+    coll_exec_time_us: Micros
+    coll_timing_source: str | None = None
+    coll_algobw_gbs: Rate | None = None
+    coll_busbw_gbs: Rate | None = None
+
+
+class _Transfer(msgspec.Struct):
+    p2p: str
+    p2p_sn: Count
+    p2p_msg_size_bytes: Count
+    p2p_exec_time_us: Micros
+    p2p_timing_source: str | None = None
+    p2p_algobw_gbs: Rate | None = None
+    p2p_busbw_gbs: Rate | None = None
+
+
+class _Stats(msgspec.Struct):
+    coll_dropped_since_last_dump: Count = 0
+    p2p_dropped_since_last_dump: Count = 0
+
+
+class _Metadata(msgspec.Struct):
+    inspector_output_format_version: str | None = None
+
+
+class _Line(msgspec.Struct):
+    header: _Header | None = None
+    metadata: _Metadata | None = None
+    coll_perf: _Collective | None = None
+    p2p_perf: _Transfer | None = None
+    dump_stats: _Stats | None = None
+    proxy_trace: msgspec.Raw = msgspec.Raw()
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A collective or a transfer, under common names."""
+
+    kind: str
+    seq: int
+    message: int
+    time: int | float
+    clock: str | None
+    algbw: Rate | None
+    busbw: Rate | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is to be said of the file as a whole."""
+
+    dropped: int = 0
+    other_clock: int = 0
+    contradicting: int = 0
+    formats: dict[str, None] = field(default_factory=dict)
+    numbers: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    """First and last sequence number and records, by communicator and kind."""
+
+
+class NcclInspector(EvidenceReader):
+    """Reader of the Inspector plugin's files."""
+
+    name = "nccl_inspector"
+    description = "NCCL Inspector JSON lines: every collective's size, time and bandwidth"
+    extensions: tuple[str, ...] = (".log", ".jsonl", ".log.gz", ".jsonl.gz")
+    capture = "the JSON lines of NCCL's inspector plug-in"
+    versions = "output format v4.0 to v4.3 as documented (NCCL 2.28 to 2.30)"
+    tested = "documentation: the plugin's README and source"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of the plugin's own keys."""
+        head = bare(head)
+        perf = any(key in head for key in (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"'))
+        return 0.9 if head.lstrip()[:1] == b"{" and perf and b'"n_ranks"' in head else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """A row a collective; `InputError` with the line that is damaged."""
+        timings, seen, left_out = Timings(path), _Seen(), dict[str, int]()
+        for at, header, line in _decoded(path):
+            record = _record(line)
+            if line.metadata and line.metadata.inspector_output_format_version and len(seen.formats) < 8:
+                seen.formats[line.metadata.inspector_output_format_version[:20]] = None
+            if line.dump_stats is not None:
+                stats = line.dump_stats
+                seen.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
+            elif record is None:
+                what = "proxy traces" if line.proxy_trace else "of an unknown kind"
+                left_out[what] = left_out.get(what, 0) + 1
+            elif header is None:
+                raise damaged(path, "belongs to no communicator: no header stands before it", line=at)
+            else:
+                _add(timings, seen, header, record, path, at)
+        return Evidence(
+            timings=timings.table(), facts=_facts(seen), left_out=left_out, notes=_notes(seen, len(timings))
+        )
+
+
+def _decoded(path: Path) -> Iterator[tuple[int, _Header | None, _Line]]:
+    """Each line with the header that holds for it."""
+    decoder, last = msgspec.json.Decoder(_Line), None
+    for at, text in _objects(path):
+        try:
+            line = decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            hint = "if the job was killed while it was written, remove the line"
+            raise damaged(path, reason_of(error), line=at, hint=hint) from None
+        if line.dump_stats is not None:
+            last = line.header
+        yield at, line.header or last, line
+
+
+def _objects(path: Path) -> Iterator[tuple[int, str]]:
+    """The text of each object, with the number of the line it begins on."""
+    begun, gathered = 0, list[str]()
+    for at, text in lines(path, _MOST_BYTES):
+        if gathered:
+            gathered.append(text)
+        elif text == "{":
+            begun, gathered = at, [text]
+        elif text:
+            yield at, text
+        if len(gathered) > _MOST_LINES or (gathered and text == "}"):
+            yield begun, "\n".join(gathered)
+            gathered = []
+    if gathered:
+        yield begun, "\n".join(gathered)
+
+
+def _record(line: _Line) -> _Record | None:
+    if (c := line.coll_perf) is not None:
+        figures = (c.coll_timing_source, c.coll_algobw_gbs, c.coll_busbw_gbs)
+        return _Record(c.coll, c.coll_sn, c.coll_msg_size_bytes, c.coll_exec_time_us, *figures)
+    if (p := line.p2p_perf) is not None:
+        figures = (p.p2p_timing_source, p.p2p_algobw_gbs, p.p2p_busbw_gbs)
+        return _Record(p.p2p, p.p2p_sn, p.p2p_msg_size_bytes, p.p2p_exec_time_us, *figures)
+    return None
+
+
+_kind = lru_cache(1 << 12)(kind_of)  # few names, many lines
+
+
+def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: Path, at: int) -> None:
+    kind = _kind(record.kind)
+    size = record.message * header.n_ranks if kind in _PER_RANK else record.message
+    if size > MOST_BYTES:
+        raise damaged(path, "has an impossible size", line=at)
+    known = kind in _PER_RANK or kind in _AS_STATED
+    ns = round(Decimal(str(record.time)) * _NS_PER_US)
+    # A time of 0 is one that the plugin could not take; its bandwidths are then 0 as well.
+    algbw, busbw = (record.algbw, record.busbw) if ns and known else (None, None)
+    seen.contradicting += any(
+        stated is not None and abs(stated - factor * size / ns) > _PRINTED * (1 + stated)
+        for stated, factor in ((algbw, 1.0), (busbw, bus_factor(kind or "", header.n_ranks)))
+    )
+    seen.other_clock += record.clock not in (None, "kernel_gpu")
+    key = (header.id, record.kind)
+    if kind not in _TRANSFERS and (key in seen.numbers or len(seen.numbers) < _MOST_COUNTERS):
+        first, last, count = seen.numbers.get(key, (record.seq, record.seq, 0))
+        seen.numbers[key] = (min(first, record.seq), max(last, record.seq), count + 1)
+    timings.add(
+        kind=kind,
+        library="nccl",
+        group_size=header.n_ranks,
+        nodes=header.nnodes,
+        seq=record.seq,
+        bytes=size if known else None,
+        dur_ns=ns or None,
+        algbw=None if algbw is None else round(algbw * 1e9, 0),
+        busbw=None if busbw is None else round(busbw * 1e9, 0),
+        state="completed",
+    )
+
+
+def _facts(seen: _Seen) -> dict[str, str | int | float | list[str]]:
+    formats = list(seen.formats)
+    return {"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {}
+
+
+def _notes(seen: _Seen, rows: int) -> list[str]:
+    notes = []
+    missing = sum(max(last - first + 1 - count, 0) for first, last, count in seen.numbers.values())
+    if missing:
+        notes.append(
+            f"{missing:,} collectives are not in the file: before format 4.1 the plugin keeps the last one"
+            " of each dump interval (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS)"
+        )
+    if seen.dropped:
+        notes.append(f"the plugin dropped {seen.dropped:,} records: its buffers were full")
+    if seen.other_clock:
+        notes.append(f"{seen.other_clock:,} of {rows:,} times are of the host's clock, not of the GPU's")
+    if seen.contradicting:
+        notes.append(
+            f"bandwidths do not follow from size and time in {seen.contradicting:,} of {rows:,} rows"
+        )
+    return notes
+
+
+READERS.add(NcclInspector.name, NcclInspector(), origin=__name__)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of NCCL and RCCL (`NCCL_DEBUG=INFO`): which library, network, transports and channels a run used.
+
+A log has no times that a metric could use; its facts are the run's provenance.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.nccl_lines import LineFacts
+from cclbench.formats.texts import bare, lines
+
+_MOST_BYTES: Final = 1 << 34
+_LINE = re.compile(rb"\[\d+\] NCCL (?:INFO|WARN) |\bRCCL version : \d|^NCCL version \d", re.MULTILINE)
+
+
+# Of nccl-tests, behind more of the library's lines than are looked at to recognise a file.
+_TABLE = re.compile(r"# +size +count +type .* busbw ")
+
+
+class NcclLog(EvidenceReader):
+    """Reader of a job's log with the lines of `NCCL_DEBUG=INFO` in it."""
+
+    name = "nccl_log"
+    description = "NCCL and RCCL debug logs (NCCL_DEBUG=INFO): library, network, transports, channels"
+    extensions: tuple[str, ...] = (".log", ".txt", ".out", ".err")
+    capture = "the output of a job with `NCCL_DEBUG=INFO`"
+    versions = "NCCL 2.12 to 2.30, RCCL 2.18 to 2.30, aws-ofi-nccl 1.4 to 1.18"
+    tested = "documentation: logs in public repositories, layouts only"
+    after_other_text = True
+
+    def sniff(self, head: bytes) -> float:
+        """Likely where lines begin as the library's; a benchmark's own output is told by more than that."""
+        return 0.5 if _LINE.search(bare(head)) else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """Facts alone; lists where ranks or communicators differ."""
+        found = LineFacts()
+        notes = list[str]()
+        for at, line in lines(path, _MOST_BYTES):
+            found.see(line)
+            if not notes and _TABLE.search(line):
+                notes.append(f"a benchmark's table on line {at:,} is not read: put it in a file of its own")
+        if found.warnings:
+            notes.append(f"the library warned {found.warnings:,} times: search the log for NCCL WARN")
+        return Evidence(facts=found.facts(), notes=notes)
+
+
+READERS.add(NcclLog.name, NcclLog(), origin=__name__)

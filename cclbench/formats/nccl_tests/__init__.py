@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps of `nccl-tests` and `rccl-tests`: the tables they print, their JSON, CSV of published sweeps.
+
+Sizes, by nccl-tests' doc/PERFORMANCE.md: S is the size column, which for all_gather and reduce_scatter is the
+total array, so already the large side.  Times are µs per operation as the benchmark averages them; its GB/s
+are 1e9 B/s.  Out of place and in place are rows of their own.  Which collective was measured is stated by
+newer headers ("# Collective test starting: all_reduce_perf"), by the command that a script echoes, by the
+CSV's header, by the file's name (all_reduce_perf-2n.txt), or not at all: then it is null.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cclbench.formats import HEAD_BYTES, READERS, Evidence, EvidenceReader
+from cclbench.formats.nccl_tests.printed import Printed
+from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
+from cclbench.formats.texts import bare, beginning
+
+_CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
+# As the benchmark writes it, and in whatever order of keys another program has written it again.
+_JSON = re.compile(
+    rb'\s*\{(?:\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:\s*"[^"]*"\s*,\s*"args"\s*:\s*\[|(?s:.*)"alg_bw"\s*:)'
+)
+_ROCM_JSON = re.compile(rb'\s*\[\s*\{\s*"numCycle"\s*:')
+_PRINTED = re.compile(
+    rb"# nThread +\d+ +nGpus +\d+ +minBytes|# Collective test starting: |# +size +count +type .* busbw "
+)
+_FILES = ((_CSV, read_csv), (_JSON, read_json), (_ROCM_JSON, read_rocm_json))
+
+
+class NcclTests(EvidenceReader):
+    """Reader of the benchmarks' output."""
+
+    name = "nccl_tests"
+    description = "nccl-tests and rccl-tests sweeps: printed tables, JSON, CSV of published sweeps"
+    extensions: tuple[str, ...] = (".txt", ".out", ".log", ".csv", ".json")
+    capture = (
+        "what `all_reduce_perf` and the others print, with the job's other output and the labels of `srun -l`"
+        " or `mpirun --tag-output` in it, or their `-J` JSON"
+    )
+    versions = "nccl-tests 2.0 to 2.20 (JSON 2), rccl-tests of RCCL 2.18 to 2.30"
+    tested = (
+        "real: published sweeps as CSV, tables of NCCL on H100, whole and torn apart by debug output;"
+        " documentation: older tables, RCCL's and JSON, by the benchmarks' source"
+    )
+    after_other_text = True
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of the benchmarks' own first lines."""
+        head = bare(head)
+        known = any(pattern.match(head) for pattern, _ in _FILES) or _PRINTED.search(head)
+        return 0.9 if known else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """Every row of every table; `InputError` with the line of a file for programs that is damaged."""
+        head = beginning(path, HEAD_BYTES)
+        read = next((read for pattern, read in _FILES if pattern.match(head)), None)
+        return (Printed(path).read() if read is None else read(path)).evidence()
+
+
+READERS.add(NcclTests.name, NcclTests(), origin=__name__)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables that nccl-tests and rccl-tests print, as jobs' logs hold them: with other lines in between.
+
+Columns are found by the header: older tables have no `root`, or neither `redop` nor `root`; before 2.11 the
+last column is `error`, the largest deviation and no count; `-I` and per-iteration reports add columns.  Rows
+that the library's lines tore apart are put together where the pieces are exactly a row and its bandwidth
+follows from its size and time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from cclbench.classify import kind_of
+from cclbench.formats.nccl_lines import LineFacts
+from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
+from cclbench.formats.nccl_tests.rows import Sweep, SweepRows, library_version
+from cclbench.formats.nccl_tests.tables import MISFIT, Columns, PrintedRow, Rows
+from cclbench.formats.texts import lines
+
+_MOST_BYTES: Final = 1 << 34
+_MOST_RANKS: Final = 1 << 20
+_DEVICE = re.compile(
+    r"# +Rank +(\d{1,7}) +(?:Group +(\d{1,7}) +)?Pid +\d+ +on +(\S+) +device +\d+ +\[[^\]]*\] +(.*)", re.ASCII
+)
+_PROGRAM = re.compile(r"(?<![\w.-])([a-z][a-z_]*)_perf(?:_mpi)?(?![\w.-])", re.ASCII)
+_NAMED = re.compile(r"([a-z][a-z_]*)_perf(?![a-z])", re.ASCII)
+_BY_NAME: Final = "which collective was measured is told by the file's name alone"
+_LIBRARY_CODE = re.compile(r"nccl-library=(\d{4,6})\b", re.ASCII)
+_TESTS_VERSION = re.compile(r"# [nr]ccl-tests:? [Vv]ersion:? (\d[\w.]{0,20})", re.ASCII)
+_WRONG = re.compile(r"# Out of bounds values +: +(\d+) FAILED", re.ASCII)
+_AMD = re.compile(r"\bAMD\b|Instinct|Radeon|\bgfx\d", re.IGNORECASE)
+_NVIDIA = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|^(?:[ABHV]|GH|GB)\d{2,3}\b")
+_UNITS: Final = ["(us)", "(GB/s)", "(GB/s)"]
+_COPY: Final = "printed by another process as well"
+
+
+@dataclass(slots=True)
+class _Process:
+    """What one process of the benchmark prints: a header, the table after it; hosts are counted, never kept
+    beyond it."""
+
+    stated: str | None = None
+    devices: dict[tuple[int, int], str] = field(default_factory=dict)
+    incomplete: bool = False
+    table: Rows | None = None
+    sweep: Sweep = field(default_factory=Sweep)
+    units: bool = False
+
+    def size(self) -> tuple[int | None, int | None]:
+        """Ranks and nodes of a group; unknown where the list is cut, or split into unequal groups."""
+        ranks = sorted(rank for _, rank in self.devices)
+        if not ranks or self.incomplete or ranks != list(range(len(ranks))):
+            return None, None
+        groups: dict[int, list[str]] = {}
+        for (group, _), host in self.devices.items():
+            groups.setdefault(group, []).append(host)
+        sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
+        return sizes.pop() if len(sizes) == 1 else (None, None)
+
+
+@dataclass(slots=True)
+class _Commands:
+    """The benchmarks that scripts' lines name; a table is of the one named since the process's last table."""
+
+    programs: set[str] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
+    """Labels of the processes that began a table since."""
+
+    def see(self, line: str) -> None:
+        """Take what a line names."""
+        found = _PROGRAM.findall(line)[:8]
+        if found and self.users:
+            self.programs, self.users = set(), set()
+        self.programs.update(found)
+
+    def of(self, label: str) -> str | None:
+        """The one program that a process's next table can be of."""
+        if label in self.users:
+            self.programs, self.users = set(), set()
+        self.users.add(label)
+        return next(iter(self.programs)) if len(self.programs) == 1 else None
+
+
+class Printed:
+    """Reads a log with one or more tables in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows = SweepRows(path)
+        self._path = path
+        self._log = LineFacts()
+        self._labels = Labels()
+        self._library = LibraryLines()
+        self._commands = _Commands()
+        self._processes: dict[str, _Process] = {}
+        self._rocm = self._nccl = False
+        self._open: set[str] = set()
+        """Labels of the processes whose table has no end yet."""
+        self._printed: dict[tuple[tuple[str, ...], ...], str] = {}
+        """The label of the process that first printed these rows."""
+        self._joined = 0
+
+    def read(self) -> SweepRows:
+        """All lines."""
+        for at, line in lines(self._path, _MOST_BYTES):
+            label, text = self._labels.split(line)
+            self._line(label, text, at)
+        for label, process in self._processes.items():
+            self._end_table(label, process)
+        if self._open:
+            self.rows.notes.append("the last table has no end: the benchmark did not finish")
+        if self._joined:
+            self.rows.notes.append(
+                f"rows that the library's lines tore apart and that were put together again: {self._joined:,}"
+            )
+        if len(printers := set(self._printed.values())) > 1:
+            self.rows.notes.append(
+                f"{len(printers):,} processes print tables of their own, and each is kept: without MPI, every"
+                " process runs the benchmark alone"
+            )
+        self.rows.facts |= self._log.facts()
+        return self.rows
+
+    def _line(self, label: str, text: str, at: int) -> None:
+        process = self._processes.setdefault(label, _Process())
+        begin = self._library.begin(text)
+        own = text[:begin]
+        words = own.split()
+        if words and words[0].startswith("#"):
+            if process.table is not None:
+                process.table.end_row()
+            self._comment(label, process, own, words)
+        elif words and process.table is not None and process.table.add(words, at, torn=begin is not None):
+            pass
+        elif not self._open:
+            self._commands.see(text)
+        if begin is not None or not (words and words[0].startswith("#")):
+            self._log.see(text)
+            self._rocm |= "RCCL version" in text
+            self._nccl |= "NCCL version" in text
+
+    def _comment(self, label: str, process: _Process, line: str, words: list[str]) -> None:
+        if "size" in words[:2] and "busbw" in words:
+            self._begin(label, process, words)
+        elif "(elements)" in words:
+            process.units = words[words.index("(elements)") + 1 :][:3] == _UNITS
+        elif device := _DEVICE.search(line):
+            self._device(process, int(device[1]), int(device[2] or 0), device[3], device[4].strip())
+        elif line.startswith("# nThread") or "Collective test starting:" in line:
+            self._start(label, process, line)
+        elif "Out of bounds values" in line:
+            self._end_table(label, process)
+            self._open.discard(label)
+            if wrong := _WRONG.search(line):
+                self.rows.notes.append(f"the benchmark found {int(wrong[1]):,} wrong results")
+        elif "..." in words:
+            process.incomplete = True
+        self._versions(line)
+
+    def _versions(self, line: str) -> None:
+        if version := _TESTS_VERSION.search(line):
+            self.rows.facts["benchmark_version"] = version[1]
+        if "ccl-tests" in line:
+            self._rocm |= "rccl-tests" in line
+            self._nccl |= "nccl-tests" in line
+        if code := _LIBRARY_CODE.search(line):
+            self.rows.facts["library_version"] = library_version(int(code[1]))
+
+    def _start(self, label: str, process: _Process, line: str) -> None:
+        """A header begins: devices are listed anew."""
+        self._end_table(label, process)
+        process.devices.clear()
+        process.incomplete = False
+        if "Collective test starting:" in line:
+            found = _PROGRAM.findall(line.partition(":")[2])
+            process.stated = found[0] if found else None
+
+    def _device(self, process: _Process, rank: int, group: int, host: str, model: str) -> None:
+        if len(process.devices) < _MOST_RANKS:
+            process.devices[group, rank] = host
+        self._library.add(host)
+        self._rocm |= bool(_AMD.search(model))
+        self._nccl |= bool(_NVIDIA.search(model))
+        self.rows.gpu(model[:80])
+
+    def _begin(self, label: str, process: _Process, words: list[str]) -> None:
+        self._end_table(label, process)
+        ranks, nodes = process.size()
+        named = self._commands.of(label)
+        program = process.stated or named
+        process.sweep = Sweep(
+            kind=None if program is None else kind_of(program),
+            library="rccl" if self._rocm else "nccl" if self._nccl else None,
+            ranks=ranks,
+            nodes=nodes,
+        )
+        if process.sweep.kind is None and (file := _NAMED.search(self._path.name)):
+            process.sweep = replace(process.sweep, kind=kind_of(file[1]))
+            if _BY_NAME not in self.rows.notes:
+                self.rows.notes.append(_BY_NAME)
+        process.table, process.units, process.stated = Rows(Columns.of(words)), False, None
+        self._open.add(label)
+
+    def _end_table(self, label: str, process: _Process) -> None:
+        """Keep the rows of the table at hand, unless another process printed the very same."""
+        table = process.table
+        if table is None:
+            return
+        table.end_row()
+        for why, times in table.left_out.items():
+            self.rows.leave_out(why, times)
+        printed = tuple(row.words for row in table)
+        if printed and self._printed.setdefault(printed, label) != label:
+            self.rows.leave_out(_COPY, len(printed))
+        else:
+            for row in table:
+                self._row(process, table.columns, row)
+        process.table = None
+
+    def _row(self, process: _Process, columns: Columns, row: PrintedRow) -> None:
+        if columns.host_time:
+            return self.rows.leave_out("of CPU times, which are not the collective's")
+        if not process.units:
+            return self.rows.leave_out("of a table whose units are not stated")
+        parts = columns.split(row.words)
+        placements = None if parts is None else columns.placements(parts[1])
+        if parts is None or placements is None:
+            return self.rows.leave_out("with text in place of a number")
+        size, dtype = int(row.words[0][:20]), row.words[2]
+        if row.joined:
+            if not all(self.rows.consistent(process.sweep, size, figures) for figures in placements):
+                return self.rows.leave_out(MISFIT)
+            self._joined += 1
+        for in_place, figures in enumerate(placements):
+            self.rows.add(process.sweep, size, dtype, figures, in_place=bool(in_place), line=row.line)
+        return None

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of sweeps, whatever layout they come in, and what is said of rows that are not what they seem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from cclbench.classify import element_bytes
+from cclbench.formats import Evidence
+from cclbench.formats.texts import damaged
+from cclbench.formats.timing_rows import (
+    MOST_BYTES,
+    Timings,
+    believable,
+    bytes_per_s,
+    contradiction,
+    nanoseconds,
+)
+
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What the rows of one table have in common; None where it is not stated."""
+
+    kind: str | None = None
+    library: str | None = None
+    ranks: int | None = None
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a row says of one placement: time in µs, bandwidths in GB/s, wrong results."""
+
+    time: Decimal | None
+    algbw: Decimal | None
+    busbw: Decimal | None
+    errors: int | None = None
+
+
+class SweepRows:
+    """Gathers rows, facts and what to say of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts: dict[str, str | int | float | list[str]] = {}
+        self.notes: list[str] = []
+        self._timings = Timings(path)
+        self._left_out: dict[str, int] = {}
+        self._contradicting: dict[str, list[int]] = {}
+        self._wrong: list[int] = []
+        self._unnamed = 0
+        self._gpus: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._timings)
+
+    def leave_out(self, why: str, times: int = 1) -> None:
+        """Count rows, or a half of one, that are not kept."""
+        self._left_out[why] = self._left_out.get(why, 0) + times
+
+    def consistent(self, sweep: Sweep, size: int, figures: Figures) -> bool:
+        """Whether a row's bandwidths follow from its size and time."""
+        return _contradiction(sweep, size, figures) is None
+
+    def gpu(self, name: str) -> None:
+        """A device of the sweep, by its model."""
+        if len(self._gpus) < 64:
+            self._gpus[name] = None
+
+    def add(
+        self, sweep: Sweep, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
+    ) -> None:
+        """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
+        time = figures.time
+        if time is None or time == 0:
+            return self.leave_out("without a time")
+        ns = nanoseconds(time, per_unit=_NS_PER_US)
+        known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
+        if ns is None or not known or not 0 <= size <= MOST_BYTES:
+            raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
+        figure = _contradiction(sweep, size, figures)
+        if figure is not None:
+            self._contradicting.setdefault(figure, []).append(line)
+        if figures.errors:
+            self._wrong.append(line)
+        self._unnamed += sweep.kind is None
+        self._timings.add(
+            kind=sweep.kind,
+            library=sweep.library,
+            group_size=sweep.ranks,
+            nodes=sweep.nodes,
+            dtype=dtype if element_bytes(dtype) is not None else None,
+            in_place=in_place,
+            bytes=size,
+            dur_ns=ns,
+            algbw=bytes_per_s(figures.algbw),
+            busbw=bytes_per_s(figures.busbw),
+            errors=figures.errors,
+        )
+        return None
+
+    def evidence(self) -> Evidence:
+        """All of it."""
+        notes = list(self.notes)
+        for figure, where in self._contradicting.items():
+            notes.append(f"{figure} does not follow from size and time in {_places(where, len(self))}")
+        if self._wrong:
+            notes.append(f"wrong results in {_places(self._wrong, len(self))}")
+        if not len(self):
+            notes.append(
+                "holds no results: the benchmark did not get that far, or its lines begin with something else"
+            )
+        if self._unnamed:
+            notes.append(
+                f"which collective {self._unnamed:,} rows are of is not stated: write"
+                ' "# Collective test starting: all_reduce_perf", or what it was, before their table'
+            )
+        gpus = list(self._gpus)
+        if gpus:
+            self.facts["device_name"] = gpus[0] if len(gpus) == 1 else gpus
+        return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
+
+
+def _contradiction(sweep: Sweep, size: int, figures: Figures) -> str | None:
+    if figures.time is None:
+        return None
+    return contradiction(
+        sweep.kind, sweep.ranks, size, figures.time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
+    )
+
+
+def _places(where: list[int], of: int) -> str:
+    first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
+    return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
+
+
+def count(value: Decimal | None) -> int | None:
+    """Wrong results as a whole number; None where what is stated is no count."""
+    return None if value is None or not 0 <= value < 1 << 60 else int(value)
+
+
+def library_version(code: int) -> str:
+    """NCCL's version code as a version: 22907 is 2.29.7, and 2708 of before 2.9 is 2.7.8."""
+    unit = 10_000 if code >= 10_000 else 1000
+    return f"{code // unit}.{code % unit // 100}.{code % 100}"

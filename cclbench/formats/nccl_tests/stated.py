@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps in files made for programs: nccl-tests' JSON (`-J`), rccl-tests' JSON, CSV of published sweeps.
+
+nccl-tests' JSON holds the whole environment and the hosts' names: decoded are only the fields named here.
+Its `devices` list one entry a process, each of `nthreads` × `ngpus` ranks.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from cclbench.classify import kind_of
+from cclbench.formats.nccl_tests.rows import Figures, Sweep, SweepRows, count, library_version
+from cclbench.formats.texts import damaged, lines, number, reason_of, whole
+
+_MOST_BYTES: Final = 1 << 28
+_MOST_KEY: Final = 300
+
+T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
+Few = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+
+
+class _Placement(msgspec.Struct):
+    time: Decimal | None = None
+    alg_bw: Decimal | None = None
+    bus_bw: Decimal | None = None
+    nwrong: Decimal | None = None
+
+
+class _Result(msgspec.Struct):
+    size: Count
+    type: str
+    out_of_place: _Placement | None = None
+    in_place: _Placement | None = None
+
+
+class _Device(msgspec.Struct):
+    group: int = 0
+    hostname: str = ""
+    device_info: str = ""
+
+
+class _Config(msgspec.Struct):
+    nthreads: Few
+    ngpus: Few
+    devices: list[_Device] = []
+
+
+class _Verdict(msgspec.Struct):
+    count: int = 0
+
+
+class _File(msgspec.Struct):
+    version: int
+    args: list[str] = []
+    nccl_version: Count | None = None
+    config: _Config | None = None
+    results: list[_Result] = []
+    out_of_bounds: _Verdict | None = None
+
+
+class _RocmRecord(msgspec.Struct):
+    """A record of rccl-tests' `-Z json`, one a placement."""
+
+    name: str
+    size: Count
+    type: str
+    inPlace: int  # noqa: N815 (the file's own name)
+    time: Decimal
+    algBw: Decimal  # noqa: N815
+    busBw: Decimal  # noqa: N815
+    ranks: Few | None = None
+    nodes: Few | None = None
+    wrong: str | int | None = None
+
+
+def read_json(path: Path) -> SweepRows:
+    """A file of `nccl-tests -J`."""
+    file = _decoded(path, _File)
+    rows = SweepRows(path)
+    sweep = _sweep(file)
+    for at, result in enumerate(file.results, 1):
+        for in_place, placement in ((False, result.out_of_place), (True, result.in_place)):
+            if placement is not None:
+                time, algbw, busbw = map(_finite, (placement.time, placement.alg_bw, placement.bus_bw))
+                figures = Figures(time, algbw, busbw, count(_finite(placement.nwrong)))
+                rows.add(sweep, result.size, result.type, figures, in_place=in_place, line=at)
+    for device in file.config.devices if file.config else []:
+        rows.gpu(device.device_info[:80])
+    if file.nccl_version:
+        rows.facts["library_version"] = library_version(file.nccl_version)
+    if file.out_of_bounds and file.out_of_bounds.count:
+        rows.notes.append(f"the benchmark found {file.out_of_bounds.count:,} wrong results")
+    return rows
+
+
+def _sweep(file: _File) -> Sweep:
+    program = Path(file.args[0]).name if file.args else ""
+    kind = kind_of(program.partition("_perf")[0]) if "_perf" in program else None
+    config = file.config
+    if config is None or not config.devices:
+        return Sweep(kind=kind, library="nccl")
+    groups: dict[int, list[str]] = {}
+    for device in config.devices:
+        groups.setdefault(device.group, []).append(device.hostname)
+    sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
+    processes, nodes = sizes.pop() if len(sizes) == 1 else (None, None)
+    each = config.nthreads * config.ngpus
+    return Sweep(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
+
+
+def read_rocm_json(path: Path) -> SweepRows:
+    """A file of `rccl-tests -Z json -x`."""
+    rows = SweepRows(path)
+    for at, record in enumerate(_decoded(path, list[_RocmRecord]), 1):
+        sweep = Sweep(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
+        time, algbw, busbw = (_finite(v) for v in (record.time, record.algBw, record.busBw))
+        figures = Figures(time, algbw, busbw, count(number(str(record.wrong))))
+        rows.add(sweep, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
+    return rows
+
+
+def _decoded(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(whole(path, _MOST_BYTES), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(path, reason_of(error)) from None
+
+
+def _finite(value: Decimal | None) -> Decimal | None:
+    """What is printed as `nan` is unknown."""
+    return value if value is not None and value.is_finite() else None
+
+
+_COLUMNS: Final = (
+    *("size_bytes", "count", "dtype", "redop"),
+    *("oop_time_us", "oop_algbw_GBps", "oop_busbw_GBps", "ip_time_us", "ip_algbw_GBps", "ip_busbw_GBps"),
+)
+_FACTS: Final = {
+    "gpu": "device_name",
+    "scale_up": "scale_up",
+    "scale_out": "scale_out",
+    "nccl": "library_version",
+    "rccl": "library_version",
+    "plugin": "network_plugin",
+}
+"""Header keys that become facts; `source` and others may name hosts and commands."""
+
+
+def read_csv(path: Path) -> SweepRows:
+    """A published sweep: lines `# key: value`, then one row a size with both placements."""
+    rows, stated, sweep = SweepRows(path), dict[str, str](), None
+    for at, line in lines(path, _MOST_BYTES):
+        if line.startswith("#"):
+            key, _, value = line[1:].partition(":")
+            stated.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
+        elif sweep is None:
+            if tuple(line.split(",")) != _COLUMNS:
+                raise damaged(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
+            sweep = _stated_sweep(path, stated)
+        elif line:
+            _csv_row(path, rows, sweep, line, at)
+    rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
+    if each := _stated_count(path, stated, "gpus_per_node"):
+        rows.facts["gpus_per_node"] = each
+    if "derived" in stated:
+        rows.notes.append("its bandwidths are recomputed from size and time, by its own words")
+    return rows
+
+
+def _stated_sweep(path: Path, stated: dict[str, str]) -> Sweep:
+    ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
+    library = next((name for name in ("nccl", "rccl") if name in stated), None)
+    return Sweep(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
+
+
+def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
+    value = stated.get(key)
+    if value is None:
+        return None
+    if not value.isdecimal() or len(value) > 7 or not 0 < int(value) <= 1 << 20:
+        raise damaged(path, f"the header's {key} is no number of ranks, nodes or GPUs")
+    return int(value)
+
+
+def _csv_row(path: Path, rows: SweepRows, sweep: Sweep, line: str, at: int) -> None:
+    cells = line.split(",")
+    if len(cells) != len(_COLUMNS):
+        raise damaged(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
+    figures = [number(cell) for cell in cells[4:]]
+    wrong = next(
+        (cell for cell, value in zip(cells[4:], figures, strict=True) if cell and value is None), None
+    )
+    if wrong is not None or not cells[0].isdecimal():
+        raise damaged(path, "holds text where a number belongs", line=at)
+    size = int(cells[0][:20])
+    for in_place, own in ((False, figures[:3]), (True, figures[3:])):
+        if any(value is not None for value in own):
+            rows.add(sweep, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A printed table's columns, and its rows put together again where other output tore them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from cclbench.formats.nccl_tests.rows import Figures, count
+from cclbench.formats.texts import number
+
+CUT = "cut, or interrupted by other output"
+MISFIT = "torn apart by other output, and its pieces do not fit together"
+BEHEADED = "a piece of a row whose beginning is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a table: the row's name takes `lead` words at most, `figures` follow."""
+
+    lead: int
+    figures: tuple[str, ...]
+    stamped: bool
+    host_time: bool
+
+    @classmethod
+    def of(cls, words: list[str]) -> Columns:
+        """From a table's header: `# size count type redop root time algbw busbw #wrong time ...`."""
+        names = [word.lstrip("#") for word in words if word != "#"]
+        stamped = names[-1] == "timestamp"
+        names = names[:-1] if stamped else names
+        names = ["time" if name == "cputime" else name for name in names]
+        lead = names.index("time") if "time" in names else len(names)
+        return cls(lead, tuple(names[lead:]), stamped, "cputime" in words)
+
+    def __len__(self) -> int:
+        return self.lead + len(self.figures) + (2 if self.stamped else 0)
+
+    def split(self, words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
+        """A row's name and its figures; None where words are missing. Columns of the name may be blank."""
+        end = len(words) - (2 if self.stamped else 0)
+        begin = end - len(self.figures)
+        return (words[:begin], words[begin:end]) if 3 <= begin <= self.lead else None
+
+    def placements(self, words: Sequence[str]) -> list[Figures] | None:
+        """The figures out of place and in place; None where one is no number."""
+        begins = [i for i, name in enumerate(self.figures) if name == "time"]
+        found = []
+        for begin, end in pairwise([*begins, len(self.figures)]):
+            own = dict(zip(self.figures[begin:end], words[begin:end], strict=True))
+            time, algbw, busbw = (number(own.get(name, "")) for name in ("time", "algbw", "busbw"))
+            if time is None or algbw is None or busbw is None:
+                return None
+            # rccl-tests marks errors beyond its threshold with an asterisk.
+            found.append(Figures(time, algbw, busbw, count(number(own.get("wrong", "").rstrip("*")))))
+        return found[:2] or None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedRow:
+    """A row as printed, where it begins, and whether it was put together from pieces."""
+
+    words: tuple[str, ...]
+    line: int
+    joined: bool = False
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of one table as its lines come, and what of them is none, by why."""
+
+    columns: Columns
+    found: list[PrintedRow] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    _pieces: tuple[str, ...] = ()
+    _line: int = 0
+    _torn: bool = False
+
+    def add(self, words: Sequence[str], line: int, *, torn: bool) -> bool:
+        """Take a line's words, `torn` where the library's own line follows them; whether they are a row's.
+
+        A row is whole where its columns are all there; else the figures of later lines are appended until
+        there are exactly as many as the table has.
+        """
+        if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
+            self.end_row()
+            if not torn and self.columns.split(words) is not None:
+                self.found.append(PrintedRow(tuple(words), line))
+            elif len(words) <= len(self.columns):
+                self._pieces, self._line, self._torn = tuple(words), line, torn
+                self._complete()
+            else:
+                self._leave_out(CUT)
+            return True
+        if not all(word == "N/A" or number(word.rstrip("*")) is not None for word in words):
+            return False
+        if self._pieces:
+            self._pieces, self._torn = (*self._pieces, *words), True
+            self._complete()
+        elif len(words) > 2:
+            self._leave_out(BEHEADED)
+        return True
+
+    def end_row(self) -> None:
+        """No more pieces of the row at hand come."""
+        if self._pieces:
+            self._leave_out(MISFIT if self._torn else CUT)
+            self._pieces = ()
+
+    def _complete(self) -> None:
+        if len(self._pieces) == len(self.columns):
+            self.found.append(PrintedRow(self._pieces, self._line, joined=True))
+            self._pieces = ()
+        elif len(self._pieces) > len(self.columns):
+            self.end_row()
+
+    def _leave_out(self, why: str) -> None:
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+
+    def __iter__(self) -> Iterator[PrintedRow]:
+        return iter(self.found)

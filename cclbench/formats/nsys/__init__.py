@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA Nsight Systems: SQLite exports of its reports, with one rank for each process that uses a device."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from cclbench.errors import InputError
+from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats.files import replacing, uncompressed
+from cclbench.formats.nsys.capture import Capture, diagnostics
+from cclbench.formats.nsys.counters import samples
+from cclbench.formats.nsys.database import MAGIC, Database
+from cclbench.formats.nsys.facts import facts
+from cclbench.formats.nsys.nccl import tell
+from cclbench.formats.nsys.nvtx import mpi_calls, ranges
+from cclbench.formats.nsys.rows import TableReader
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.unread import UnreadFormatError
+
+
+class Nsys(Reader):
+    """Reader of Nsight Systems' SQLite exports."""
+
+    name = "nsys"
+    counts: Mapping[str, str] = {"nic": "an nsys trace with --nic-metrics"}
+    precedence = 30
+    description = "NVIDIA Nsight Systems SQLite export: CUDA, NVTX, MPI, GPU and network metrics"
+    extensions: tuple[str, ...] = (".sqlite",)
+    capture = (
+        "`nsys profile -t cuda,nvtx,mpi --cuda-graph-trace=node ...`, then `nsys export --type sqlite"
+        " --include-blobs=true FILE.nsys-rep`"
+    )
+    versions = "schema 2.9 (Nsight Systems 2022.2) to 3.25 (2026.2)"
+    tested = (
+        "real: 2x H100 with torchrun (3.25), A100 with MPI (2.9);"
+        " documentation: MPI tables, NCCL payloads, graph traces, GPU and network metrics"
+    )
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of a database whose beginning names the tool or its tables; any other SQLite may be one."""
+        if not head.startswith(MAGIC):
+            return 0.0
+        return (
+            0.9 if b"CUPTI_ACTIVITY_KIND" in head or b"NVTX_EVENTS" in head or b"StringIds" in head else 0.2
+        )
+
+    def refuse(self, path: Path) -> None:
+        """Nsight Systems' own reports."""
+        if path.suffix.lower() in (".nsys-rep", ".qdrep"):
+            hint = f"export it: nsys export --type sqlite --include-blobs=true {shlex.quote(path.name)}"
+            what = "is a report that only Nsight Systems can read"
+            raise UnreadFormatError(what, where=str(path), hint=hint)
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """A copy changed in place, in every table."""
+        from cclbench.formats.nsys.rewriting import DatabaseRewriter
+
+        database = DatabaseRewriter(uncompressed(path), redactor, annotations=annotations)
+        if target is None:
+            database.rewrite(None)
+        else:
+            with replacing(path, target) as scratch:
+                database.rewrite(scratch)
+        return True
+
+    def parts(self, path: Path) -> list[Part]:
+        """One part for each process that is a rank."""
+        with Database(path) as database:
+            return [Part(member=member) for member in Capture.of(database).members]
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+        """Stream one rank's rows; a damaged database gives none, since its pages are in no order."""
+        del allow_truncated  # every row is whole, or none is known to be
+        trace = Trace(batches=iter(()), device_rows_in_order=False)
+        trace.batches = _batches(path, part, trace)
+        return trace
+
+
+def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
+    """All rows; `trace` is complete when the last one is taken."""
+    with Database(path) as database:
+        capture = Capture.of(database)
+        if part.member not in capture.members:
+            raise InputError(f"has no process {part.member!r}", where=str(path))
+        first = capture.first(part.member)
+        reader = TableReader(capture, part.member)
+        yield from reader.rows()
+        yield from ranges(reader)
+        yield from mpi_calls(reader, trace.told)
+        communicators = tell(reader, trace.told)
+        if reader.mpi_calls and capture.count(part.member):
+            note = "calls of MPI are rows of the host: their time is no time of the device"
+            reader.notes.append(f"{reader.mpi_calls} {note}")
+        dropped = dict(reader.dropped)
+        yield from samples(capture, part.member, dropped, first=first)
+        if first:
+            for reason, count in capture.left_out().items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        trace.dropped = dropped
+        trace.facts = msgspec.structs.replace(facts(capture, part.member), communicators=communicators)
+        trace.notes = [*capture.notes, *reader.notes, *(diagnostics(database) if first else ())]
+
+
+READERS.add(Nsys.name, Nsys(), origin=__name__)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture says of itself: its processes, clock, devices, ranks, and what it lost.
+
+Of the environments, command lines and names that captures keep, only integers that say a rank are used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.errors import InputError
+from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
+
+KERNELS: Final[str] = "CUPTI_ACTIVITY_KIND_KERNEL"
+GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSETS: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+SYNCS: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+CALLS: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
+OVERHEADS: Final = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+NVTX: Final[str] = "NVTX_EVENTS"
+MPI: Final[tuple[str, ...]] = (
+    "MPI_COLLECTIVES_EVENTS",
+    "MPI_P2P_EVENTS",
+    "MPI_START_WAIT_EVENTS",
+    "MPI_OTHER_EVENTS",
+)
+COUNTERS: Final = ("GPU_METRICS", "NET_NIC_METRIC")
+DIAGNOSTICS: Final = "DIAGNOSTIC_EVENT"
+RANGES: Final = (59, 60, 70, 71)
+"""`eventType` of NVTX ranges: push/pop and start/end, and the same imported from a text file."""
+THREAD_NAME: Final = 39
+
+_WORK: Final[tuple[str, ...]] = (KERNELS, COPIES, MEMSETS, GRAPHS)
+_HOST: Final = (*CALLS, *OVERHEADS, NVTX, *MPI)
+_READ: Final = frozenset((*_WORK, SYNCS, *_HOST, *COUNTERS, DIAGNOSTICS))
+_OF_EXPORTS: Final = frozenset(("META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME"))
+_LOST: Final = re.compile(
+    r"Not all (?:\w+ ){1,4}events might have been collected|(?:events|buffers?|records) (?:were|was) "
+    r"(?:dropped|lost)|CUDA profiling might have not been started correctly",
+    re.IGNORECASE,
+)
+_PROCESS_BITS: Final = ~0xFFFFFF
+_LATEST_NS: Final = 1 << 61
+_NO_DEVICE: Final = "host row of a process without device work"
+_NO_PROCESS: Final = "row of no known process"
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A file's processes that are ranks, in order, and the clock its times count from.
+
+    `members` are `globalPid`s (process in bits 24 to 47) by their names within the file; a file without
+    processes has one member, None.
+    """
+
+    database: Database
+    members: dict[str, int | None]
+    base_ns: int
+    """Nanoseconds since the epoch at time 0; 0 where the file does not say."""
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, database: Database) -> Capture:
+        """Look at the file; `InputError` where it is no export of Nsight Systems or has nothing to tell."""
+        path = str(database.path)
+        if not (_READ | _OF_EXPORTS) & set(database.tables):
+            raise InputError("is an SQLite database, not an export of Nsight Systems", where=path)
+        members = _members(database)
+        if not members:
+            what = "holds no CUDA work, NVTX ranges or MPI calls"
+            raise InputError(what, where=path, hint="capture with nsys profile --trace=cuda,nvtx,mpi")
+        if not database.has("StringIds", "id", "value"):
+            what = "has no table StringIds: without names nothing tells computing from communication"
+            raise InputError(what, where=path, hint=EXPORT_AGAIN)
+        base, notes = _base(database)
+        return cls(database, members, base, notes)
+
+    def first(self, member: str) -> bool:
+        """Whether a member is the one whose part tells what concerns the whole file."""
+        return member == next(iter(self.members))
+
+    def pid(self, member: str) -> int | None:
+        """A member's process, as its host numbers it."""
+        process = self.members[member]
+        return None if process is None else process >> 24 & 0xFFFFFF
+
+    def devices(self, member: str) -> list[int]:
+        """CUDA devices that a member's kernels ran on."""
+        if not self.database.has(KERNELS, "deviceId"):
+            return []
+        where = self.of_process(member, KERNELS)
+        told = self.database.select(KERNELS, "DISTINCT deviceId", where, "LIMIT 64")
+        return [device for (device,) in told if isinstance(device, int)]
+
+    def count(self, member: str, *tables: str) -> int:
+        """Rows that a member has in these tables; without any, those of work on a device."""
+        known = (table for table in tables or _WORK if table in self.database.tables)
+        return sum(self.database.count(table, self.of_process(member, table)) for table in known)
+
+    def of_process(self, member: str, table: str) -> str:
+        """SQL that chooses a member's rows of a table; none where several share one without processes."""
+        process = self.members[member]
+        key = _process_of(self.database, table)
+        if process is None or key is None:
+            return "" if len(self.members) == 1 else "0"
+        return f"{key} = {process}"
+
+    def left_out(self) -> dict[str, int]:
+        """Rows of the file that belong to no member or lie in tables that are not read, by reason."""
+        database = self.database
+        counts = {_NO_DEVICE: 0, _NO_PROCESS: 0}
+        mine = ", ".join(str(process) for process in self.members.values())
+        tables = [t for t in (*_WORK, SYNCS, *_HOST) if t in database.tables and "" not in self.members]
+        for table in tables:
+            if (key := _process_of(database, table)) is not None:
+                counts[_NO_DEVICE] += database.count(table, f"{key} NOT IN ({mine})")
+                counts[_NO_PROCESS] += database.count(table, f"{key} IS NULL")
+            elif len(self.members) > 1:
+                counts[_NO_PROCESS] += database.count(table)
+        for table, columns in database.tables.items():
+            event = columns & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
+            if event and table not in _READ and re.fullmatch(r"\w{1,64}", table):
+                counts[f"table {table}"] = database.count(table)
+        return {reason: count for reason, count in counts.items() if count}
+
+
+def process_key(column: str) -> str:
+    """SQL of the process in a column of threads or processes."""
+    return f'("{column}" & {_PROCESS_BITS})'
+
+
+def _process_of(database: Database, table: str) -> str | None:
+    column = next((c for c in ("globalPid", "globalTid") if database.has(table, c)), None)
+    return None if column is None else process_key(column)
+
+
+def _members(database: Database) -> dict[str, int | None]:
+    """Processes with work on a device, else those with ranges or calls of MPI; by device, then process."""
+    work = [t for t in _WORK if t in database.tables and database.select(t, "1", then="LIMIT 1")]
+    if any(not database.has(table, "globalPid") for table in work):
+        return {"": None}
+    order: dict[int, int] = {}
+    for table in work:
+        columns = f"{process_key('globalPid')}, CAST(min({database.column(table, 'deviceId')}) AS INTEGER)"
+        for process, device in database.select(table, columns, "globalPid IS NOT NULL", "GROUP BY 1"):
+            order[process] = min(order.get(process, 1 << 31), device or 0)
+    for table in () if work else (NVTX, *MPI):
+        if database.has(table, "globalTid"):
+            ranges = f" AND eventType IN {RANGES}" if table == NVTX else ""
+            told = database.select(
+                table, f"DISTINCT {process_key('globalTid')}", f"globalTid IS NOT NULL{ranges}"
+            )
+            order |= dict.fromkeys((process for (process,) in told), 0)
+    processes = sorted(order, key=lambda process: (order[process], process))
+    pids = [process >> 24 & 0xFFFFFF for process in processes]
+    names = pids if len(set(pids)) == len(pids) else processes
+    return {str(name): process for name, process in zip(names, processes, strict=True)}
+
+
+def _base(database: Database) -> tuple[int, tuple[str, ...]]:
+    table = "TARGET_INFO_SESSION_START_TIME"
+    told = [t for (t,) in database.select(table, "utcEpochNs")] if database.has(table, "utcEpochNs") else []
+    if len(told) == 1 and isinstance(told[0], int) and 0 < told[0] < _LATEST_NS:
+        return told[0], ()
+    return 0, ("the export does not say when the session began: times count from its start",)
+
+
+def diagnostics(database: Database) -> list[str]:
+    """What the profiler warned of: known words about lost events as they are, all others as a number."""
+    if not database.has(DIAGNOSTICS, "severity", "text"):
+        return []
+    lost: dict[str, int] = {}
+    others = {2: 0, 3: 0}
+    columns = "severity, CAST(substr(text, 1, 300) AS TEXT), count(*)"
+    for severity, text, count in database.select(DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2"):
+        if known := _LOST.search(text or ""):
+            lost[known[0]] = lost.get(known[0], 0) + count
+        else:
+            others[severity] += count
+    notes = [f"the profiler warns ({count}x): {text}" for text, count in sorted(lost.items())]
+    if any(others.values()):
+        notes.append(f"the profiler left {others[2]} other warnings and {others[3]} errors in its report")
+    return notes

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of the hardware: metrics of GPUs, and of network interfaces.
+
+A GPU's sample is the mean since the one before it.  A network interface's is a rate over its interval,
+in `bytes/ms` and the like (docs.nvidia.com/nsight-systems, SQLite schema reference and user guide).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.errors import InputError
+from cclbench.formats.nsys.capture import Capture
+from cclbench.formats.nsys.database import Database
+from cclbench.formats.nsys.facts import cuda_devices
+from cclbench.intervals import Int64
+from cclbench.schema import COUNTER_UNITS, COUNTERS
+
+_PERCENT: Final = " [Throughput %]"
+_GPU: Final = {
+    "SMs Active": "sm_active",
+    "SM Active": "sm_active",
+    "Tensor Active": "tensor_active",
+    "DRAM Read Bandwidth": "dram_read_utilization",
+    "DRAM Write Bandwidth": "dram_write_utilization",
+    "NVLink TX Throughput": "nvlink_tx_utilization",
+    "NVLink RX Throughput": "nvlink_rx_utilization",
+    "PCIe TX Throughput": "pcie_tx_utilization",
+    "PCIe RX Throughput": "pcie_rx_utilization",
+}
+"""Percentages by the names in TARGET_INFO_GPU_METRICS; all others keep their own."""
+_NIC: Final = {
+    "IB: Bytes sent": "nic_tx_bytes",
+    "IB: Bytes received": "nic_rx_bytes",
+    "Eth: Bytes sent": "nic_tx_bytes",
+    "Eth: Bytes received": "nic_rx_bytes",
+}
+_RATE: Final = "bytes/ms"
+_NAMELESS: Final = "hardware sample without a name"
+_LATEST_NS: Final = 1 << 61
+
+
+def samples(capture: Capture, member: str, dropped: dict[str, int], *, first: bool) -> Iterator[pa.Table]:
+    """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
+    yield from _of_gpus(capture, member, dropped, first=first)
+    if first:
+        yield from _of_interfaces(capture, dropped)
+
+
+def _of_gpus(capture: Capture, member: str, dropped: dict[str, int], *, first: bool) -> Iterator[pa.Table]:
+    database, table, names = capture.database, "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
+    if table not in database.tables:
+        return
+    if not database.has(table, "timestamp", "typeId", "metricId", "value") or not database.has(
+        names, "metricId", "metricName"
+    ):
+        if first:
+            dropped[_NAMELESS] = database.count(table)
+        return
+    owners = _owners(capture)
+    if first and (unused := _count_others(database, owners)):
+        dropped["GPU metric of a GPU that no rank is known to use"] = unused
+    mine = owners.get(member, {})
+    if not mine:
+        return
+    told = database.select(
+        names, f"{database.column(names, 'typeId')}, metricId, metricName", then="LIMIT 65536"
+    )
+    called = {(of, metric): str(name) for of, metric, name in told}
+    columns = {"of": "typeId", "metric": "metricId", "end": '"timestamp"', "value": "CAST(value AS REAL)"}
+    where = f"typeId IN ({', '.join(map(str, mine))})"
+    before: dict[tuple[int, int], int] = {}
+    for batch in database.batches(table, columns, where, real=("value",)):
+        for (of, metric), rows in _grouped(batch, ("of", "metric"), dropped):
+            name = called.get((of, metric), called.get((None, metric)))
+            if name is None:
+                dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + len(rows)
+                continue
+            rows = rows.sort_by("end")
+            end = _times(capture, rows["end"])
+            start = np.concatenate([[before.get((of, metric), end[0])], end[:-1]])
+            unknown = start > end
+            unknown[0] |= (of, metric) not in before
+            before[of, metric] = int(end[-1])
+            yield _table(
+                rows,
+                _GPU.get(name.removesuffix(_PERCENT)),
+                name,
+                scaled=np.asarray(rows["value"]) / 100,
+                device=pa.repeat(pa.scalar(mine[of], pa.int16()), len(rows)),
+                start_ns=pa.array(start, pa.int64(), mask=unknown),
+                end_ns=pa.array(end),
+            )
+
+
+def _owners(capture: Capture) -> dict[str, dict[int, int]]:
+    """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
+    database = capture.database
+    kinds = [kind for (kind,) in database.select("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind]
+    if not database.has("TARGET_INFO_GPU", "id", "pwGpuId"):
+        return {}
+    columns = f"id, pwGpuId, {database.column('TARGET_INFO_GPU', 'cuDevice')}"
+    gpus = database.select("TARGET_INFO_GPU", columns, then="LIMIT 1024")
+    by_id = {gpu: pw for gpu, pw, _ in gpus}
+    by_cuda = {cuda: pw for _, pw, cuda in gpus if cuda is not None}
+    owners: dict[str, dict[int, int]] = {}
+    for member in capture.members:
+        mapped = cuda_devices(database, capture.pid(member))
+        used = capture.devices(member)
+        places = {cuda: by_id.get(mapped.get(cuda, -1)) if mapped else by_cuda.get(cuda) for cuda in used}
+        owners[member] = {
+            kind: cuda for cuda, pw in places.items() if pw is not None for kind in kinds if kind & 0xFF == pw
+        }
+    return owners
+
+
+def _count_others(database: Database, owners: dict[str, dict[int, int]]) -> int:
+    known = ", ".join(str(kind) for mine in owners.values() for kind in mine)
+    return database.count("GPU_METRICS", f"typeId NOT IN ({known})" if known else "")
+
+
+def _of_interfaces(capture: Capture, dropped: dict[str, int]) -> Iterator[pa.Table]:
+    """Metrics of network interfaces, which are the host's and no rank's."""
+    database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
+    if table not in database.tables:
+        return
+    needed = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
+    if not database.has(table, *needed) or not database.has(names, "metricsListId", "metricsIdx", "name"):
+        dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + database.count(table)
+        return
+    told = database.select(
+        names, f"metricsListId, metricsIdx, name, {database.column(names, 'unit')}", then="LIMIT 65536"
+    )
+    called = {(one, at): (str(name), unit) for one, at, name, unit in told}
+    interfaces = _interfaces(database)
+    columns = {
+        "of": "globalId",
+        "port": f"coalesce({database.column(table, 'portId')}, -1)",
+        "one": "metricsListId",
+        "at": "metricsIdx",
+        "start": '"start"',
+        "end": '"end"',
+        "value": "CAST(value AS REAL)",
+    }
+    for batch in database.batches(table, columns, real=("value",)):
+        for (of, port, one, at), rows in _grouped(batch, ("of", "port", "one", "at"), dropped):
+            if (one, at) not in called:
+                dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + len(rows)
+                continue
+            name, unit = called[one, at]
+            place = interfaces.get(of, f"interface {of}")
+            start, end = _times(capture, rows["start"]), _times(capture, rows["end"])
+            yield _table(
+                rows,
+                _NIC.get(name) if unit == _RATE else None,
+                name,
+                scaled=np.asarray(rows["value"]) * (end - start) / 1e6,
+                port=place if port < 0 else f"{place}/{port}",
+                start_ns=pa.array(start),
+                end_ns=pa.array(end),
+            )
+
+
+def _grouped(
+    batch: pa.RecordBatch, keys: tuple[str, ...], dropped: dict[str, int]
+) -> Iterator[tuple[tuple[int, ...], pa.RecordBatch]]:
+    """A batch's rows by their keys; those without a key, time or value are counted."""
+    whole = batch.drop_null()
+    if lost := len(batch) - len(whole):
+        reason = "hardware sample without a time or value"
+        dropped[reason] = dropped.get(reason, 0) + lost
+    if not len(whole):
+        return
+    columns = np.stack([np.asarray(whole[key], np.int64) for key in keys], axis=1)
+    unique, inverse = np.unique(columns, axis=0, return_inverse=True)
+    for i, key in enumerate(unique.tolist()):
+        yield tuple(key), whole.take(pa.array(np.flatnonzero(inverse == i)))
+
+
+def _interfaces(database: Database) -> dict[int, str]:
+    """Names of network interfaces, such as mlx5_0, by the `globalId` of their metrics."""
+    if not database.has("NIC_ID_MAP", "nicId", "globalId") or not database.has(
+        "TARGET_INFO_NIC_INFO", "nicId", "name"
+    ):
+        return {}
+    names = dict(database.select("TARGET_INFO_NIC_INFO", "nicId, name", then="LIMIT 65536"))
+    mapped = database.select("NIC_ID_MAP", "globalId, nicId", then="LIMIT 65536")
+    return {key: str(names[nic])[:64] for key, nic in mapped if nic in names}
+
+
+def _times(capture: Capture, column: pa.Array) -> Int64:
+    times = np.asarray(column, np.int64)
+    if len(times) and np.abs(times).max() > _LATEST_NS:
+        where = str(capture.database.path)
+        raise InputError("impossible time of a hardware sample", where=where, hint="is the file damaged?")
+    return times + capture.base_ns
+
+
+def _table(
+    rows: pa.RecordBatch,
+    known: str | None,
+    own: str,
+    *,
+    scaled: npt.NDArray[np.float64],
+    **columns: Any,
+) -> pa.Table:
+    """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
+    columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}
+    columns["value"] = pa.array(scaled) if known else rows["value"]
+    arrays = []
+    for field in COUNTERS:
+        column = columns.get(field.name)
+        if isinstance(column, str):
+            column = pa.repeat(pa.scalar(column), len(rows)).dictionary_encode()
+        arrays.append(pa.nulls(len(rows), field.type) if column is None else column.cast(field.type))
+    return pa.table(arrays, schema=COUNTERS)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rank, device and versions of a member of a capture.
+
+Of the environments, command lines and names that captures keep, only integers that say a rank are used.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from cclbench.facts import TraceFacts
+from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
+from cclbench.formats.nsys.database import Database
+from cclbench.formats.nsys.launcher import launched_world
+
+_CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+"""Facts about the export, in its table's names since schema 3 and before."""
+_RANK_VARIABLES: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+def facts(capture: Capture, member: str) -> TraceFacts:
+    """What the file states of one of its members."""
+    database, pid = capture.database, capture.pid(member)
+    rank, world, source = _rank(database, capture.members[member], alone=len(capture.members) == 1)
+    gpus = _gpus(capture, member)
+    return TraceFacts(
+        rank=rank,
+        rank_source=source,
+        process_id=pid,
+        world_size=world or launched_world(database, len(capture.members)),
+        producer="Nsight Systems",
+        producer_version=_version(database),
+        vendor="nvidia",
+        device_name=_text(_same(gpus, "name")),
+        device_memory_bytes=_amount(_same(gpus, "totalMemory")),
+        hbm_bytes_per_s=_amount(_same(gpus, "memoryBandwidth")),
+        sm_count=_amount(_same(gpus, "smCount")),
+        device_count=len(cuda_devices(database, pid)) or None,
+        local_rank=list(capture.members).index(member),
+        whole_graphs=capture.count(member, GRAPHS) or None,
+    )
+
+
+def _gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
+    """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
+    database, devices = capture.database, capture.devices(member)
+    if not database.has("TARGET_INFO_GPU", "id"):
+        return []
+    names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
+    listed = ", ".join(database.column("TARGET_INFO_GPU", name) for name in names)
+    told = database.select("TARGET_INFO_GPU", listed, then="LIMIT 1024")
+    gpus = [dict(zip(names, row, strict=True)) for row in told]
+    mapped = {gpu for cuda, gpu in cuda_devices(database, capture.pid(member)).items() if cuda in devices}
+    return [gpu for gpu in gpus if gpu["id"] in mapped] or gpus
+
+
+def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
+    """Index into TARGET_INFO_GPU of each CUDA device of a process."""
+    if pid is None or not database.has("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"):
+        return {}
+    return dict(database.select("TARGET_INFO_CUDA_DEVICE", "cudaId, gpuId", f"pid = {pid}", "LIMIT 1024"))
+
+
+def _same(gpus: list[dict[str, Any]], name: str) -> Any:
+    """What all of them have in common; None where they differ or do not tell."""
+    told = {gpu[name] for gpu in gpus}
+    return told.pop() if len(told) == 1 else None
+
+
+def _amount(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 1 << 48 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= 200 else None
+
+
+def _version(database: Database) -> str | None:
+    """Product and schema, as in `2026.2.1.210 (schema 3.25.0)`."""
+    for table in _CAPTURE:
+        if database.has(table, "name", "value"):
+            where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
+            told = dict(database.select(table, "name, CAST(value AS TEXT)", where))
+            product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
+            if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
+                return f"{product} (schema {schema})"
+    return None
+
+
+def _rank(
+    database: Database, process: int | None, *, alone: bool
+) -> tuple[int | None, int | None, str | None]:
+    """Rank, size of the world, and who says so: MPI's table, its thread's name, the launcher's variables.
+
+    Those variables are of the process that nsys started, which only in a capture of one is the rank's.
+    """
+    if process is not None:
+        if database.has("MPI_RANKS", "globalTid", "rank"):
+            mine = f"{process_key('globalTid')} = {process}"
+            told = database.select("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
+        else:
+            told = _named_thread(database, process)
+        if len(told) == 1 and _is_rank(told[0][0]):
+            return told[0][0], None, "MPI"
+    if alone:
+        variables = _variables(database)
+        for rank, world in _RANK_VARIABLES:
+            if rank in variables:
+                return variables[rank], variables.get(world) or None, "environment"
+    return None, None, None
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 31
+
+
+def _named_thread(database: Database, process: int) -> list[tuple[int]]:
+    """The rank in `MPI Rank 3`, the name that an MPI tracer gives to its thread."""
+    if not database.has(NVTX, "globalTid", "text", "eventType"):
+        return []
+    mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
+    where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
+    told = database.select(NVTX, "DISTINCT text", where, "LIMIT 2")
+    found = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in told]
+    return [(int(match[1]),) for match in found if match]
+
+
+def _variables(database: Database) -> dict[str, int]:
+    """The integers among the launcher's variables that say a rank or how many there are."""
+    if not database.has("META_DATA_CAPTURE", "name", "value"):
+        return {}
+    wanted = [name for pair in _RANK_VARIABLES for name in pair]
+    globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
+    where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
+    told = database.select("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64")
+    found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
+    return {match[1]: int(match[3]) for match in found if match}

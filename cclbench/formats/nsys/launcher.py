@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The size of the job that torchrun started under nsys, by torchrun's command line in the capture.
+
+Names and defaults of its options are those of PyTorch's `torch/distributed/run.py`; a variable `PET_NNODES`
+of its environment stands for an option `--nnodes` that is not given.  Only two integers are used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cclbench.formats.nsys.database import Database
+
+_CAPTURE: Final = "META_DATA_CAPTURE"
+_VALUE: Final = "CAST(substr(value, 1, 200) AS TEXT)"
+_COMMAND: Final = re.compile(r"PROCESS_(\d{1,4}):(?:COMMAND|ARGUMENT_(\d{1,4}))")
+_VARIABLE: Final = re.compile(r'PET_(NNODES|NPROC_PER_NODE)=("?)([^"]*)\2')
+_PROGRAMS: Final = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_NODES: Final = "nnodes"
+_PROCESSES: Final = "nproc_per_node"
+_FLAGS: Final = ("standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank")
+"""Options without a value."""
+
+
+def launched_world(database: Database, members: int) -> int | None:
+    """Nodes × processes on each; None where that is not stated in numbers, or for other than `members`.
+
+    A capture whose ranks are not as many as the processes that torchrun started lacks some, or has others.
+    """
+    if not database.has(_CAPTURE, "name", "value"):
+        return None
+    options = _options(_command(database))
+    if options is None:
+        return None
+    options = _variables(database) | options
+    nodes = re.fullmatch(r"(\d{1,6})(?::\1)?", options.get(_NODES, "1"))
+    if nodes is None or options.get(_PROCESSES, "1") != str(members):
+        return None
+    return int(nodes[1]) * members or None
+
+
+def _command(database: Database) -> list[str]:
+    """Program and arguments of the one process that nsys started; empty where it started several."""
+    where = "name GLOB 'PROCESS_[0-9]*:COMMAND' OR name GLOB 'PROCESS_[0-9]*:ARGUMENT_[0-9]*'"
+    commands: dict[str, dict[int, str]] = {}
+    for name, value in database.select(_CAPTURE, f"name, {_VALUE}", where, "LIMIT 4096"):
+        if found := _COMMAND.fullmatch(str(name)):
+            commands.setdefault(found[1], {})[int(found[2] or -1)] = str(value)
+    if len(commands) != 1:
+        return []
+    (words,) = commands.values()
+    return [words[place] for place in sorted(words)]
+
+
+def _options(command: Sequence[str]) -> dict[str, str] | None:
+    """The options that stand before the script, by name; None where the program is not torchrun."""
+    program, arguments = (command[0].rpartition("/")[2], list(command[1:])) if command else ("", [])
+    if re.fullmatch(r"python[\d.]*", program) and arguments[:1] == ["-m"]:
+        program, arguments = "".join(arguments[1:2]), arguments[2:]
+    if program not in _PROGRAMS:
+        return None
+    options: dict[str, str] = {}
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-"):
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        name = _whole(name.replace("-", "_"))
+        joined = equals or (not word.startswith("--") and len(word) > 2)
+        if name not in _FLAGS:
+            options[name] = value if joined else next(words, "")
+    return options
+
+
+def _whole(name: str) -> str:
+    """The option that argparse takes an abbreviation for, of those that count."""
+    return next((known for known in (_NODES, _PROCESSES) if len(name) > 1 and known.startswith(name)), name)
+
+
+def _variables(database: Database) -> dict[str, str]:
+    """Values of torchrun's environment for options that are not given."""
+    where = "name LIKE '%:ENVIRONMENT_VARIABLE' AND value GLOB 'PET_N*=*'"
+    told = database.select(_CAPTURE, f"DISTINCT {_VALUE}", where, "LIMIT 64")
+    found = [_VARIABLE.fullmatch(str(value)) for (value,) in told]
+    return {match[1].lower(): match[3] for match in found if match}

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NCCL's NVTX ranges tell of its kernels: the call, and its bytes where the export kept them.
+
+A kernel is launched in the call itself or, as frameworks group their calls, in the `ncclGroupEnd` that
+closes their group.  "Message size" is what NCCL's functions take as their count, in bytes: one rank's
+share of all_gather, reduce_scatter, gather and scatter, and of all_to_all that for one peer.  Peers are
+ranks within the communicator, whose global ranks nobody states: they are not told.  A communicator's id is
+the same in all its processes; its size and the process's place come with the calls that begin and end it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cclbench.classify import kind_of
+from cclbench.facts import Communicator
+from cclbench.formats import Payload, Told
+from cclbench.formats.nsys.capture import NVTX, RANGES
+from cclbench.formats.nsys.payloads import LONGEST_BLOB, decode, layout_of
+from cclbench.formats.nsys.rows import TableReader, thread
+from cclbench.intervals import Int64
+
+_CALL: Final = re.compile(
+    r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll|Gather|Scatter|Send|Recv)"
+)
+_LARGEST_BYTES: Final = 1 << 56
+_MOST_RANKS: Final = 1 << 24
+_FIELDS: Final = ("NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank")
+_COMMUNICATOR, _SIZE, _RANKS, _RANK = _FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    name: str
+    track: int
+    start_ns: int
+    end_ns: int
+    communicator: str | None = None
+    size: int | None = None
+
+
+def tell(reader: TableReader, told: Told) -> tuple[Communicator, ...]:
+    """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
+
+    All launches must have been read before.
+    """
+    if not reader.database.has(NVTX, "domainId", "eventType", "textId"):
+        return ()
+    calls, communicators = _calls(reader)
+    ranks = _sizes(communicators)
+    around = _around(reader)
+    for track, listed in around.items():
+        for one in listed:
+            annotated = Payload(source="annotation", collective=one.name.partition(":")[2])
+            told.add(annotated, track=track, start_ns=one.start_ns, end_ns=one.end_ns)
+    launches = _launches(reader.launches)
+    for track, listed in calls.items():
+        for place, members in _launched_in(listed):
+            launched = launches.get(track, np.empty(0, np.int64))
+            first, last = np.searchsorted(launched, [place.start_ns, place.end_ns])
+            if len(members) > 1 and last - first != 1:
+                continue  # which kernel serves which calls is not told
+            payload = _payload(members, ranks, _innermost(around.get(track, []), place.start_ns))
+            if payload is not None:
+                told.add(payload, track=track, start_ns=place.start_ns, end_ns=place.end_ns)
+    sized = [one.size is not None for listed in calls.values() for one in listed if _CALL.fullmatch(one.name)]
+    if sized and not all(sized):
+        reader.notes.append(
+            f"payload bytes unavailable for {sized.count(False)} of {len(sized)} NCCL calls: the export left"
+            " them out; re-export with nsys export --type sqlite --include-blobs=true"
+        )
+    used = {one.communicator for listed in calls.values() for one in listed if one.communicator}
+    if unknown := len(used.difference(one.name for one in communicators)):
+        reader.notes.append(
+            f"who takes part in {unknown} of {len(used)} NCCL communicators is unknown: the capture holds"
+            " neither their beginning nor their end"
+        )
+    return communicators
+
+
+def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
+    """NCCL's ranges by thread, in order, and the communicators they tell of."""
+    database, layout = reader.database, layout_of(reader.database, _FIELDS)
+    blob = "NULL"
+    if layout and database.has(NVTX, "binaryData"):
+        blob = f"hex(substr(binaryData, 1, {LONGEST_BLOB}))"
+    named = "GLOB 'nccl[A-Z]*'"
+    registered = database.select("StringIds", "id", f"value {named}", "LIMIT 500")
+    ids = ", ".join(str(i) for (i,) in registered)
+    where = (
+        f"eventType IN {RANGES} AND domainId <> 0"
+        f" AND ({database.column(NVTX, 'text')} {named} OR textId IN ({ids}))"
+    )
+    calls: dict[int, list[_Range]] = defaultdict(list)
+    communicators: dict[Communicator, None] = {}
+    for one, domain, payload in _ranges(reader, where, blob):
+        fields = decode(payload, domain, layout) if payload else {}
+        # An id of 0 is NCCL's for a call without a communicator.
+        communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
+        rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
+        if communicator and 0 <= rank < count < _MOST_RANKS:
+            communicators[Communicator(communicator, rank, count)] = None
+        known = size if 0 <= size < _LARGEST_BYTES else None
+        calls[one.track].append(_Range(one.name, one.track, one.start_ns, one.end_ns, communicator, known))
+    for listed in calls.values():
+        listed.sort(key=lambda one: one.start_ns)
+    return calls, tuple(communicators)
+
+
+def _sizes(communicators: Sequence[Communicator]) -> dict[str, int]:
+    """Ranks in each communicator, but for those of which two sizes are told."""
+    told = defaultdict[str, set[int]](set)
+    for one in communicators:
+        told[one.name].add(one.size)
+    return {name: sizes.pop() for name, sizes in told.items() if len(sizes) == 1}
+
+
+def _around(reader: TableReader) -> dict[int, list[_Range]]:
+    """PyTorch's ranges around its calls of NCCL, `nccl:all_to_all`, by thread and in order."""
+    found: dict[int, list[_Range]] = defaultdict(list)
+    if reader.database.has(NVTX, "text"):
+        where = f"eventType IN {RANGES} AND coalesce(domainId, 0) = 0 AND text GLOB 'nccl:*'"
+        for one, _, _ in _ranges(reader, where, "NULL"):
+            found[one.track].append(one)
+    for listed in found.values():
+        listed.sort(key=lambda one: one.start_ns)
+    return found
+
+
+def _ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
+    """Ranges that SQL chooses, with their domain and their payload in hexadecimal digits."""
+    texts = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')", "blob": f"coalesce({blob}, '')"}
+    columns: dict[str, tuple[str, ...]] = {
+        "name": ("textId",),
+        "track": ("globalTid",),
+        "domain": ("domainId",),
+    }
+    base = reader.capture.base_ns
+    found = []
+    for batch in reader.batches(NVTX, columns, where, texts=texts, counted=False):
+        ids = [i for i in batch["name"].unique().to_pylist() if i is not None]
+        registered = reader.database.strings(ids)
+        columns_of = (batch[c].to_pylist() for c in ("text", "name", "start", "end", "domain", "blob"))
+        for track, text, name, start, end, domain, payload in zip(
+            thread(batch["track"]).tolist(), *columns_of, strict=True
+        ):
+            called = re.split(r", (?:seq|op_id) = ", text or registered.get(name, ""))[0]
+            found.append((_Range(called, track, start + base, end + base), domain or 0, payload))
+    return found
+
+
+def _launched_in(listed: Sequence[_Range]) -> list[tuple[_Range, list[_Range]]]:
+    """The range in which each call or group of calls is launched, with those calls, of one thread."""
+    found = []
+    depth, group = 0, list[_Range]()
+    for one in listed:
+        if one.name == "ncclGroupStart":
+            group = [] if depth == 0 else group
+            depth += 1
+        elif one.name == "ncclGroupEnd":
+            if depth == 1 and group:
+                found.append((one, group))
+            depth = max(depth - 1, 0)
+        elif _CALL.fullmatch(one.name):
+            if depth:
+                group.append(one)
+            else:
+                found.append((one, [one]))
+    return found
+
+
+def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None) -> Payload | None:
+    """What one kernel for these calls does; None where they are not of one kind and communicator."""
+    communicators = {one.communicator for one in calls}
+    kinds = {kind_of(one.name) or "broadcast" for one in calls}
+    if len(communicators) > 1 or (len(kinds) > 1 and kinds != {"send", "recv"}):
+        return None
+    communicator = communicators.pop()
+    count = ranks.get(communicator) if communicator is not None else None
+    sizes = [(kind_of(one.name) or "broadcast", one.size) for one in calls]
+    if kinds <= {"send", "recv"}:
+        whole = all(size is not None for _, size in sizes)
+        if len(calls) > 1 and not whole:
+            return None
+        sent = [size or 0 for kind, size in sizes if kind == "send"]
+        received = [size or 0 for kind, size in sizes if kind == "recv"]
+        return Payload(
+            source="host_op",
+            collective=kinds.pop() if len(kinds) == 1 else around or "send_recv",
+            in_bytes=sum(sent) if sent and whole else None,
+            out_bytes=sum(received) if received and whole else None,
+            group_name=communicator,
+            group_size=count,
+        )
+    kind = kinds.pop()
+    told = [size for _, size in sizes if size is not None]
+    total = sum(told) if len(told) == len(calls) else None
+    in_bytes, out_bytes = _sides(kind, total, count)
+    return Payload(
+        source="host_op",
+        collective=kind,
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        group_name=communicator,
+        group_size=count,
+    )
+
+
+def _sides(kind: str, size: int | None, ranks: int | None) -> tuple[int | None, int | None]:
+    """Payload in and out of a call whose message size is that."""
+    all_ranks = None if size is None or ranks is None else size * ranks
+    return {
+        "all_gather": (size, all_ranks),
+        "reduce_scatter": (all_ranks, size),
+        "gather": (size, all_ranks),
+        "scatter": (all_ranks, size),
+        "all_to_all": (all_ranks, all_ranks),
+        "all_reduce": (size, size),
+        "broadcast": (size, size),
+    }.get(kind, (size, None))
+
+
+def _innermost(ranges: Sequence[_Range], instant: int) -> str | None:
+    """The kind that the range around an instant names."""
+    at = bisect_right(ranges, instant, key=lambda one: one.start_ns) - 1
+    if at < 0 or ranges[at].end_ns <= instant:
+        return None
+    return kind_of(ranges[at].name.partition(":")[2])
+
+
+def _launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
+    """Begins of kernel launches by thread, in order."""
+    if not read:
+        return {}
+    track, start = (np.concatenate(column) for column in zip(*read, strict=True))
+    return {int(one): np.sort(start[track == one]) for one in np.unique(track)}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges of the host: NVTX (frameworks' operators, people's annotations) and calls of MPI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench import classify
+from cclbench.formats import Payload, Rows, Told
+from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
+from cclbench.formats.nsys.rows import NO_NAME, Codes, TableReader, thread
+from cclbench.intervals import Int64, Mask
+
+_SUFFIX: Final = r", (?:seq|op_id) = -?\d+(?:, .*)?$"
+"""What PyTorch's emit_nvtx appends to an operator's name: its numbers in the graph, and its shapes."""
+_INSTANTS: Final = (34, 65)
+_LABELS: Final = (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
+_FRAMEWORK: Final = re.compile(r"[^\s:]+::?\S+$|record_param_comms$")
+_OPERATOR: Final = re.compile(r"(?:aten|autograd)::")
+_MPI: Final = re.compile(r"P?MPI_[A-Z]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Named:
+    """Names of a batch's ranges: `codes` into `names`, and what each text said besides."""
+
+    names: list[str]
+    codes: Codes
+    suffixed: Mask
+    numbered: Mask
+    """Whether autograd numbered it, which it does with operators only."""
+
+
+def ranges(reader: TableReader) -> Iterator[Rows]:
+    """Rows of NVTX ranges: operators and MPI calls as ops, all others as annotations."""
+    if NVTX not in reader.database.tables:
+        return
+    _count_others(reader)
+    columns: dict[str, tuple[str, ...]] = {
+        "name": ("textId",),
+        "track": ("globalTid",),
+        "domain": ("domainId",),
+    }
+    text = {"text": reader.database.column(NVTX, "text")}
+    text["text"] = f"coalesce({text['text']}, '')"
+    for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
+        named = _named(reader, batch)
+        framework, operator, mpi = (
+            np.array([bool(pattern.match(name)) for name in named.names], np.bool_)[named.codes]
+            for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
+        )
+        own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
+        op = (own & (operator | (named.suffixed & (framework | named.numbered)))) | (~own & mpi)
+        for kind, chosen in (("op", op), ("annotation", ~op)):
+            if chosen.any():
+                rows = batch.filter(pa.array(chosen))
+                codes = recoded(reader, kind, named.names, named.codes[chosen])
+                made = reader.made(kind, "host", rows, codes, track=thread(rows["track"]))
+                if kind == "op":
+                    _count_mpi(reader, made)
+                yield made
+
+
+def mpi_calls(reader: TableReader, told: Told) -> Iterator[Rows]:
+    """Rows of the tables of MPI calls, and the sizes that they tell."""
+    columns: dict[str, tuple[str, ...]] = {
+        "name": ("textId",),
+        "track": ("globalTid",),
+        "size": ("size",),
+        "received": ("recvSize",),
+    }
+    for table in MPI:
+        for batch in reader.batches(table, columns):
+            rows = reader.made(
+                "op", "host", batch, reader.codes("op", batch["name"]), track=thread(batch["track"])
+            )
+            _tell(rows, batch, told)
+            _count_mpi(reader, rows)
+            yield rows
+
+
+def recoded(reader: TableReader, kind: str, names: list[str], codes: Codes) -> Codes:
+    """Codes in a kind's table of names for codes into a list of names."""
+    table = reader.names[kind]
+    unique, inverse = np.unique(codes, return_inverse=True)
+    return np.array([table[names[code]] for code in unique.tolist()], np.int32)[inverse]
+
+
+def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
+    """Names from the range's own text, else from its registered one, without PyTorch's numbers."""
+    text = batch["text"]
+    short = pc.replace_substring_regex(text, _SUFFIX, "")
+    coded = short.dictionary_encode()
+    names: list[str] = coded.dictionary.to_pylist()
+    codes = np.asarray(coded.indices, np.int32)
+    suffixed = np.asarray(pc.not_equal(short, text))
+    numbered = suffixed & np.asarray(pc.match_substring(text, ", seq = "))
+    registered = np.asarray(pc.and_(pc.equal(text, ""), batch["name"].is_valid()))
+    if registered.any():
+        ids: Int64 = np.asarray(batch["name"].fill_null(-1), np.int64)[registered]
+        unique, inverse = np.unique(ids, return_inverse=True)
+        known = reader.database.strings(unique.tolist())
+        full = [known.get(i, NO_NAME) for i in unique.tolist()]
+        cut = [re.sub(_SUFFIX, "", name) for name in full]
+        codes = codes.copy()
+        codes[registered] = len(names) + inverse
+        suffixed[registered] = np.array([a != b for a, b in zip(full, cut, strict=True)])[inverse]
+        numbered[registered] = np.array(
+            [", seq = " in name[len(c) :] for name, c in zip(full, cut, strict=True)]
+        )[inverse]
+        names += cut
+    return _Named([name or NO_NAME for name in names], codes, suffixed, numbered)
+
+
+def _count_others(reader: TableReader) -> None:
+    """NVTX events that are no ranges, by what they are."""
+    database = reader.database
+    if not database.has(NVTX, "eventType"):
+        return
+    mine = reader.capture.of_process(reader.member, NVTX)
+    where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
+    for kind, count in database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1"):
+        reason = f"NVTX event type {kind}"
+        reader.dropped["instant" if kind in _INSTANTS else "label" if kind in _LABELS else reason] += count
+
+
+def _count_mpi(reader: TableReader, rows: Rows) -> None:
+    """Count the rows that are communication by MPI."""
+    told = [classify.collective(name) for name in rows.names]
+    mpi = np.array([one is not None and one.library == "mpi" for one in told], np.bool_)
+    reader.mpi_calls += int(mpi[rows.codes].sum())
+
+
+def _tell(rows: Rows, batch: pa.RecordBatch, told: Told) -> None:
+    """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
+    names = list(rows.names)
+    sizes: list[Any] = batch["size"].to_pylist()
+    received: list[Any] = batch["received"].to_pylist()
+    for i in np.flatnonzero(
+        [s is not None or r is not None for s, r in zip(sizes, received, strict=True)]
+    ).tolist():
+        name = names[rows.codes[i]]
+        receives = "recv" in name.lower() and "send" not in name.lower()
+        payload = Payload(
+            source="annotation",
+            in_bytes=None if receives else _size(sizes[i]),
+            out_bytes=_size(sizes[i]) if receives else _size(received[i]),
+        )
+        begin = int(rows.start_ns[i])
+        told.add(payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i]))
+
+
+def _size(told: int | None) -> int | None:
+    return told if told is not None and 0 <= told < 1 << 56 else None

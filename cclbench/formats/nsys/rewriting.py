@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting of exports: every text of every table is looked at, whatever the table is called.
+
+The copy is opened as the untrusted file it is, changed in place, and packed, so that no page keeps what
+was there before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from cclbench.errors import InputError
+from cclbench.formats.files import copied, shown
+from cclbench.formats.nsys.capture import NVTX, RANGES
+from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
+from cclbench.formats.rewriting import Redactor
+
+_REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
+_PAIRS: Final = ("name", "value")
+"""Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
+_LONGEST: Final = 64 << 20
+_OPERATOR: Final = (
+    "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
+)
+
+
+class DatabaseRewriter:
+    """One export's way: `rewrite` it into a copy, or only look."""
+
+    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+        self._path, self._redactor, self._annotations = path, redactor, annotations
+
+    def rewrite(self, scratch: Path | None) -> None:
+        """Copy the database to `scratch` and change it there; without one, count what would change."""
+        Database(self._path).close()  # refuses what is cut, damaged or still being written
+        if scratch is not None:
+            copied(self._path, scratch)
+        with self._opened(scratch or self._path, writable=scratch is not None) as database:
+            self._refuse(database)
+            for table, columns in self._tables(database).items():
+                self._table(database, table, columns, writable=scratch is not None)
+            if scratch is not None:
+                database.commit()
+                database.execute("VACUUM")
+
+    @contextmanager
+    def _opened(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:
+        uri = f"{path.absolute().as_uri()}?{'mode=rw' if writable else 'mode=ro&immutable=1'}"
+        try:
+            with closing(sqlite3.connect(uri, uri=True)) as database:
+                database.text_factory = bytes
+                for setting in ("trusted_schema=OFF", "cell_size_check=ON", "temp_store=MEMORY"):
+                    database.execute(f"PRAGMA {setting}")
+                if writable:
+                    database.execute("PRAGMA journal_mode=MEMORY")
+                    database.execute("PRAGMA secure_delete=ON")
+                else:
+                    database.set_authorizer(_refusing)
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+                yield database
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise InputError(
+                f"cannot be redacted: {reason}", where=shown(self._path), hint=EXPORT_AGAIN
+            ) from None
+
+    def _refuse(self, database: sqlite3.Connection) -> None:
+        """`InputError` where the schema holds more than an export's: it would run with every change."""
+        for kind, name, sql in database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"):
+            text = sql.decode(errors="replace")
+            virtual = text.upper().split()[:2] == ["CREATE", "VIRTUAL"]
+            if kind not in (b"table", b"index") or virtual or self._redactor.text(text)[1]:
+                what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
+                raise InputError(what, where=shown(self._path), hint=EXPORT_AGAIN)
+
+    def _tables(self, database: sqlite3.Connection) -> dict[str, list[str]]:
+        """Columns of each table."""
+        listed = (
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+        )
+        tables: dict[str, list[str]] = {}
+        for table, column in database.execute(listed):
+            tables.setdefault(table.decode(), []).append(column.decode())
+        return tables
+
+    def _table(self, database: sqlite3.Connection, table: str, columns: list[str], *, writable: bool) -> None:
+        held = ", ".join(
+            f"max(typeof({_quoted(c)}) = 'text'), max(typeof({_quoted(c)}) = 'blob')" for c in columns
+        )
+        (found,) = database.execute(f"SELECT {held} FROM {_quoted(table)}")  # noqa: S608 - quoted names
+        pairs = all(name in columns for name in _PAIRS)
+        for i, column in enumerate(columns):
+            if found[2 * i]:
+                by = "name" if pairs and column == "value" else None
+                changes = list(self._changes(database, table, column, "text", by))
+                if writable:
+                    _apply(database, table, column, "text", by, changes)
+            if found[2 * i + 1]:
+                changes = list(self._changes(database, table, column, "blob", None))
+                if writable:
+                    _apply(database, table, column, "blob", None, changes)
+
+    def _changes(
+        self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
+    ) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        """(old, new, name) of each different value of a column that changes."""
+        named = f"CAST({_quoted(by)} AS BLOB)" if by else "NULL"
+        each = (
+            f"SELECT {_quoted(column)}, {named}, count(*) FROM {_quoted(table)}"  # noqa: S608 - quoted names
+            f" WHERE typeof({_quoted(column)}) = '{kind}' GROUP BY 1, 2"
+        )
+        ranges = self._ranges(database, table, column)
+        for old, name, times in database.execute(each):
+            field = name.decode(errors="replace") if isinstance(name, bytes) else ""
+            if kind == "blob":
+                new, counts = self._redactor.masked(old)
+            else:
+                text = old.decode(errors="surrogateescape")
+                changed, counts = self._text(text, field or column, annotation=old in ranges)
+                new = changed.encode(errors="surrogateescape")
+            if new != old:
+                self._redactor.count(f"{table}.{column}", {of: count * times for of, count in counts.items()})
+                yield old, new, name
+
+    def _text(self, text: str, field: str, *, annotation: bool) -> tuple[str, Counter[str]]:
+        kind = self._redactor.kind_of_field(field)
+        if kind is not None:
+            return self._redactor.field(kind, text)
+        return self._redactor.annotation(text) if annotation else self._redactor.text(text, field)
+
+    def _ranges(self, database: sqlite3.Connection, table: str, column: str) -> frozenset[bytes]:
+        """Texts of NVTX ranges that people wrote, where they are to be numbered."""
+        if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
+            return frozenset()
+        tables = self._tables(database)
+        events = tables.get(NVTX, [])
+        if not {"eventType", "text", "textId"} <= set(events):
+            return frozenset()
+        where = f"FROM {NVTX} WHERE eventType IN {RANGES}"
+        if column == "text":
+            sql = f"SELECT DISTINCT text {where} AND text IS NOT NULL AND NOT ({_OPERATOR})"
+        else:
+            # A registered name that something else is called too is that thing's.
+            others = [
+                f" EXCEPT SELECT {_quoted(name)} FROM {_quoted(other)}"  # noqa: S608 - quoted names
+                for other, names in tables.items()
+                if other not in (NVTX, "StringIds")
+                for name in names
+                if name.lower().endswith(("nameid", "name", "contentid"))
+            ]
+            sql = f"SELECT value FROM StringIds WHERE id IN (SELECT textId {where}{''.join(others)})"  # noqa: S608
+        return frozenset(text for (text,) in database.execute(sql) if isinstance(text, bytes))
+
+
+def _apply(
+    database: sqlite3.Connection,
+    table: str,
+    column: str,
+    kind: str,
+    by: str | None,
+    changes: list[tuple[bytes, bytes, bytes | None]],
+) -> None:
+    """Change all rows at once, by a table of what becomes what."""
+    if not changes:
+        return
+    database.execute("CREATE TEMP TABLE changes (old BLOB, name, new BLOB)")
+    database.executemany(
+        "INSERT INTO changes VALUES (?, ?, ?)", ((old, name, new) for old, new, name in changes)
+    )
+    database.execute("CREATE INDEX temp.by_old ON changes (old)")
+    # Columns are named with their table: one of the temporary table's may be called the same.
+    value = f"{_quoted(table)}.{_quoted(column)}"
+    same = f" AND changes.name IS CAST({_quoted(table)}.{_quoted(by)} AS BLOB)" if by else ""
+    new = "CAST(changes.new AS TEXT)" if kind == "text" else "changes.new"
+    found = f"FROM temp.changes WHERE changes.old = CAST({value} AS BLOB){same}"
+    database.execute(
+        f"UPDATE main.{_quoted(table)} SET {_quoted(column)} = (SELECT {new} {found})"  # noqa: S608 - quoted names
+        f" WHERE typeof({value}) = '{kind}' AND EXISTS (SELECT 1 {found})"
+    )
+    database.execute("DROP TABLE temp.changes")
+
+
+def _refusing(action: int, *_of: str | None) -> int:
+    return sqlite3.SQLITE_DENY if action in _REFUSED else sqlite3.SQLITE_OK
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a member's tables to rows: device work and CUDA calls; names looked up once each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.errors import InputError
+from cclbench.formats import Names, Rows
+from cclbench.formats.grids import grid_columns
+from cclbench.formats.nsys.capture import (
+    CALLS,
+    COPIES,
+    GRAPHS,
+    KERNELS,
+    MEMSETS,
+    OVERHEADS,
+    SYNCS,
+    Capture,
+)
+from cclbench.formats.nsys.enumerations import COPY_KINDS, SYNC_KINDS, call_kind, copy_name
+from cclbench.intervals import Int64, Mask
+
+Codes = npt.NDArray[np.int32]
+
+_NO_STREAM: Final = (1 << 32) - 1
+_BACKTRACE: Final = 67
+"""`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
+_LATEST_NS: Final = 1 << 61
+_LARGEST_DEVICE: Final = (1 << 15) - 1
+NO_NAME: Final = "(no name)"
+
+
+class TableReader:
+    """A member's rows, table by table; what becomes no row is counted in `dropped`."""
+
+    def __init__(self, capture: Capture, member: str) -> None:
+        self.capture, self.member = capture, member
+        self.database = capture.database
+        self.names: dict[str, Names] = defaultdict(Names)
+        self.dropped: dict[str, int] = defaultdict(int)
+        self.notes: list[str] = []
+        self.launches: list[tuple[Int64, Int64]] = []
+        """Thread and begin of each kernel launch."""
+        self.mpi_calls = 0
+        self._codes: dict[tuple[str, int], int] = {}
+
+    def rows(self) -> Iterator[Rows]:
+        """Work of the devices, then calls of the host."""
+        yield from self._kernels()
+        yield from self._copies()
+        yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
+        yield from self._plain(SYNCS, "sync", lambda kind: SYNC_KINDS.get(kind, "Sync"), "syncType")
+        yield from self._graphs()
+        for table in CALLS:
+            yield from self._calls(table)
+        for table in OVERHEADS:
+            for batch in self.batches(table, {"name": ("nameId",), "track": ("globalTid",)}):
+                codes = self.codes("other", batch["name"])
+                yield self.made("other", "host", batch, codes, track=thread(batch["track"]))
+
+    def batches(
+        self,
+        table: str,
+        columns: dict[str, tuple[str, ...]],
+        where: str = "",
+        *,
+        texts: dict[str, str] | None = None,
+        counted: bool = True,
+    ) -> Iterator[pa.RecordBatch]:
+        """The member's rows that have a time, with `start` and `end`; the others are counted once."""
+        if table not in self.database.tables:
+            return
+        if not self.database.has(table, "start", "end"):
+            raise InputError(f"table {table} has no start and end", where=str(self.database.path))
+        sql = {name: self.database.column(table, *known) for name, known in columns.items()}
+        sql |= {"start": '"start"', "end": '"end"'} | (texts or {})
+        mine = self.capture.of_process(self.member, table)
+        chosen = " AND ".join(f"({part})" for part in (mine, where) if part)
+        for batch in self.database.batches(table, sql, chosen, text=tuple(texts or ())):
+            # An end that was never seen is null or, from CUPTI, 0.
+            begun = pc.and_(batch["start"].is_valid(), batch["end"].is_valid())
+            never = pc.and_(pc.equal(batch["end"], 0), pc.greater(batch["start"], 0))
+            whole = pc.and_(begun, pc.invert(pc.fill_null(never, False)))
+            kept = batch.filter(whole)
+            if counted and len(kept) < len(batch):
+                self.dropped["row without a time or duration"] += len(batch) - len(kept)
+            if len(kept):
+                yield kept
+
+    def codes(self, kind: str, ids: pa.Array, name_of: Callable[[int], str] | None = None) -> Codes:
+        """Codes of names in a kind's table of names, by ids of StringIds or by `name_of` an enumeration."""
+        filled = np.asarray(ids.fill_null(-1), np.int64)
+        unique, inverse = np.unique(filled, return_inverse=True)
+        found = self._codes if name_of is None else {}
+        unknown = [i for i in unique.tolist() if (kind, i) not in found]
+        if unknown:
+            strings = self.database.strings(unknown) if name_of is None else {}
+            for i in unknown:
+                name = strings.get(i, NO_NAME) if name_of is None else name_of(i)
+                found[kind, i] = self.names[kind][name]
+        return np.array([found[kind, i] for i in unique.tolist()], np.int32)[inverse]
+
+    def made(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
+        """Rows of a batch, times on the wall clock."""
+        start, end = np.asarray(batch["start"], np.int64), np.asarray(batch["end"], np.int64)
+        absurd = (np.abs(start) > _LATEST_NS) | (np.abs(end) > _LATEST_NS) | (end < start)
+        if absurd.any():
+            i = int(np.argmax(absurd))
+            name = list(self.names[kind])[codes[i]][:60]
+            what = f"impossible time: {name!r} from {start[i]} to {end[i]} ns"
+            raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+        return Rows(
+            kind=kind,
+            side=side,
+            names=self.names[kind],
+            codes=codes,
+            start_ns=start + self.capture.base_ns,
+            dur_ns=end - start,
+            **columns,
+        )
+
+    def _device(self, batch: pa.RecordBatch) -> dict[str, Any]:
+        """Device, stream and correlation of device rows; correlation 0 is CUPTI's none."""
+        device = batch["device"]
+        if len(device) > device.null_count:
+            least, most = pc.min_max(device).as_py().values()
+            if least < 0 or most > _LARGEST_DEVICE:
+                what = f"impossible device {least if least < 0 else most}"
+                raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+        stream = np.asarray(batch["track"].fill_null(-1), np.int64)
+        return {
+            "device": device,
+            "track": np.where(stream == _NO_STREAM, -1, stream),
+            "correlation": pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"]),
+        }
+
+    def _kernels(self) -> Iterator[Rows]:
+        columns = _ON_DEVICE | {
+            "name": ("demangledName", "shortName", "mangledName"),
+            "x": ("gridX",),
+            "y": ("gridY",),
+            "z": ("gridZ",),
+        }
+        nameless = 0
+        for batch in self.batches(KERNELS, columns):
+            codes = self.codes("kernel", batch["name"])
+            nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
+            sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
+            grids = grid_columns(sides, str(self.database.path))
+            yield self.made("kernel", "device", batch, codes, **grids, **self._device(batch))
+        if nameless:
+            self.notes.append(
+                f"{nameless} kernels have no name: communication among them counts as computing"
+            )
+
+    def _copies(self) -> Iterator[Rows]:
+        columns = _ON_DEVICE | {
+            "bytes": ("bytes",),
+            "name": ("copyKind",),
+            "from_": ("srcKind",),
+            "to": ("dstKind",),
+        }
+        unified = 0
+        for batch in self.batches(COPIES, columns):
+            kinds, source, target = (
+                np.asarray(batch[c].fill_null(-1), np.int64) for c in ("name", "from_", "to")
+            )
+            unified += int(((kinds >= 11) & (kinds <= 13)).sum())
+            ways = np.stack([kinds, source, target], axis=1)
+            unique, inverse = np.unique(ways, axis=0, return_inverse=True)
+            table = self.names["copy"]
+            codes = np.array([table[copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
+            words = [COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
+            direction = pa.array(words, pa.string()).take(pa.array(inverse))
+            size = self._sizes(batch)
+            yield self.made(
+                "copy", "device", batch, codes, bytes=size, copy_direction=direction, **self._device(batch)
+            )
+        if unified:
+            self.notes.append(
+                f"{unified} copies are migrations of unified memory: they count as copies without a direction"
+            )
+
+    def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
+        size = batch["bytes"]
+        if len(size) > size.null_count and pc.min(size).as_py() < 0:
+            what = f"impossible size {pc.min(size).as_py()} B"
+            raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+        return size
+
+    def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
+        columns = _ON_DEVICE | {"bytes": ("bytes",), "name": named}
+        for batch in self.batches(table, columns):
+            codes = self.codes(kind, batch["name"], name_of)
+            size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
+            yield self.made(kind, "device", batch, codes, **size, **self._device(batch))
+
+    def _graphs(self) -> Iterator[Rows]:
+        """Launches of graphs that were traced as a whole: what ran inside is unknown."""
+        count = 0
+        for batch in self.batches(GRAPHS, _ON_DEVICE | {"name": ("graphId",)}):
+            codes = self.codes("annotation", batch["name"], lambda _: "CUDA graph (kernels unknown)")
+            count += len(batch)
+            yield self.made("annotation", "device", batch, codes, **self._device(batch))
+        if count:
+            self.notes.append(
+                f"{count} CUDA graph launches were traced whole: their kernels are unknown;"
+                " capture again with --cuda-graph-trace=node"
+            )
+
+    def _calls(self, table: str) -> Iterator[Rows]:
+        columns: dict[str, tuple[str, ...]] = {
+            "name": ("nameId",),
+            "track": ("globalTid",),
+            "correlation": ("correlationId",),
+            "class": ("eventClass",),
+        }
+        for batch in self.batches(table, columns):
+            codes = self.codes("call", batch["name"])
+            names = list(self.names["call"])
+            kinds = np.array([call_kind(name) for name in names], object)[codes]
+            kinds[np.asarray(batch["class"].fill_null(0), np.int64) == _BACKTRACE] = "backtrace"
+            for kind in ("launch", "sync", "other", "backtrace"):
+                chosen: Mask = kinds == kind
+                if chosen.any():
+                    yield self._call(kind, batch.filter(pa.array(chosen)), codes[chosen], names)
+
+    def _call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
+        written = "other" if kind == "backtrace" else kind
+        table = self.names[written]
+        unique, inverse = np.unique(codes, return_inverse=True)
+        own = np.array([table[names[code]] for code in unique.tolist()], np.int32)[inverse]
+        columns: dict[str, Any] = {"track": thread(batch["track"])}
+        if kind != "backtrace":
+            columns["correlation"] = pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"])
+        rows = self.made(written, "host", batch, own, **columns)
+        if kind == "launch":
+            kernels = np.array(["Launch" in names[code] for code in unique.tolist()], np.bool_)[inverse]
+            self.launches.append((rows.track[kernels], rows.start_ns[kernels]))
+        return rows
+
+
+_ON_DEVICE: Final[dict[str, tuple[str, ...]]] = {
+    "device": ("deviceId",),
+    "track": ("streamId",),
+    "correlation": ("correlationId",),
+}
+
+
+def thread(ids: pa.Array) -> Int64:
+    """Thread numbers: the lowest 24 bits of `globalTid`; −1 where there is none."""
+    filled = np.asarray(ids.fill_null(-1), np.int64)
+    return np.where(filled < 0, -1, filled & 0xFFFFFF)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvidia-smi: `dmon` (text and CSV), `--query-gpu ... --format=csv`, `nvlink -gt d`.
+
+Units are those of the tool's own second line or head (W, %, MB/s, GPM:MiB/s); a file printed without them
+is not read, for nobody could tell.  `sm` and `mem` are shares of time.  `rxpci` and
+`txpci` are rates over 20 ms (NVML, nvmlDeviceGetPcieThroughput), a sample of an interval that may be much
+longer, so they stay rates.  GPM's columns (Hopper and later) are means since the GPU's sample before: where
+lines carry date and time (`-o DT`) and are evenly spaced, a rate of NVLink times the spacing is bytes.
+Dates are of the machine's zone, which nobody states: rows have no place in time.
+
+`nvlink -gt d` prints each link's cumulative payload in KiB, both ways; `-gt r` counts protocol as well, and
+is kept apart.  A file holds one dump or several, each perhaps after a line `# time_ns N`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Final
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.texts import bare
+
+DMON: Final = {
+    "pwr": "power",
+    "sm": "gpu_utilization",
+    "mem": "memory_utilization",
+    "rxpci": "pcie_rx_rate",
+    "txpci": "pcie_tx_rate",
+    "smutil": "sm_active",
+    "mmaact": "tensor_active",
+    "dram": "dram_active",
+    "pcitx": "pcie_tx_rate",
+    "pcirx": "pcie_rx_rate",
+    "nvltx": "nvlink_tx_rate",
+    "nvlrx": "nvlink_rx_rate",
+}
+"""Counters by dmon's columns; those from `smutil` on are GPM's."""
+QUERY: Final = {
+    "power.draw": "power",
+    "utilization.gpu": "gpu_utilization",
+    "utilization.memory": "memory_utilization",
+}
+_FACTORS: Final = {
+    "W": ("W", Decimal(1)),
+    "%": ("1", Decimal("0.01")),
+    "GPM:%": ("1", Decimal("0.01")),
+    "MB/s": ("B/s", Decimal(10**6)),
+    "GPM:MiB/s": ("B/s", Decimal(1 << 20)),
+}
+"""Of a unit as the tool writes it: our unit, and how many of it."""
+
+_SECOND: Final = timedelta(seconds=1)
+_GPU = re.compile(r"GPU (\d{1,5}): .*?(?:\(UUID: ([^)]*)\))?\s*")
+_LINK = re.compile(r"\s*Link (\d{1,3}): (Data|Raw) (Tx|Rx): (\S+)(?: (\w+))?\s*")
+_NO_LINK = re.compile(r"\s*(?:NVML: )?Unable to retrieve NVLink .*")
+_SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
+_DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
+_QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
+
+
+class NvidiaSmi(EvidenceReader):
+    """Reader of what nvidia-smi prints, time after time."""
+
+    name = "nvidia_smi"
+    counts: Mapping[str, str] = {"nvlink": "`nvidia-smi nvlink -gt d` from before and after"}
+    precedence = 2
+    description = "nvidia-smi dmon and --query-gpu, text and CSV; nvidia-smi nvlink -gt d"
+    extensions: tuple[str, ...] = (".csv", ".txt", ".log")
+    capture = "`nvidia-smi dmon -o DT --format csv`; `nvidia-smi nvlink -gt d` before and after"
+    versions = "layouts are known by their heads; drivers are not told apart"
+    tested = "documentation: NVML, published outputs of dmon, --query-gpu and nvlink"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
+        head = bare(head)
+        first = _first(head.decode(errors="replace").splitlines())
+        own = _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or _SEEN_LINK.search(head)
+        return 0.9 if own else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """All samples, by GPU and link."""
+        rows = CounterRows(path)
+        lines = (line for line in rows.lines() if line.strip())
+        first = next(lines, "")
+        every = chain([first] if first else [], lines)
+        if _dmon_head(first):
+            _dmon(rows, every)
+        elif _QUERY_HEAD.fullmatch(first):
+            _query(rows, every)
+        else:
+            _nvlink(rows, every)
+        return rows.evidence()
+
+
+def _first(lines: Iterable[str]) -> str:
+    return next((line for line in lines if line.strip()), "")
+
+
+def _dmon_head(line: str) -> bool:
+    return _DMON_HEAD.fullmatch(line) is not None and "gpu" in _cells(line)
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line, comma-separated or aligned by blanks."""
+    line = line.lstrip("# ").rstrip(" ,")
+    return [cell.strip() for cell in line.split(",")] if "," in line else line.split()
+
+
+def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
+    columns: list[str] = []
+    units: list[str] = []
+    moved = Moved(rows)
+    for line in lines:
+        cells = _cells(line)
+        if line.lstrip().startswith("#"):
+            if "gpu" in cells:
+                if cells != columns:
+                    moved.close()
+                columns, units = cells, []
+            else:
+                units = cells
+            continue
+        if len(units) != len(columns):
+            raise rows.error("no line of units under the head", "print them: without `nounit`")
+        if len(cells) != len(columns):
+            raise rows.error(f"{len(cells)} values under a head of {len(columns)}")
+        row = dict(zip(columns, cells, strict=True))
+        device = rows.device(row["gpu"])
+        at = _local(rows, f"{row['Date']} {row['Time']}") if "Date" in row and "Time" in row else None
+        for column, unit, cell in zip(columns, units, cells, strict=True):
+            if column in ("Date", "Time", "gpu"):
+                continue
+            counter, value = _value(rows, DMON.get(column), unit, cell)
+            if value is None:
+                continue
+            if counter.startswith("nvlink"):
+                moved.see(counter, device, at, value)
+            else:
+                rows.add(counter, value, device=device)
+    moved.close()
+
+
+def _value(rows: CounterRows, counter: str | None, unit: str, cell: str) -> tuple[str, Decimal | None]:
+    known = _FACTORS.get(unit)
+    if counter is None or known is None or unit_of(counter) != known[0]:
+        rows.left_out[NO_COUNTER] += 1
+        return "", None
+    value = rows.number(cell)
+    if value is not None and known[0] == "1" and value > 100:
+        rows.left_out["shares above 1"] += 1
+        value = None
+    return counter, None if value is None else value * known[1]
+
+
+@lru_cache(maxsize=64)
+def _seconds(text: str) -> int:
+    """Seconds on the wall clock of the zone that nobody states."""
+    moment = datetime.strptime(text, "%Y%m%d %H:%M:%S")
+    return (moment - datetime(1970, 1, 1)) // _SECOND
+
+
+def _local(rows: CounterRows, text: str) -> int:
+    if NO_ZONE not in rows.notes:
+        rows.notes.append(NO_ZONE)
+    try:
+        return _seconds(text)
+    except ValueError:
+        raise rows.error("no date and time where they belong") from None
+
+
+class Moved:
+    """NVLink's mean rates: bytes where a GPU's samples are evenly spaced, else rates."""
+
+    def __init__(self, rows: CounterRows) -> None:
+        self.rows = rows
+        self._seen: dict[tuple[str, int], list[tuple[int | None, Decimal]]] = defaultdict(list)
+
+    def see(self, counter: str, device: int, at: int | None, rate: Decimal) -> None:
+        """A sample."""
+        self._seen[counter, device].append((at, rate))
+
+    def close(self) -> None:
+        """Hand on what was seen: the columns change, or the file ends."""
+        for (counter, device), samples in self._seen.items():
+            spacing = _spacing([at for at, _ in samples])
+            for i, (_, rate) in enumerate(samples):
+                if spacing is None or i == 0:
+                    self.rows.add(counter, rate, device=device)
+                else:
+                    self.rows.add(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
+        self._seen.clear()
+
+
+def _spacing(stamps: list[int | None]) -> Decimal | None:
+    """Seconds between samples, where no gap differs from the mean by more than the stamps' second."""
+    known = [at for at in stamps if at is not None]
+    if len(known) < 2 or len(known) < len(stamps):
+        return None
+    mean = Decimal(known[-1] - known[0]) / (len(known) - 1)
+    even = all(abs(later - earlier - mean) <= 1 for earlier, later in pairwise(known))
+    return mean if mean > 0 and even else None
+
+
+def _query(rows: CounterRows, lines: Iterable[str]) -> None:
+    head: list[tuple[str, str]] = []
+    for line in lines:
+        cells = _cells(line)
+        if _QUERY_HEAD.fullmatch(line):
+            head = [(name, unit.rstrip("]")) for name, _, unit in (cell.partition(" [") for cell in cells)]
+            continue
+        if len(cells) != len(head):
+            raise rows.error(f"{len(cells)} values under a head of {len(head)}")
+        named = {name: cell for (name, _), cell in zip(head, cells, strict=True)}
+        device = rows.device(named["index"]) if "index" in named else None
+        for (name, unit), cell in zip(head, cells, strict=True):
+            if name in ("index", "timestamp"):
+                continue
+            number = cell if cell.startswith("[") else cell.removesuffix(f" {unit}")
+            counter, value = _value(rows, QUERY.get(name), unit, number)
+            if value is not None:
+                rows.add(counter, value, device=device)
+    if any(name == "timestamp" for name, _ in head):
+        rows.notes.append(NO_ZONE)
+
+
+def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
+    at: int | None = None
+    device: int | None = None
+    dumped: set[int] = set()
+    for line in lines:
+        if (mark := rows.mark(line)) is not None:
+            at, device, dumped = mark, None, set()
+        elif gpu := _GPU.fullmatch(line):
+            device = rows.device(gpu[1], gpu[2] or "")
+            if device in dumped:  # the next dump begins, at a time that no line tells
+                at, dumped = None, set()
+            dumped.add(device)
+        elif (link := _LINK.fullmatch(line)) and device is not None:
+            number, kind, way, text, unit = link.groups()
+            value = rows.number(text)
+            if value is None:
+                continue
+            if unit != "KiB" or value != int(value):
+                raise rows.error("an NVLink count that is no whole number of KiB")
+            counter = f"nvlink_{'raw_' if kind == 'Raw' else ''}{way.lower()}_bytes"
+            rows.count(counter, int(value) * 1024, device=device, port=f"nvlink {number}", at_ns=at)
+        elif _NO_LINK.fullmatch(line):
+            rows.left_out[NO_VALUE] += 1
+        else:
+            raise rows.error("no line of `nvidia-smi nvlink -gt d`", "leave out lines that it did not write")
+
+
+READERS.add(NvidiaSmi.name, NvidiaSmi(), origin=__name__)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which format a file is of: by its beginning, and of a text by as much of it as it takes to be sure."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from cclbench.errors import InputError
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, SURE, AnyReader, recognise, recognise_further
+from cclbench.formats.json_events import open_bytes
+
+
+def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
+    """The format of a file that begins with `head`, and as much of its beginning as it took to be sure."""
+    reader = recognise(path, head)
+    size = HEAD_BYTES
+    for more in FURTHER_BYTES:
+        if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
+            break
+        head, size = head_of(path, more), more
+        reader = recognise_further(path, head) or reader
+    return reader, head
+
+
+def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
+    """The (decompressed) beginning of a file; of a damaged gzip stream what it still gives."""
+    try:
+        with open_bytes(path) as file:
+            return file.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        with path.open("rb") as file:
+            return zlib.decompressobj(31).decompress(file.read(size), size)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)[:200]) from None

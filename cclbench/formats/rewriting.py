@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a format's rewriting and the policy that redacts have in common: kinds of names, and one protocol.
+
+A format knows where its texts lie and what their fields are called; what of them is secret, and what
+stands in its place, the `Redactor` knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+HOST: Final = "host name"
+JOB: Final = "job"
+ADDRESS: Final = "address"
+ENVIRONMENT: Final = "environment variable"
+ANNOTATION: Final = "annotation"
+
+Replaced = tuple[str, Counter[str]]
+"""A text as it may be published, and how many things were replaced in it, by kind."""
+
+
+class Redactor(Protocol):
+    """Says of each text of a file what may be published of it."""
+
+    def text(self, text: str, field: str = "") -> Replaced:
+        """Any text; `field` is what it is called, where something does."""
+        ...
+
+    def kind_of_field(self, name: str) -> str | None:
+        """What a field of this name holds, None where the name tells nothing."""
+        ...
+
+    def field(self, kind: str, text: str, *, name: str = "") -> Replaced:
+        """The value of a field that holds that kind, called `name` in an environment."""
+        ...
+
+    def annotation(self, text: str) -> Replaced:
+        """What somebody called a range of the program: numbered, unless it is a framework's own."""
+        ...
+
+    def is_marker(self, annotation: str) -> bool:
+        """Whether an annotation is a framework's own: a step, a phase, a collective."""
+        ...
+
+    def suspicious(self, data: bytes) -> bool:
+        """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
+        ...
+
+    def masked(self, data: bytes) -> tuple[bytes, Counter[str]]:
+        """Bytes in no known format: the texts in them replaced without a change of their length."""
+        ...
+
+    def count(self, place: str, counts: Mapping[str, int]) -> None:
+        """Note what was replaced at a place of the file: a key, a table's column, a plane."""
+        ...
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """A regular expression for any of the names, the longest first, by their common beginnings."""
+    ends = ""
+    tree: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        if name:
+            tree.setdefault(name[0], []).append(name[1:])
+        else:
+            ends = "?"
+    branches = [re.escape(first) + (alternatives(rest) if any(rest) else "") for first, rest in tree.items()]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)}){ends}"

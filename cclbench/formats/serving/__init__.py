@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client measured of a server: result files of vLLM's and SGLang's serving benchmarks.
+
+vLLM (benchmarks/benchmark_serving.py, later vllm/benchmarks/serve.py) writes one JSON object, or one a
+line with --append-result; SGLang (python/sglang/bench_serving.py) appends one object a line.  Both hold
+figures in milliseconds and, with --save-detailed or --output-details, what was measured of each request,
+in seconds.  Answers and the texts of errors are read past and never kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.serving import figures, requests
+from cclbench.formats.serving.lines import Written, results
+from cclbench.formats.texts import bare
+from cclbench.schema import SERVING
+
+_MARKS: Final = (
+    (b'"tokenizer_id"', b'"num_prompts"'),
+    (b'"backend"', b'"dataset_name"', b'"request_rate"'),
+    (b'"duration"', b'"completed"', b'"request_throughput"'),
+)
+_FIGURE: Final = re.compile(rb'\s*\{[^{}\[\]]*"(?:mean|p99)_ttft_ms"\s*:')
+"""Of the object itself; of one within it nobody knows whose it is."""
+
+Setting = str | int | float
+
+
+class Serving(EvidenceReader):
+    """Reader of serving benchmarks' result files."""
+
+    name = "serving"
+    description = "results of vllm bench serve and SGLang bench_serving (JSON, JSON lines)"
+    extensions: tuple[str, ...] = (".json", ".jsonl")
+    capture = (
+        "`vllm bench serve --save-result --save-detailed`,"
+        " SGLang's `bench_serving --output-file ... --output-details`"
+    )
+    versions = "vLLM 2024 (request_inthroughput) to 2026 (latencies); SGLang 2024 to 2026"
+    tested = "documentation: the sources of vLLM and SGLang, and published result lines of both"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of the settings that either client writes first, and of the figures of a shortened file."""
+        head = bare(head)
+        own = head.lstrip()[:1] == b"{" and any(all(key in head for key in keys) for keys in _MARKS)
+        return 0.9 if own or _FIGURE.match(head) else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """The requests and figures of every benchmark in the file, numbered from 0."""
+        tables, rows, settings = list[pa.Table](), list[dict[str, Any]](), list[dict[str, Setting]]()
+        left_out, notes = Counter[str](), list[str]()
+        for number, written in enumerate(results(path)):
+            tables.append(requests.table(written, number))
+            stated, missed = figures.rows(written, number)
+            rows, left_out = rows + stated, left_out + missed
+            settings.append(figures.settings(written))
+            if not len(tables[-1]) and not stated:
+                raise written.bad("holds no figure and no request of a serving benchmark")
+            if note := _disagreement(written, tables[-1]):
+                notes.append(f"benchmark {number + 1}: {note}")
+        return Evidence(
+            requests=pa.concat_tables(tables),
+            serving=pa.Table.from_pylist(rows, schema=SERVING),
+            facts=_merged(settings),
+            left_out=dict(left_out),
+            notes=notes,
+        )
+
+
+def _disagreement(written: Written, table: pa.Table) -> str | None:
+    completed, answered = written.entries.get("completed"), sum(filter(None, table["success"].to_pylist()))
+    if completed in (None, answered) or table["success"].null_count == len(table):
+        return None
+    return f"the file says {completed} requests completed, its lists show {answered}"
+
+
+def _merged(settings: list[dict[str, Setting]]) -> dict[str, Setting | list[str]]:
+    """Each setting once where all benchmarks share it, else its values in order of appearance."""
+    merged: dict[str, Setting | list[str]] = {}
+    for name in dict.fromkeys(name for one in settings for name in one):
+        values = list(dict.fromkeys(one[name] for one in settings if name in one))
+        merged[name] = values[0] if len(values) == 1 else [str(value) for value in values]
+    return merged
+
+
+READERS.add(Serving.name, Serving(), origin=__name__)

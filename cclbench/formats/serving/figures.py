@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures and settings a client states of a whole benchmark, under the names of all generations."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from cclbench.formats.serving.lines import MOST, Written, is_number
+from cclbench.formats.serving.requests import LISTS
+
+_FIGURES: Final = {
+    "duration": ("duration", "s"),
+    "completed": ("completed", "count"),
+    "failed": ("failed", "count"),
+    "total_input_tokens": ("input_tokens", "count"),
+    "total_input": ("input_tokens", "count"),
+    "total_output_tokens": ("output_tokens", "count"),
+    "total_output": ("output_tokens", "count"),
+    "request_throughput": ("request_throughput", "1/s"),
+    "request_inthroughput": ("request_throughput", "1/s"),
+    "request_goodput": ("goodput", "1/s"),
+    "request_goodput:": ("goodput", "1/s"),
+    "input_throughput": ("input_throughput", "1/s"),
+    "output_throughput": ("output_throughput", "1/s"),
+    "total_token_throughput": ("total_throughput", "1/s"),
+    "total_throughput": ("total_throughput", "1/s"),
+    "concurrency": ("concurrency", "count"),
+    "max_concurrent_requests": ("peak_concurrency", "count"),
+    "accept_length": ("accept_length", "count"),
+}
+"""Figure and unit by the client's name for it; the spelling with a colon is vLLM's until 2025."""
+_STAT: Final = r"mean|median|std|min|max|p(?:[1-9]?\d|99\.9{1,3})"
+"""A closed set: the stat's column has room for 127 words."""
+_LATENCY = re.compile(rf"({_STAT})_(ttft|tpot|itl|e2el|e2e_latency)_ms")
+_PERCENTILES = re.compile(r"percentiles_(ttft|tpot|itl|e2el)_ms")
+_LOAD: Final = ("request_rate", "max_concurrency", "num_prompts", "burstiness")
+_TEXTS: Final = ("generated_texts",)
+_NAME = re.compile(r"[\w.+:@-]{1,128}", re.ASCII)
+_LONGEST_RUN_S: Final = 30 * 86_400
+_LONGEST_WAIT_S: Final = 86_400
+
+Key = tuple[str, str | None]
+
+
+def settings(written: Written) -> dict[str, str | int | float]:
+    """Client, backend, data set, the model's own name without its folders, and the load asked for."""
+    entries, found = written.entries, dict[str, str | int | float]()
+    model = str(entries.get("model_id") or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
+    names = {
+        "client": "vLLM" if "tokenizer_id" in entries else "SGLang" if "dataset_name" in entries else None,
+        "backend": entries.get("backend", entries.get("endpoint_type")),
+        "dataset": entries.get("dataset_name"),
+        "model": model,
+    }
+    found |= {key: name for key, name in names.items() if isinstance(name, str) and _NAME.fullmatch(name)}
+    for key in _LOAD:
+        value = entries.get(key)
+        if isinstance(value, float) and value == math.inf:
+            found[key] = "inf"
+        elif value in ("inf", "trace"):
+            found[key] = value
+        elif value is not None:
+            number = written.number(key, value)
+            found[key] = int(number) if number.is_integer() else number
+    return found
+
+
+def rows(written: Written, benchmark: int) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Rows of `schema.SERVING`, and how many entries became none, by reason."""
+    found, left_out = dict[Key, dict[str, Any]](), Counter[str]()
+    for name, value, key, unit, most in _stated(written):
+        if key is None:
+            left_out["settings and figures that have no column"] += 1
+        elif is_number(value) and value < 0 and key[1] is not None:
+            left_out["negative latencies"] += 1  # SGLang's difference of two clocks' readings
+        elif isinstance(value, float):
+            left_out["figures that are NaN or infinite"] += 1
+        elif value is not None:
+            row = {"benchmark": benchmark, "figure": key[0], "stat": key[1], "unit": unit}
+            found.setdefault(key, row | {"value": written.number(name, value, most)})
+    # The clients state the mean of nothing as 0, and with it every other statistic.
+    empty = {figure for (figure, stat), row in found.items() if stat == "mean" and row["value"] == 0}
+    if empty:
+        left_out["latencies that no request had, written as 0"] += sum(figure in empty for figure, _ in found)
+    return [row for (figure, _), row in found.items() if figure not in empty], left_out
+
+
+def _stated(written: Written) -> Iterator[tuple[str, Any, Key | None, str, int]]:
+    """Name, value in base units, key, unit and largest value of every figure; no key where we have none."""
+    for name, value in written.entries.items():
+        if plain := _FIGURES.get(name):
+            figure, unit = plain
+            yield name, value, (figure, None), unit, _LONGEST_RUN_S if unit == "s" else MOST
+        elif latency := _LATENCY.fullmatch(name):
+            yield name, _seconds(value), _key(latency[2], latency[1]), "s", _LONGEST_WAIT_S
+        elif latency := _PERCENTILES.fullmatch(name):
+            for pair in written.list_of(name) or []:
+                if not isinstance(pair, list) or len(pair) != 2:
+                    raise written.bad(f"{name} holds something that is no percentile and its time")
+                stat = f"p{written.number(name, pair[0], 100):g}"
+                key = _key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
+                yield name, _seconds(pair[1]), key, "s", _LONGEST_WAIT_S
+        elif name not in (*_LOAD, *LISTS, *_TEXTS) and not isinstance(value, str | bool | None):
+            yield name, value, None, "", MOST
+
+
+def _seconds(milliseconds: object) -> object:
+    if is_number(milliseconds) and -MOST < milliseconds < MOST:
+        return milliseconds / Decimal(1000)
+    return milliseconds  # as it stands: no figure, or beyond all times and all arithmetic
+
+
+def _key(figure: str, stat: str) -> Key:
+    return "e2e_latency" if figure == "e2el" else figure, "p50" if stat == "median" else stat

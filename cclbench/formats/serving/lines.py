@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result objects of a file, one over all its lines or one a line, and where each begins.
+
+Python's `json` wrote them, so they may hold `Infinity` (SGLang's request rate) and `NaN`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final, TypeGuard
+
+from cclbench.errors import InputError
+from cclbench.formats.texts import whole
+
+LARGEST: Final = 256 << 20
+"""Bytes of a (decompressed) file that are read at most."""
+MOST: Final = 1 << 50
+"""No count and no rate of a benchmark is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A result as the client wrote it: fractions are Decimals, so a float is NaN or infinite."""
+
+    entries: dict[str, Any]
+    where: str
+
+    def list_of(self, name: str) -> list[Any] | None:
+        """The list of that name; None where there is none."""
+        value = self.entries.get(name)
+        if value is not None and not isinstance(value, list):
+            raise self.bad(f"{name} is no list")
+        return value
+
+    def number(self, name: str, value: object, most: int = MOST) -> float:
+        """A count, a rate or a time, from 0 to `most`."""
+        if not is_number(value) or not 0 <= value <= most:
+            raise self.bad(f"{name} is no number from 0 to {most:.3g}")
+        return float(value)
+
+    def bad(self, what: str) -> InputError:
+        """The error for an entry that no client writes so."""
+        return InputError(what, where=self.where, hint="run the benchmark again, or remove this result")
+
+
+def is_number(value: object) -> TypeGuard[int | Decimal]:
+    """Whether a value is a finite number of the file."""
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+def results(path: Path) -> Iterator[Written]:
+    """Each result of the file; `InputError` with the line of the first that is none."""
+    lines = [(number, line) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    if not lines:
+        raise InputError("the file is empty", where=str(path), hint="run the benchmark again")
+    if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
+        lines = [(lines[0][0], "\n".join(line for _, line in lines))]
+    for number, line in lines:
+        what, at = "nests too deep, or holds a number too long to be one", number
+        try:
+            entries = json.loads(line, parse_float=Decimal)
+        except json.JSONDecodeError as error:
+            what, at = f"is no JSON ({error.msg}, column {error.colno})", number + error.lineno - 1
+        except (ValueError, InvalidOperation, RecursionError):
+            pass
+        else:
+            if isinstance(entries, dict):
+                yield Written(entries, f"{path}: line {number}")
+                continue
+            what = "is no JSON object"
+        raise InputError(
+            what, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
+        )
+
+
+def _text(path: Path) -> str:
+    try:
+        return whole(path, LARGEST).decode()
+    except UnicodeDecodeError as error:
+        raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None

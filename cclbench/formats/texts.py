@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts as tools and jobs leave them: gzip or not, any line ends, a byte order mark, colours; all bounded."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cclbench.errors import InputError
+from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
+
+LONGEST_LINE: Final = 1 << 16
+_LEAST_LIMIT: Final = 64 << 20
+_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_COLOUR = re.compile(rb"\x1b\[[\d;]*[mK]")
+_NUMBER = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+
+
+def damaged(path: Path, what: str, *, line: int | None = None, hint: str | None = None) -> InputError:
+    """The one clear line about a damaged file."""
+    where = str(path) if line is None else f"{path}: line {line:,}"
+    return InputError(what, where=where, hint=hint or "write it again, or remove it to do without")
+
+
+def reason_of(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError) -> str:
+    """What a decoder found wrong, in one line."""
+    return str(error).replace("`", "'")
+
+
+def bare(text: bytes) -> bytes:
+    """A file's beginning or a line of it without what terminals and editors add: colours, byte order mark."""
+    text = text.removeprefix(_ORDER_MARK)
+    return _COLOUR.sub(b"", text) if b"\x1b" in text else text
+
+
+def whole(path: Path, most: int) -> bytes:
+    """All (decompressed) bytes of a file of at most `most` bytes, without a byte order mark."""
+    limit = _limit(path, most)
+    text = _read(path, limit + 1)
+    if len(text) > limit:
+        raise _too_large(path, limit)
+    return text.removeprefix(_ORDER_MARK)
+
+
+def beginning(path: Path, size: int) -> bytes:
+    """The first `size` (decompressed) bytes of a file, made `bare`."""
+    return bare(_read(path, size))
+
+
+def raw_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines with their ends, made `bare`; of one longer than `LONGEST_LINE` its beginning."""
+    limit = left = _limit(path, most)
+    number, inside = 0, False
+    try:
+        with open_bytes(path) as file:
+            while piece := file.readline(LONGEST_LINE):
+                left -= len(piece)
+                if left < 0:
+                    raise _too_large(path, limit)
+                if not inside:
+                    number += 1
+                    yield number, bare(piece)
+                inside = not piece.endswith(b"\n")
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def lines(path: Path, most: int) -> Iterator[tuple[int, str]]:
+    """The same as texts without their ends, whatever bytes are in them."""
+    return ((number, raw.decode(errors="replace").rstrip()) for number, raw in raw_lines(path, most))
+
+
+def number(text: str) -> Decimal | None:
+    """The number that a text is, exactly as printed; None where it is none."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _limit(path: Path, most: int) -> int:
+    """Decompressed bytes read of a file: `most`, or less of one that compresses beyond belief."""
+    try:
+        return min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), most)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+
+
+def _read(path: Path, size: int) -> bytes:
+    try:
+        with open_bytes(path) as file:
+            return file.read(size)
+    except (EOFError, zlib.error, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _too_large(path: Path, limit: int) -> InputError:
+    return damaged(path, f"is larger than {limit >> 20:,} MiB")
+
+
+def _unreadable(path: Path, error: EOFError | zlib.error | OSError) -> InputError:
+    if isinstance(error, OSError) and error.strerror:
+        return InputError(f"cannot be read: {error.strerror}", where=str(path))
+    return damaged(path, f"gzip stream is damaged ({error})")

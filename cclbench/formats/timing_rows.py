@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the readers of collectives' timings share: exact times, rows of `schema.TIMINGS`.
+
+A producer's bandwidths are kept as it states them, in 1 GB = 1e9 bytes, and compared with its times:
+algbw = S / t and busbw = f · algbw with nccl-tests' factor f (doc/PERFORMANCE.md), within the precision
+of the figures printed.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cclbench.classify import bus_factor
+from cclbench.formats.texts import damaged
+from cclbench.schema import TIMINGS
+
+MOST_BYTES: Final = 1 << 60
+"""The largest payload believed: an exabyte."""
+_MOST_NS: Final = 10**17
+"""The longest time believed: three years."""
+_BLOCK: Final = 1 << 15
+_MOST_WORDS: Final = 100
+_COMPARED: Final = (
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"),
+    *("broadcast", "reduce", "send", "recv", "send_recv"),
+)
+"""Kinds whose factor the benchmarks' documentation states."""
+_EXACT: Final = Decimal("1e-6")
+"""Relative rounding of the producers' own floating point, and of ours."""
+
+
+class Timings:
+    """Rows of `schema.TIMINGS`, gathered one by one; what a row does not name is null."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: list[dict[str, Any]] = []
+        self._blocks: list[pa.RecordBatch] = []
+        self._words: dict[str, set[str | None]] = {
+            name: set() for name in ("kind", "library", "dtype", "state")
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self._rows)
+
+    def add(self, **row: Any) -> None:
+        """Append a row by the names of its columns; `source` and `file` are ingestion's."""
+        self._rows.append(row)
+        if len(self._rows) == _BLOCK:
+            self._flush()
+
+    def table(self) -> pa.Table:
+        """All rows so far, in order."""
+        self._flush()
+        return pa.Table.from_batches(self._blocks, TIMINGS).unify_dictionaries()
+
+    def _flush(self) -> None:
+        rows, arrays = self._rows, []
+        named = set[str]().union(*rows)
+        for column in TIMINGS:
+            if column.name not in named:
+                arrays.append(pa.nulls(len(rows), column.type))
+                continue
+            values = [row.get(column.name) for row in rows]
+            if (seen := self._words.get(column.name)) is not None:
+                seen.update(values)
+                if len(seen) > _MOST_WORDS:
+                    raise damaged(self._path, f"has more than {_MOST_WORDS} kinds of {column.name}")
+            arrays.append(pa.array(values, column.type))
+        self._blocks.append(pa.record_batch(arrays, schema=TIMINGS))
+        rows.clear()
+
+
+def nanoseconds(value: Decimal, *, per_unit: int) -> int | None:
+    """A time in whole ns, half to even; None where it is negative, not finite or absurd.
+
+    `per_unit` is the ns in one of its units: 1,000 where it is in µs.
+    """
+    if not value.is_finite() or value < 0 or not -12 <= value.adjusted() <= 18:
+        return None
+    scaled = value * per_unit
+    return int(scaled.to_integral_value()) if scaled <= _MOST_NS else None
+
+
+def believable(gigabytes: Decimal) -> bool:
+    """Whether a bandwidth in GB/s is one: not negative, and less than a zettabyte per second."""
+    return gigabytes.is_finite() and gigabytes >= 0 and gigabytes.adjusted() < 12
+
+
+def bytes_per_s(gigabytes: Decimal | None) -> float | None:
+    """A bandwidth of the producers' 1 GB = 1e9 bytes per second in bytes per second."""
+    return None if gigabytes is None else float(gigabytes * 10**9)
+
+
+def contradiction(
+    kind: str | None,
+    ranks: int | None,
+    size: int,
+    time: Decimal,
+    algbw: Decimal | None,
+    busbw: Decimal | None,
+    *,
+    per_unit: int,
+) -> str | None:
+    """Which of a row's bandwidths does not follow from its size and time, if one does not.
+
+    Bandwidths in GB/s.  A printed figure is right within half of its last digit.
+    """
+    seconds = time * per_unit / 10**9
+    if not seconds:
+        return None
+    rate, uncertain = size / seconds / 10**9, _half(time) / time + _EXACT
+    if algbw is not None and abs(algbw - rate) > _half(algbw) + rate * uncertain:
+        return "algbw"
+    if busbw is None or kind not in _COMPARED or ranks is None:
+        return None
+    bus = Decimal(bus_factor(kind, ranks)) * rate
+    return "busbw" if abs(busbw - bus) > _half(busbw) + bus * uncertain else None
+
+
+def _half(value: Decimal) -> Decimal:
+    """Half of a number's last digit; digits beyond any producer's do not matter."""
+    exponent = value.as_tuple().exponent
+    return Decimal(5).scaleb(max(exponent, -30) - 1) if isinstance(exponent, int) else Decimal(0)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA profiles as Chrome JSON, `*.trace.json.gz`, as JAX and xprof derive it from an XSpace.
+
+Put back into planes, it is read as `formats.xplane` reads those, less what the format leaves out: when
+the profile began, the devices' peaks and global ids, the programs, which memory an op accesses; and of
+events all but the first million.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cclbench.errors import InputError
+from cclbench.facts import TraceFacts
+from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats.json_text import rewrite_json
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.xplane import gpu, host, process, tpu
+from cclbench.formats.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
+from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.host_events import HostProfile, profile_of
+
+MOST_EVENTS: Final = 1_000_000
+"""xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""
+_PLANES: Final = re.compile(rb'"name"\s*:\s*"/(?:device:[A-Z]+:\d|host:CPU")')
+
+
+class XlaJson(Reader):
+    """Reader of XLA profiles' Chrome JSON."""
+
+    name = "xla_json"
+    precedence = 10
+    derived_from = "xplane"
+    description = "XLA profiles as Chrome JSON, of JAX and xprof: TPU, GPU, CPU"
+    extensions: tuple[str, ...] = (".trace.json.gz", ".trace.json")
+    capture = "the `*.trace.json.gz` made from an xplane file, where nothing else is left"
+    versions = "xprof 2.24"
+    tested = "real: TPU v6e, MI300X and JAX on CPU devices, derived from their XSpace by xprof"
+    after_other_text = True
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of Chrome JSON whose processes are named as planes are."""
+        return 0.95 if b'"traceEvents"' in head and _PLANES.search(head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """JSON, with the ranges of the host's plane that people named."""
+        from cclbench.formats.xplane.rewriting import ranges_of_people
+
+        plane = chrome(path).planes.get(HOST) if annotations else None
+        texts = ranges_of_people(plane, redactor) if plane is not None else set()
+        renamed = {text: new for text in sorted(texts) if (new := redactor.annotation(text)[0]) != text}
+        return rewrite_json(path, target, redactor, named=renamed)
+
+    def parts(self, path: Path) -> list[Part]:
+        """Each device, by its plane's name; a device of the host where there is no accelerator."""
+        profile = chrome(path)
+        devices = [Part(name) for name in profile.devices]
+        return devices or host.members_of(_of_host(profile), path, profile.cut, BESIDE)
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+        """One device of the profile."""
+        profile = chrome(path)
+        if profile.cut is not None and not allow_truncated:
+            raise InputError(
+                f"{profile.cut.reason} (after {profile.events:,} whole events)",
+                where=f"{path}: byte {profile.cut.byte:,}",
+                hint="re-run with --allow-truncated to use the part before it",
+            )
+        if profile.devices:
+            first, trace = profile.devices[0], _device(profile, part.member)
+        else:
+            on_host = _of_host(profile)
+            first, trace = host.members_of(on_host, path)[0].member, host.trace_of(on_host, part)
+        if part.member == first:
+            trace.dropped = dict(Counter(trace.dropped) + profile.dropped)
+        trace.cut = profile.cut
+        trace.device_rows_in_order = profile.cut is None
+        trace.notes.append(
+            f"the file has {MOST_EVENTS:,} events, the most that its format holds: later ones are missing;"
+            if profile.events >= MOST_EVENTS
+            else f"the format holds at most {MOST_EVENTS:,} events and does not tell what it leaves out;"
+        )
+        trace.notes[-1] += " the .xplane.pb has all"
+        return trace
+
+
+def _device(profile: Chrome, name: str) -> Trace:
+    place, own = profile.devices.index(name), profile.planes[name]
+    found = DEVICE.fullmatch(name)
+    assert found is not None  # noqa: S101 - devices are chosen by it
+    is_tpu, number, path = found[1] == "TPU", int(found[2]), profile.path
+    trace = Trace(batches=iter(()))
+    trace.facts = TraceFacts(
+        local_rank=profile.named.index(name),
+        producer="XLA profiler",
+        device_count=len(profile.named),
+        vendor="google" if is_tpu else None,
+    )
+    trace.notes.append("the profile does not tell when it began: times count from its own begin")
+
+    def batches() -> Iterator[Rows]:
+        launched: set[int] = set()
+        if is_tpu:
+            yield from tpu.batches(trace, own, path, number, Member(None), 0)
+        else:
+            yield from gpu.batches(trace, own, path, number, 0)
+            launched = gpu.correlations(own)
+        others = [profile.planes[other] for other in profile.devices if other != name and not is_tpu]
+        elsewhere = set().union(*map(gpu.correlations, others)) if place == 0 else None
+        if HOST in profile.planes:
+            yield from process.batches(
+                trace, profile.planes[HOST], path, 0, own=launched, elsewhere=elsewhere
+            )
+
+    trace.batches = batches()
+    return trace
+
+
+def _of_host(profile: Chrome) -> HostProfile:
+    """Ops of CPU devices; refused where nothing tells which mark ends which op."""
+    planes = {HOST: profile.planes[HOST]} if HOST in profile.planes else {}
+    found = profile_of(planes, profile.path, 0)
+    if found.ops and not profile.linked:
+        raise InputError(
+            "the JSON that JAX writes does not tell when ops of CPU devices end",
+            where=str(profile.path),
+            hint=BESIDE,
+        )
+    return found
+
+
+READERS.add(XlaJson.name, XlaJson(), origin=__name__)

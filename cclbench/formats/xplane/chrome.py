@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An XLA profile's Chrome JSON put back into planes.
+
+Each plane is a process, each line of it a thread, every stat a text in `args`, an event of no duration an
+instant.  Times are µs with all digits down to the ps.  What xprof derives for its viewer is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.formats import Cut
+from cclbench.formats.json_events import JsonEvents
+from cclbench.formats.xplane.proto import message_class
+from cclbench.formats.xplane.rows import DERIVED
+
+HOST: Final = "/host:CPU"
+DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
+BESIDE: Final = "read the .xplane.pb beside it"
+_ITSELF: Final = ("XLA Ops", "XLA TraceMe")
+_DERIVED: Final = re.compile(
+    r"Host Offload Ops.*|.* - from #\d+|" + "|".join(name for name in DERIVED if name not in _ITSELF)
+)
+_STREAM: Final = re.compile(r"Stream #(\d{1,18})")
+_PROGRAM: Final = re.compile(r".*\((\d{1,20})\)")
+_NUMBER: Final = re.compile(r"-?\d{1,20}")
+_LONGEST_US: Final = 1 << 42
+_OPAQUE: Final = "memory_access_breakdown"
+_OF_OP: Final = frozenset({"hlo_category", "tf_op", "model_flops", "flops", "bytes_accessed"})
+"""Args that a plane keeps with an op, not with each of its runs."""
+_OF_EVENT: Final = frozenset(
+    {
+        "correlation_id",
+        "device_duration_ps",
+        "device_offset_ps",
+        "device_ordinal",
+        "hlo_module",
+        "hlo_op",
+        "kernel_details",
+        "memcpy_details",
+        "memset_details",
+        "name",
+        "num_partitions",
+        "num_replicas",
+        "program_id",
+        "run_id",
+        "step_num",
+    }
+)
+
+
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    name: str = ""
+    pid: int | None = None
+    tid: int | None = None
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    args: dict[str, Any] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(list[_Event])
+
+
+class Chrome:
+    """A file put back into planes, by name; `devices` are those of accelerators, in the file's order."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.planes: dict[str, Any] = {}
+        self.dropped: Counter[str] = Counter()
+        self.events = 0
+        self.linked = False
+        """Whether events tell with which others they belong together."""
+        self._names: dict[tuple[int, int | None], str] = {}
+        stream = JsonEvents(path, _DECODER, allow_truncated=True)
+        processes: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
+        for _, events in stream:
+            for event in events:
+                if event.ph in ("X", "i"):
+                    self.events += 1
+                    if event.ts is None or (event.dur is None and event.ph == "X"):
+                        self.dropped["row without a time or duration"] += 1
+                    else:
+                        processes[event.pid or 0][event.tid or 0].append(self._checked(event))
+                elif event.ph == "M":
+                    self._name(event)
+                elif event.ph:
+                    self.dropped[f"phase {event.ph!r:.20}"] += 1
+        self.cut: Cut | None = stream.cut
+        for pid, threads in processes.items():
+            name = self._names.get((pid, None), "")
+            if name in self.planes:
+                raise InputError(f"two processes are named {name!r}", where=str(path), hint=BESIDE)
+            if name == HOST or DEVICE.fullmatch(name):
+                self.planes[name] = self._plane(name, pid, threads)
+            else:
+                self.dropped["row of another plane"] += sum(map(len, threads.values()))
+        order = {name: pid for (pid, tid), name in self._names.items() if tid is None}
+        self.devices = sorted(self.planes.keys() - {HOST}, key=order.__getitem__)
+        self.named = sorted(filter(DEVICE.fullmatch, order), key=order.__getitem__)
+        """All devices of the process, those included that did nothing."""
+
+    def _name(self, event: _Event) -> None:
+        name = (event.args or {}).get("name")
+        if isinstance(name, str) and event.name in ("process_name", "thread_name"):
+            thread = event.tid or 0 if event.name == "thread_name" else None
+            self._names[event.pid or 0, thread] = name
+
+    def _checked(self, event: _Event) -> _Event:
+        for time in (event.ts, event.dur):
+            if time is not None and not abs(time) < _LONGEST_US:
+                raise InputError(
+                    f"impossible time: {time!s:.40} µs of {event.name[:60]!r}",
+                    where=str(self.path),
+                    hint="is the file damaged?",
+                )
+        return event
+
+    def _plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:
+        plane = message_class()(name=name)
+        named: dict[_Key, int] = {}
+        stats: dict[str, int] = {}
+        titles = {tid: self._names.get((pid, tid), "") for tid in threads}
+        running = _Programs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
+        for tid, found in threads.items():
+            title = titles[tid]
+            if _DERIVED.fullmatch(title):
+                self.dropped["row derived from others"] += len(found)
+                continue
+            stream = _STREAM.match(title)
+            line = plane.lines.add(id=int(stream[1]) if stream else tid % (1 << 63), name=title)
+            for event in found:
+                args = {key: value for key, value in (event.args or {}).items() if isinstance(value, str)}
+                offset, length = _ps(event.ts), _ps(event.dur)
+                made = line.events.add(offset_ps=offset, duration_ps=length)
+                of_op: tuple[tuple[str, str], ...] = ()
+                text = event.name
+                if title == "XLA Ops":
+                    text = args.get("long_name") or text
+                    of_op = _of_op(args, running.at(offset))
+                made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
+                if "flow" in args and _NUMBER.fullmatch(args["flow"]):
+                    context = "_c" if event.name.startswith("end: ") else "_p"
+                    # A flow's last two bits are its direction.
+                    _add(made, stats, context, str(int(args["flow"]) >> 2))
+                    self.linked = True
+                for key in _OF_EVENT & args.keys():
+                    _add(made, stats, key, args[key])
+        for (text, title, of_op), at in named.items():
+            metadata = plane.event_metadata.add(key=at).value
+            metadata.id, metadata.name, metadata.display_name = at, text, title
+            for key, value in of_op:
+                _add(metadata, stats, key, value)
+        for key, at in stats.items():
+            plane.stat_metadata.add(key=at).value.name = key
+        return plane
+
+
+def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], ...]:
+    # Bytes of all memories stand here as well where the device's own were told, which are now opaque.
+    left_out = {"bytes_accessed"} if _OPAQUE in args else set()
+    told = {key: args[key] for key in sorted(_OF_OP & args.keys() - left_out)}
+    return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
+
+
+class _Programs:
+    """Which program ran when, by the fingerprint in its module's name."""
+
+    def __init__(self, runs: list[_Event]) -> None:
+        found = sorted(
+            (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
+            for run in runs
+            if (match := _PROGRAM.fullmatch(run.name))
+        )
+        self.starts = np.array([start for start, _, _ in found], np.int64)
+        self.ends = [end for _, end, _ in found]
+        self.names = [name for _, _, name in found]
+
+    def at(self, ps: int) -> str | None:
+        """The program whose run holds that instant."""
+        i = int(np.searchsorted(self.starts, ps, side="right")) - 1
+        return self.names[i] if i >= 0 and ps <= self.ends[i] else None
+
+
+def _ps(us: Decimal | None) -> int:
+    return int((us or 0) * 1_000_000)
+
+
+def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
+    """Append a stat: a number where the text is one."""
+    stat = to.stats.add(metadata_id=stats.setdefault(name, len(stats) + 1))
+    number = int(value) if _NUMBER.fullmatch(value) else None
+    if number is not None and -(1 << 63) <= number < 1 << 63:
+        stat.int64_value = number
+    elif number is not None and 0 <= number < 1 << 64:
+        stat.uint64_value = number
+    else:
+        stat.str_value = value
+
+
+def chrome(path: Path) -> Chrome:
+    """A file's planes, up to its `cut`; the last file asked for is remembered, for its next device."""
+    state = path.stat()
+    return _chrome(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _chrome(path: Path, _size: int, _changed_ns: int) -> Chrome:
+    return Chrome(path)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What HLO says of a collective: kind, payload from shape and type, and who takes part, as global device ids.
+
+Replica groups number replicas, partitions or both, by the opcode and its attributes; the program's device
+assignment says which device each is (openxla.org/xla/operation_semantics).  Without the assignment the
+size of the group is known and its ranks are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.facts import Communicator, ProcessGroup, TraceFacts
+from cclbench.formats import Payload
+from cclbench.formats.xplane import hlo
+from cclbench.formats.xplane.hlo_proto import Instruction
+from cclbench.intervals import Int64
+from cclbench.schema import group_id
+
+_KINDS: Final = {
+    "all-reduce": "all_reduce",
+    "all-gather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "ragged-all-to-all": "all_to_all",
+    "collective-permute": "send_recv",
+    "collective-broadcast": "broadcast",
+    "send": "send",
+    "recv": "recv",
+}
+_NAMELESS: Final = "unknown"
+_BY_PARTITION: Final = ("all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A device as its programs know it."""
+
+    device: int | None
+    """Its global id."""
+    programs: Mapping[int, Int64] = {}
+    """Global device ids by program, shape (replicas, partitions)."""
+
+
+def named(category: str) -> bool:
+    """Whether a category of ops names a collective: `all-reduce`, `all-reduce-scatter fusion`."""
+    return any(opcode in category for opcode in _KINDS)
+
+
+def payload(found: hlo.Instruction, program: int | None, member: Member) -> Payload | None:
+    """What an instruction's text says of the collective it is; None where it is none."""
+    opcode = found.opcode.removesuffix("-start")
+    if opcode not in _KINDS:
+        return None
+    operands = hlo.shapes(" ".join(found.operands))
+    # A start's result is (operand, result, ...), but that of all-reduce-start is the result.
+    paired = opcode != found.opcode and opcode != "all-reduce" and len(found.results) > 1
+    results = hlo.shapes(found.results[1] if paired else " ".join(found.results))
+    return Payload(
+        source="kernel",
+        library="xla",
+        collective=_KINDS[opcode],
+        in_bytes=hlo.total_bytes(operands),
+        out_bytes=hlo.total_bytes(results),
+        dtype=next((array.dtype for array in (*operands, *results) if array.bytes), None),
+        **who(opcode, hlo.participants(found.attributes), program, member),
+    )
+
+
+def of_program(known: Instruction, program: int | None, member: Member) -> Payload | None:
+    """What a program's HLO says of the collective an instruction is, where only its name is in the trace."""
+    opcode = known.opcode.removesuffix("-start")
+    if opcode not in _KINDS or known.participants is None:
+        return None
+    out = known.out_bytes
+    if opcode != known.opcode and opcode != "all-reduce" and out is not None:
+        out = None if known.in_bytes is None else out - known.in_bytes  # a start gives its operand back too
+    return Payload(
+        source="hlo",
+        collective=_KINDS[opcode],
+        in_bytes=known.in_bytes,
+        out_bytes=out,
+        dtype=known.dtype,
+        **who(opcode, known.participants, program, member),
+    )
+
+
+def who(opcode: str, participants: hlo.Participants, program: int | None, member: Member) -> dict[str, Any]:
+    """Size and devices of this device's group, and its partners, as fields of `Payload`."""
+    if opcode in ("send", "recv"):
+        return {"group_size": 2}
+    ids = None if program is None else member.programs.get(program % (1 << 64))
+    groups = _connected(participants.pairs) if participants.pairs else participants.groups
+    if groups is None:
+        return {}
+    numbered = None if ids is None else _numbered(opcode, participants, ids, member.device)
+    if numbered is None:
+        both = participants.has_channel and not participants.has_global_ids and opcode not in _BY_PARTITION
+        sizes = {len(group) for group in groups}
+        return {"group_size": sizes.pop() if len(sizes) == 1 and not both else None}
+    for group in groups or (tuple(range(len(numbered))),):
+        if all(0 <= i < len(numbered) for i in group):
+            devices = tuple(device for i in group for device in numbered[i])
+            if member.device in devices:
+                partners = _partners(participants.pairs, numbered, member.device)
+                return {"group_size": len(devices), "ranks": devices, **partners}
+    return {}
+
+
+class Named:
+    """Groups of devices by name, where ids of devices are no ranks: a run puts them together again."""
+
+    def __init__(self, device: int | None) -> None:
+        self.device = device
+        self.communicators: dict[str, Communicator] = {}
+        self.unknown = False
+
+    def name(self, told: Payload) -> Payload:
+        """The payload with its group's name in place of its devices."""
+        if told.ranks is None or self.device not in told.ranks:
+            self.unknown = True
+            name = _NAMELESS
+        else:
+            devices = sorted(told.ranks)
+            name = f"devices {group_id(told.ranks)}"
+            place = Communicator(name, devices.index(self.device), len(devices))
+            self.communicators[name] = place
+        return msgspec.structs.replace(told, ranks=None, src_rank=None, dst_rank=None, group_name=name)
+
+    def facts(self, told: TraceFacts) -> TraceFacts:
+        """Facts with all groups that were named, so that no other group is taken for one of them."""
+        names = [*self.communicators, *([_NAMELESS] if self.unknown else [])]
+        groups = tuple(map(ProcessGroup, names))
+        communicators = tuple(self.communicators.values())
+        return msgspec.structs.replace(told, groups=groups, communicators=communicators)
+
+
+def _connected(pairs: tuple[tuple[int, int], ...]) -> hlo.Groups:
+    """Those that a collective-permute links with one another, directly or through others."""
+    group: dict[int, set[int]] = {}
+    for source, target in pairs:
+        one, other = sorted((group.setdefault(i, {i}) for i in (source, target)), key=len)
+        if one is not other:
+            other |= one
+            group.update(dict.fromkeys(one, other))
+    return tuple({tuple(sorted(linked)) for linked in group.values()})
+
+
+def _numbered(
+    opcode: str, participants: hlo.Participants, ids: Int64, device: int | None
+) -> list[list[int]] | None:
+    """Devices each number of a replica group means, seen from this one; None where it runs nothing."""
+    own = np.argwhere(ids == device)
+    if device is None or len(own) != 1:
+        return None
+    replica, partition = own[0].tolist()
+    if participants.has_global_ids:
+        numbered = ids.reshape(-1, 1)
+    elif not participants.has_channel:
+        numbered = ids[:, partition].reshape(-1, 1)
+    elif opcode in _BY_PARTITION:
+        numbered = ids[replica].reshape(-1, 1)
+    else:
+        numbered = ids
+    return [list(row) for row in numbered.tolist()]
+
+
+def _partners(
+    pairs: tuple[tuple[int, int], ...], numbered: list[list[int]], device: int | None
+) -> dict[str, int]:
+    """Who sends to this device in a collective-permute and to whom it sends; itself where nobody does."""
+    own = next(i for i, devices in enumerate(numbered) if device in devices)
+    sources = [source for source, target in pairs if target == own]
+    targets = [target for source, target in pairs if source == own]
+    if not (sources or targets):
+        return {}
+    source, target = (some[0] if some else own for some in (sources, targets))
+    return {"src_rank": numbered[source][0], "dst_rank": numbered[target][0]}

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU planes: kernels and copies of the streams; all other lines show the same once more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from cclbench import classify
+from cclbench.errors import InputError
+from cclbench.formats import Payload, Rows, Trace
+from cclbench.formats.grids import NONE as NO_GRID
+from cclbench.formats.grids import grid_columns
+from cclbench.formats.xplane import proto
+from cclbench.formats.xplane.collectives import Member, Named, of_program
+from cclbench.formats.xplane.hlo_proto import Instruction, Program
+from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
+from cclbench.intervals import Int64
+
+_VENDORS: Final = {"nvidia": "nvidia", "amd": "amd"}
+_LINKS: Final = ("correlation_id", "program_id")
+_DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
+_UNKNOWN: Final = Member(None)
+_NOTHING: Final[Mapping[int, Program]] = {}
+_DIRECTIONS: Final = (
+    ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
+    ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
+    ("p2p", re.compile(r"PtoP|P2P|PeerToPeer")),
+    ("d2d", re.compile(r"DtoD|D2D|DeviceToDevice")),
+)
+
+
+def facts(stats: proto.Stats) -> dict[str, Any]:
+    """What the plane says of the device, as fields of `TraceFacts`.
+
+    `memory_bandwidth`, in B/s, is 2 · memory clock · bus width: true of NVIDIA's memories; the MI300X's
+    moves twice that, as kernels of its traces show, so AMD's figure is not taken.
+    """
+    vendor = _VENDORS.get(str(stats.get("device_vendor")).lower())
+    bandwidth = _count(stats.get("memory_bandwidth"))
+    return {
+        "vendor": vendor,
+        "sm_count": _count(stats.get("core_count")),
+        "device_memory_bytes": _count(stats.get("memory_size")),
+        "hbm_bytes_per_s": float(bandwidth) if bandwidth and vendor == "nvidia" else None,
+    }
+
+
+def correlations(message: Any) -> set[int]:
+    """Correlation ids of all that ran on the plane's streams."""
+    wanted = {key for key, name in proto.stat_names(message).items() if name == "correlation_id"}
+    found = (
+        stat.uint64_value or stat.int64_value
+        for line in message.lines
+        if line.name.startswith("Stream")
+        for event in line.events
+        for stat in event.stats
+        if stat.metadata_id in wanted
+    )
+    return {i for i in found if 0 < i < 1 << 63}
+
+
+class Run(NamedTuple):
+    """What an event on a stream tells of what ran, empty or None where it tells nothing."""
+
+    name: str
+    correlation: int | None
+    grid: str
+    copy: str
+    fill: str
+    op: str
+    program: int | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of row."""
+        if self.copy or re.match(r"(?i)memcpy", self.name):
+            return "copy"
+        return "memset" if self.fill or re.match(r"(?i)memset", self.name) else "kernel"
+
+
+def batches(
+    trace: Trace,
+    message: Any,
+    path: Path,
+    device: int,
+    epoch_ns: int,
+    programs: Mapping[int, Program] = _NOTHING,
+    member: Member = _UNKNOWN,
+) -> Iterator[Rows]:
+    """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
+    names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
+    stat_names = proto.stat_names(message)
+    wanted = {key for key, name in stat_names.items() if name in _LINKS + _DETAILS}
+    found: list[Line] = []
+    codes: dict[Run, int] = {}
+    for line in message.lines:
+        name = line.name or line.display_name
+        if not name.startswith("Stream"):
+            _mark(trace, line, names, path, epoch_ns)
+            continue
+        start, dur = proto.times(line, line.events, path, epoch_ns)
+        code = np.empty(len(start), np.int64)
+        for i, event in enumerate(line.events):
+            told = proto.stats(stat_names, (stat for stat in event.stats if stat.metadata_id in wanted))
+            grid, copy, fill, op = (str(told.get(detail, "")) for detail in _DETAILS)
+            title = names.get(event.metadata_id, f"unnamed {event.metadata_id}")
+            correlation, program = _number(told.get("correlation_id")), told.get("program_id")
+            program = program % (1 << 64) if isinstance(program, int) else None
+            run = Run(title, correlation, grid, copy, fill, op, program)
+            code[i] = codes.setdefault(run, len(codes))
+        found.append(Line(name, line.id, code, start, dur))
+    ran, where = list(codes), str(path)
+    kinds = np.array([run.kind for run in ran])
+    for kind in ("kernel", "copy", "memset"):
+        columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
+        if kind == "kernel":
+            columns |= grid_columns([_grid(run.grid) for run in ran], where, hint=proto.AGAIN)
+        else:
+            columns["bytes"] = pa.array([_size(run.copy or run.fill, where) for run in ran], pa.int64())
+        if kind == "copy":
+            columns["copy_direction"] = pa.array(
+                [_direction(f"{run.name} {run.copy}") for run in ran], pa.string()
+            )
+        chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
+        made = rows(
+            kind,
+            "device",
+            chosen,
+            [run.name for run in ran],
+            device=device,
+            columns=columns,
+            categories=[_category(run, programs) for run in ran] if kind == "kernel" else (),
+        )
+        if made is None:
+            continue
+        if kind == "kernel":
+            _tell(trace, made[1], ran, programs, member)
+        yield made[0]
+
+
+def _tell(
+    trace: Trace, codes: Int64, ran: Sequence[Run], programs: Mapping[int, Program], member: Member
+) -> None:
+    """What the programs say of the collectives among the kernels, whose codes these are."""
+    named = Named(member.device)
+    unknown = alone = 0
+    for row, run in enumerate(ran[code] for code in codes.tolist()):
+        by_name = _communicates(run.name)
+        if not by_name and _category(run, programs) != "communication":
+            continue
+        instruction = _instruction(run, programs)
+        payload = of_program(instruction, run.program, member) if instruction is not None else None
+        unknown += payload is None
+        alone += payload is not None and payload.ranks is None
+        payload = named.name(payload or Payload(source="kernel"))
+        trace.told.add(payload if by_name else replace(payload, library="xla"), row=row)
+    trace.facts = named.facts(trace.facts)
+    if unknown:
+        trace.notes.append(
+            f"payload of {unknown} collectives unknown: the profile has no HLO of their program"
+        )
+    if alone:
+        trace.notes.append(
+            f"process group of {alone} collectives unknown: the profile does not tell which of the program's"
+            " devices this GPU is"
+        )
+
+
+def _instruction(run: Run, programs: Mapping[int, Program]) -> Instruction | None:
+    program = programs.get(run.program) if run.program is not None else None
+    return program.instructions.get(run.op) if program is not None else None
+
+
+def _category(run: Run, programs: Mapping[int, Program]) -> str | None:
+    """What its program says the kernel does, where its name does not tell."""
+    if _known(run.name):
+        return None
+    instruction = _instruction(run, programs)
+    return instruction.category if instruction is not None else None
+
+
+@lru_cache(maxsize=1 << 12)
+def _known(name: str) -> bool:
+    return classify.category(name) is not None
+
+
+@lru_cache(maxsize=1 << 12)
+def _communicates(name: str) -> bool:
+    return classify.collective(name) is not None
+
+
+def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: int) -> None:
+    """A line that is no stream: it may mark steps or runs of modules, and is no work."""
+    name = line.name or line.display_name
+    if name in ("Steps", "XLA Modules"):
+        start, dur = proto.times(line, line.events, path, epoch_ns)
+        known = sorted({event.metadata_id for event in line.events})
+        code = np.searchsorted(known, np.array([event.metadata_id for event in line.events], np.int64))
+        titles = [names.get(key, "") for key in known]
+        trace.device_steps += steps(Line(name, line.id, code, start, dur), titles, numbered=name == "Steps")
+        reason = "mark of a step or of a module's run"
+    else:
+        reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
+    if line.events:
+        trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
+
+
+def _grid(details: str) -> tuple[int, ...]:
+    """Thread blocks along x, y and z from `grid:160,1,1`."""
+    grid = re.search(r"grid:(\d{1,19}),(\d{1,19}),(\d{1,19})", details)
+    return tuple(map(int, grid.groups())) if grid else NO_GRID
+
+
+@lru_cache(maxsize=1 << 12)
+def _size(details: str, where: str) -> int | None:
+    """Bytes from `kind:... size:4 dest:1`; a size of 0 is what the profiler writes where it knows none."""
+    size = re.search(r"\b(?:size|num_bytes):(\d{1,40})\b", details)
+    if size and int(size[1]) >= 1 << 62:
+        raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint=proto.AGAIN)
+    return int(size[1]) or None if size else None
+
+
+def _direction(text: str) -> str | None:
+    return next((direction for direction, pattern in _DIRECTIONS if pattern.search(text)), None)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 1 << 64 else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 1 << 48 else None

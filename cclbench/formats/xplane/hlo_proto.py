@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled program in a profile: its instructions, the bytes they move, the devices it runs on.
+
+JAX puts the HloProto of each module into the plane `/host:metadata`; on CPU devices and GPUs nothing else
+tells the shapes of a collective.  Field numbers: hlo.proto and xla_data.proto of the OpenXLA project, and
+the bytes that JAX 0.10 writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache, cached_property
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.formats.xplane import descriptors, hlo, proto
+from cclbench.intervals import Int64
+
+_MESSAGES: Final = {
+    "Shape": "element_type=2:int32 dimensions=3:int64* tuple_shapes=4:Shape*",
+    "Group": "ids=1:int64*",
+    "Iota": "groups=1:int64 size=2:int64 tiles=3:int64* order=4:int32*",
+    "Listed": "groups=1:Group* iota=2:Iota",
+    "MeshAxis": "size=2:int64",
+    "Tiles": "tiles=1:int64* order=2:int32*",
+    "Mesh": "axes=1:MeshAxis* devices=2:int64* iota=3:Tiles",
+    "SubAxis": "before=1:int64 size=2:int64",
+    "Axis": "index=1:int64 part=2:SubAxis",
+    "MeshGroups": "mesh=1:Mesh axes=2:Axis*",
+    "Pair": "source=1:int64 target=2:int64",
+    "Instruction": "name=1:string opcode=2:string shape=3:Shape channel_id=26:int64 id=35:int64"
+    " operand_ids=36:int64* called_computation_ids=38:int64* groups=49:Group* pairs=52:Pair*"
+    " global_ids=71:bool listed=87:Listed iota=92:Iota mesh=93:MeshGroups",
+    "Computation": "instructions=2:Instruction* id=5:int64",
+    "Module": "computations=3:Computation*",
+    "Hlo": "hlo_module=1:Module",
+    "Column": "ids=1:int64*",
+    "Assignment": "columns=3:Column*",
+    "PlacedModule": "assignment=15:Assignment",
+    "Placed": "hlo_module=1:PlacedModule",
+}
+"""See `descriptors`; `Hlo` and `Placed` are two views of an HloProto."""
+
+_TYPES: Final = {
+    1: "pred",
+    2: "s8",
+    3: "s16",
+    4: "s32",
+    5: "s64",
+    6: "u8",
+    7: "u16",
+    8: "u32",
+    9: "u64",
+    10: "f16",
+    11: "f32",
+    12: "f64",
+    15: "c64",
+    16: "bf16",
+    18: "c128",
+    19: "f8e5m2",
+    20: "f8e4m3fn",
+    23: "f8e4m3b11fnuz",
+    24: "f8e5m2fnuz",
+    25: "f8e4m3fnuz",
+}
+"""Names of PrimitiveType; types below a byte are left out."""
+_TUPLE: Final = 13
+_LARGEST: Final = 1 << 56
+
+_COLLECTIVE: Final = re.compile(
+    r"(?:all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-(?:permute|broadcast))"
+    r"(?:-start|-done)?|send|send-done|recv|recv-done"
+)
+_MOVES: Final = re.compile(
+    r"(?:dynamic-)?slice|dynamic-update-slice|bitcast(?:-convert)?|broadcast|concatenate|constant|convert|copy"
+    r"|get-tuple-element|iota|pad|parameter|reshape|reverse|transpose|tuple"
+)
+_TELLING: Final = (
+    ("gemm", frozenset({"dot"})),
+    ("convolution", frozenset({"convolution"})),
+    (None, frozenset({"custom-call"})),
+    ("embedding", frozenset({"gather", "scatter"})),
+    ("reduction", frozenset({"reduce", "reduce-window", "sort", "select-and-scatter"})),
+)
+"""What a fusion does, by the first of these that is in it; None leaves it to its name."""
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """An instruction of a module; bytes are those of all operands and of the result, None where unknown."""
+
+    opcode: str
+    category: str | None
+    """Of `schema.CATEGORIES`; None where the opcode does not tell."""
+    dtype: str | None
+    in_bytes: int | None
+    out_bytes: int | None
+    participants: hlo.Participants | None = None
+    """Of a collective."""
+
+    @property
+    def collective(self) -> bool:
+        """Whether it communicates."""
+        return _COLLECTIVE.fullmatch(self.opcode) is not None
+
+
+class Program:
+    """A compiled program from its HloProto; `InputError` with `where` as soon as its bytes are none."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        self._content, self._where = content, where
+
+    @cached_property
+    def devices(self) -> Int64 | None:
+        """Global ids of the devices it runs on, shape (replicas, partitions); None where it tells none."""
+        columns = [list(column.ids) for column in self._as("Placed").hlo_module.assignment.columns]
+        if not columns or not columns[0] or len({len(column) for column in columns}) > 1:
+            return None
+        ids = [i for column in columns for i in column]
+        if len(ids) > hlo.MOST_DEVICES or len(set(ids)) < len(ids) or min(ids) < 0 or max(ids) >= 1 << 31:
+            return None
+        return np.array(columns, np.int64).T
+
+    @cached_property
+    def instructions(self) -> dict[str, Instruction]:
+        """All its instructions by name."""
+        module = self._as("Hlo").hlo_module
+        inside = {c.id: frozenset(i.opcode for i in c.instructions) for c in module.computations}
+        found = {}
+        for computation in module.computations:
+            shapes = {i.id: i.shape for i in computation.instructions}
+            for i in computation.instructions:
+                operands = [shapes.get(operand) for operand in i.operand_ids]
+                types = {kind for shape in (*operands, i.shape) for kind in _types(shape)}
+                found[i.name] = Instruction(
+                    opcode=i.opcode,
+                    category=_category(i, inside),
+                    dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
+                    in_bytes=_bytes(operands),
+                    out_bytes=_bytes([i.shape]),
+                    participants=_participants(i) if _COLLECTIVE.fullmatch(i.opcode) else None,
+                )
+        return found
+
+    def _as(self, view: str) -> Any:
+        from google.protobuf.message import DecodeError
+
+        try:
+            return _class(view).FromString(self._content)
+        except DecodeError:
+            raise InputError("an HLO module is damaged", where=self._where, hint=proto.AGAIN) from None
+
+
+def programs(plane: Any, where: str) -> dict[int, Program]:
+    """The programs in a plane `/host:metadata` by id: a stat of it, or the entry's own."""
+    names = proto.stat_names(plane)
+    found = {}
+    for key, metadata in proto.event_metadata(plane).items():
+        stated = proto.stats(names, metadata.stats)
+        program, number = stated.get("Hlo Proto", stated.get("hlo_proto")), stated.get("program_id", key)
+        if isinstance(program, bytes) and isinstance(number, int):
+            found[number % (1 << 64)] = Program(program, where)
+    return found
+
+
+def _participants(i: Any) -> hlo.Participants:
+    return hlo.Participants(
+        groups=_groups(i),
+        pairs=tuple((pair.source, pair.target) for pair in i.pairs),
+        has_channel=i.channel_id > 0,
+        has_global_ids=i.global_ids,
+    )
+
+
+def _groups(i: Any) -> hlo.Groups | None:
+    """Replica groups, in whichever of four fields they are."""
+    if i.HasField("mesh"):
+        described, tiled = i.mesh.mesh, i.mesh.mesh.iota
+        ids = np.array(described.devices, np.int64) if described.devices else None
+        if described.HasField("iota") and (ids := hlo.iota(tiled.tiles, tiled.order)) is None:
+            return None
+        parts = [(a.part.before, a.part.size) if a.HasField("part") else None for a in i.mesh.axes]
+        within = [(axis.index, part) for axis, part in zip(i.mesh.axes, parts, strict=True)]
+        return hlo.mesh([axis.size for axis in described.axes], ids, within)
+    if i.HasField("iota") or i.listed.HasField("iota"):
+        stated = i.iota if i.HasField("iota") else i.listed.iota
+        return hlo.rows_of(hlo.iota(stated.tiles, stated.order), (stated.groups, stated.size))
+    listed = i.listed.groups or i.groups
+    return tuple(tuple(group.ids) for group in listed) if listed or i.HasField("listed") else None
+
+
+def _category(instruction: Any, inside: dict[int, frozenset[str]]) -> str | None:
+    if _COLLECTIVE.fullmatch(instruction.opcode):
+        return "communication"
+    opcodes = {instruction.opcode}
+    if instruction.opcode == "fusion":
+        opcodes = set().union(*(inside.get(called, ()) for called in instruction.called_computation_ids))
+    for category, marks in _TELLING:
+        if opcodes & marks:
+            return category
+    return "copy" if all(map(_MOVES.fullmatch, opcodes)) else "elementwise"
+
+
+def _leaves(shape: Any) -> Iterable[Any]:
+    if shape.element_type != _TUPLE:
+        yield shape
+    for part in shape.tuple_shapes:
+        yield from _leaves(part)  # as deep as protobuf lets messages nest, 100
+
+
+def _types(shape: Any) -> Iterable[int]:
+    return (leaf.element_type for leaf in _leaves(shape)) if shape is not None else ()
+
+
+def _bytes(shapes: Iterable[Any | None]) -> int | None:
+    """Bytes of arrays; None where a type is unknown or the size absurd."""
+    total = 0
+    for shape in shapes:
+        if shape is None:
+            return None
+        for leaf in _leaves(shape):
+            size = None
+            if leaf.element_type in _TYPES and min(leaf.dimensions, default=0) >= 0:
+                size = hlo.array_bytes(_TYPES[leaf.element_type], leaf.dimensions)
+            if size is None:
+                return None
+            total += size
+    return total if total < _LARGEST else None
+
+
+@cache
+def _class(view: str) -> Any:
+    return descriptors.message_class("hlo", _MESSAGES, view)

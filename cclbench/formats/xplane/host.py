@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile of XLA on CPU devices: no device planes, ops on the threads of `/host:CPU`.
+
+Each device ordinal is a rank, and a device as an accelerator is one: its ops are issued to it by a call
+of the program, run asynchronously and may overlap, so they are the device's kernels, linked with that
+call by the run's id.  An op's time is from its issue to its completion; on fewer cores than devices that
+holds waiting for a core.  A collective is one op; its rendezvous are rows of kind sync inside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from cclbench.errors import InputError
+from cclbench.facts import HOST_DEVICE, TraceFacts
+from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
+from cclbench.formats.xplane.collectives import Member, Named, of_program
+from cclbench.formats.xplane.hlo_proto import Instruction
+from cclbench.formats.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
+from cclbench.formats.xplane.ops import CONTAINERS
+from cclbench.formats.xplane.proto import AGAIN, PlaneRange
+
+_MEMBER: Final = "cpu:"
+_CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
+
+
+def members(path: Path, planes: Sequence[PlaneRange], cut: Cut | None = None) -> list[Part]:
+    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
+    return members_of(decode(path, planes), path, cut)
+
+
+def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
+    """The same of a profile that is decoded; `hint` is what to do where it is cut before them."""
+    found = devices(profile.ops)
+    if cut is not None and not found:
+        what = f"{cut.reason}, before any event of a device"
+        raise InputError(what, where=f"{path}: byte {cut.byte:,}", hint=hint)
+    if not found:
+        raise InputError(
+            "no device plane, and no op of a CPU device in the host's",
+            where=str(path),
+            hint="trace steps that run under jax.jit",
+        )
+    return [Part(f"{_MEMBER}{device}") for device in found]
+
+
+def read(path: Path, planes: Sequence[PlaneRange], part: Part) -> Trace:
+    """All that a device did; the lowest ordinal has the process's own rows as well."""
+    return trace_of(decode(path, planes), part)
+
+
+def trace_of(profile: HostProfile, part: Part) -> Trace:
+    """The same of a profile that is decoded."""
+    everywhere = devices(profile.ops)
+    device = int(part.member.removeprefix(_MEMBER))
+    place = everywhere.index(device)
+    mine = sorted((op for op in profile.ops if op.device == device), key=lambda op: (op.start_ns, op.end_ns))
+    whole = [op for op in mine if op.complete]
+    kernels = [op for op in whole if not _contains(profile, op)]
+    first = device == everywhere[0]
+    batches = [
+        _ops("kernel", kernels, profile, place),
+        _ops("annotation", [op for op in whole if _contains(profile, op)], profile, place),
+        _rows("sync", [row for row, of in profile.meetings if of == device], place),
+        _launches(profile.launches, {op.run for op in mine}),
+        _rows("annotation", [*profile.steps, *_of_process(profile, "annotation", first)]),
+        _rows("other", _of_process(profile, "other", first)),
+    ]
+    trace = Trace(
+        batches=iter([rows for rows in batches if len(rows)]),
+        facts=_facts(profile, everywhere, place),
+        device_steps=_runs(whole),
+        dropped=dict(profile.dropped) if first else {},
+    )
+    if missing := len(mine) - len(whole):
+        trace.dropped["op whose end is not in the capture"] = missing
+    _tell(trace, kernels, _calls(profile), device)
+    return trace
+
+
+def _contains(profile: HostProfile, op: Op) -> bool:
+    """Whether the op is a loop or call around ops that have rows of their own."""
+    known = _known(profile, op)
+    opcode = known.opcode if known else op.name.partition(".")[0]
+    return opcode in CONTAINERS
+
+
+def _known(profile: HostProfile, op: Op) -> Instruction | None:
+    program = None if op.program is None else profile.programs.get(op.program)
+    return program.instructions.get(op.name) if program else None
+
+
+def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
+    names = Names()
+    codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
+    told: dict[int, set[str | None]] = defaultdict(set)
+    for code, op in zip(codes.tolist(), ops, strict=True):
+        known = _known(profile, op)
+        told[code].add("communication" if op.meeting else known.category if known else None)
+    start = np.array([op.start_ns for op in ops], np.int64)
+    return Rows(
+        kind=kind,
+        side="device",
+        names=names,
+        codes=codes,
+        start_ns=start,
+        dur_ns=np.array([op.end_ns for op in ops], np.int64) - start,
+        track=np.array([op.track for op in ops], np.int64),
+        device=[place] * len(ops),
+        correlation=[op.run for op in ops],
+        # Programs may use one name for different things; then the name alone has to tell.
+        name_categories={
+            code: category
+            for code, categories in told.items()
+            if len(categories) == 1 and (category := next(iter(categories))) is not None
+        },
+    )
+
+
+def _rows(kind: str, rows: Sequence[HostRow], device: int | None = None) -> Rows:
+    names = Names()
+    start = np.array([row.start_ns for row in rows], np.int64)
+    return Rows(
+        kind=kind,
+        side="host" if device is None else "device",
+        names=names,
+        codes=np.fromiter((names[row.name] for row in rows), np.int32, len(rows)),
+        start_ns=start,
+        dur_ns=np.array([row.end_ns for row in rows], np.int64) - start,
+        track=np.array([row.track for row in rows], np.int64),
+        device=None if device is None else [device] * len(rows),
+        correlation=[row.run for row in rows] if kind == "launch" else None,
+    )
+
+
+def _launches(calls: Iterable[HostRow], runs: set[int]) -> Rows:
+    """The outermost call that started each run."""
+    outermost: dict[int, HostRow] = {}
+    for call in sorted(calls, key=lambda row: (row.start_ns, -row.end_ns)):
+        if call.run is not None and call.run in runs:
+            outermost.setdefault(call.run, call)
+    return _rows("launch", list(outermost.values()))
+
+
+def _of_process(profile: HostProfile, kind: str, first: bool) -> list[HostRow]:
+    return [row for of, row in profile.others if first and of == kind]
+
+
+def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
+    """Each run of a module on the device, from its first op's issue to its last one's completion."""
+    spans: dict[tuple[int, str], tuple[int, int]] = {}
+    for op in ops:
+        start, end = spans.get((op.run, op.module), (op.start_ns, op.end_ns))
+        spans[op.run, op.module] = min(start, op.start_ns), max(end, op.end_ns)
+    return [DeviceStep(module, *span) for (_, module), span in spans.items()]
+
+
+def _facts(profile: HostProfile, everywhere: Sequence[int], place: int) -> TraceFacts:
+    process, version = profile.told.get("process_id"), profile.told.get("jax_version")
+    program = {i for ids in _calls(profile).placed.values() for i in ids.ravel().tolist()}
+    world = len(program) if program.issuperset(everywhere) else profile.world_size or 0
+    return TraceFacts(
+        producer="JAX profiler" if version else "XLA profiler",
+        producer_version=str(version) if version else None,
+        process_id=process if isinstance(process, int) else None,
+        device_name=HOST_DEVICE,
+        # Programs of one device each, on several, are no world.
+        world_size=world if world >= len(everywhere) else None,
+        device_count=len(everywhere),
+        local_rank=place,
+    )
+
+
+def _tell(trace: Trace, kernels: Sequence[Op], calls: _Calls, device: int) -> None:
+    """Who takes part in each collective, with how many bytes, and its number within the group."""
+    named = Named(device)
+    unknown: Counter[str] = Counter()
+    for row, op in enumerate(kernels):
+        payload = calls.payload(op)
+        if payload is not None:
+            unknown[op.module] += payload.in_bytes is None or payload.out_bytes is None
+            trace.told.add(named.name(payload), row=row, seq=calls.numbers.get(id(op)))
+    trace.facts = named.facts(trace.facts)
+    for module, count in (+unknown).items():
+        trace.notes.append(
+            f"payload bytes of {count} collectives unknown: the profile's HLO of {module} does not tell them"
+        )
+
+
+class _Calls:
+    """What a profile's collectives are, with the devices that take part as their `ranks`."""
+
+    def __init__(self, profile: HostProfile) -> None:
+        self.profile, self.devices = profile, set(devices(profile.ops))
+        listed = ((number, program.devices) for number, program in profile.programs.items())
+        self.placed = {number: ids for number, ids in listed if ids is not None}
+        self.known: dict[tuple[int | None, str, int, Meeting | None], Payload | None] = {}
+
+    def payload(self, op: Op) -> Payload | None:
+        """None where the op is no collective; whom it met goes before whom its program says it meets."""
+        key = op.program, op.name, op.device, op.meeting
+        if key not in self.known:
+            self.known[key] = self._payload(op)
+        return self.known[key]
+
+    def _payload(self, op: Op) -> Payload | None:
+        known, met = _known(self.profile, op), op.meeting
+        told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
+        if met is not None:
+            told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))
+            told = replace(told, ranks=met.devices, group_size=len(met.devices))
+        return told and replace(told, library="xla")
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The sequence number of each collective op within its group, by the op's identity.
+
+        Partners run the same op of the same run for the same time over; collectives are numbered by their
+        first arrival, which takes all devices of the group.  Channel ids tell nothing: JAX gives all of a
+        shard_map the same.
+        """
+        turns: Counter[tuple[object, ...]] = Counter()
+        last: Counter[tuple[int, ...]] = Counter()
+        number: dict[tuple[object, ...], int] = {}
+        found = {}
+        for op in sorted(self.profile.ops, key=lambda op: op.start_ns):
+            payload = self.payload(op)
+            if payload is None or payload.ranks is None or not self.devices.issuperset(payload.ranks):
+                continue
+            group = tuple(sorted(payload.ranks))
+            which = op.run, op.program, op.name
+            turn = turns[(*which, op.device)]
+            turns[(*which, op.device)] += 1
+            if (*which, group, turn) not in number:
+                number[*which, group, turn] = last[group]
+                last[group] += 1
+            found[id(op)] = number[*which, group, turn]
+        return found
+
+
+@lru_cache(maxsize=1)
+def _calls(profile: HostProfile) -> _Calls:
+    """Those of the last profile asked for are remembered, for its next device."""
+    return _Calls(profile)

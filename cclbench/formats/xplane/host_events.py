@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plane `/host:CPU` of a profile without accelerators: ops of CPU devices, and what is around them.
+
+An op begins on a thread of the executor's pool, as an event with the stats `hlo_op`, `device_ordinal`
+and `run_id`, and is complete where the event `end: OP` of the same context id (`_p` there, `_c` here)
+begins: on the same thread, or on another one if the op runs asynchronously.  A collective meets its
+partners in `Rendezvous` events, one for each buffer, inside the op; their name lists the group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.formats.xplane.hlo_proto import Program, programs
+from cclbench.formats.xplane.proto import (
+    PlaneRange,
+    Stats,
+    epoch_ns,
+    event_metadata,
+    plane,
+    stat_names,
+    stats,
+    times,
+)
+
+_DEVICES: Final = range(1 << 31)
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_MARK, _END, _MEETING = "ThreadpoolListener::", "end: ", "Rendezvous"
+_KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devices=\[([\d, ]*)\]")
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """What a rendezvous's name tells: the collective and the global ids of the devices that take part."""
+
+    collective: str
+    devices: tuple[int, ...]
+
+
+class Op(msgspec.Struct):
+    """A run of an HLO instruction on the device of that global id; times in ns since the epoch."""
+
+    name: str
+    module: str
+    device: int
+    run: int
+    program: int | None
+    track: int
+    start_ns: int
+    end_ns: int
+    context: int | str | float | bytes | None
+    complete: bool = True
+    """Whether its end is known; without, `end_ns` is when the thread turned to something else."""
+    meeting: Meeting | None = None
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """Any other event; `run` is the run it started or the device it waited on."""
+
+    name: str
+    track: int
+    start_ns: int
+    end_ns: int
+    run: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class HostProfile:
+    """All that is read of a profile, in the order of its threads."""
+
+    ops: list[Op] = field(default_factory=list)
+    meetings: list[tuple[HostRow, int]] = field(default_factory=list)
+    """Rendezvous, and the device of the op they are in."""
+    launches: list[HostRow] = field(default_factory=list)
+    steps: list[HostRow] = field(default_factory=list)
+    others: list[tuple[str, HostRow]] = field(default_factory=list)
+    """By kind: `annotation` on threads of the program, `other` on those of the executor."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    told: Stats = field(default_factory=dict)
+    """Stats of the planes: process_id, jax_version, ..."""
+    world_size: int | None = None
+    programs: dict[int, Program] = field(default_factory=dict)
+    """Compiled programs by id."""
+
+
+def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
+    """The profile of a file with those planes; the last one asked for is remembered, for its next device."""
+    state = path.stat()
+    return _decode(path, tuple(planes), state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _decode(path: Path, planes: tuple[PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
+    wanted = ("/host:metadata", "/host:CPU")
+    messages = {where.name: plane(path, where) for where in planes if where.name in wanted}
+    return profile_of(messages, path, epoch_ns(path, planes))
+
+
+def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
+    """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
+    profile = HostProfile()
+    if "/host:metadata" in messages:
+        plane_of_programs = messages["/host:metadata"]
+        profile.told |= stats(stat_names(plane_of_programs), plane_of_programs.stats)
+        profile.programs = programs(plane_of_programs, str(path))
+    if "/host:CPU" in messages:
+        _Threads(profile, messages["/host:CPU"], path, epoch).read()
+    return profile
+
+
+class _Threads:
+    """The plane's lines, one after another, on their way into `profile`."""
+
+    def __init__(self, profile: HostProfile, message: Any, path: Path, epoch: int) -> None:
+        self.profile, self.message, self.path, self.epoch = profile, message, path, epoch
+        self.stat_names = stat_names(message)
+        self.names = {key: metadata.name for key, metadata in event_metadata(message).items()}
+        self.ends: dict[object, int] = {}
+        profile.told |= stats(self.stat_names, message.stats)
+
+    def read(self) -> None:
+        """All lines; then ends are known, whichever thread they are on."""
+        for line in self.message.lines:
+            self._line(line)
+        for op in self.profile.ops:
+            if op.context is not None:
+                end = self.ends.pop(op.context, None)
+                op.complete, op.end_ns = end is not None, max(op.end_ns, end or 0)
+        if self.ends:
+            self.profile.dropped["end of an op that began before the capture"] += len(self.ends)
+
+    def _line(self, line: Any) -> None:
+        events = list(line.events)
+        start, dur = times(line, events, self.path, self.epoch)
+        end, profile = start + dur, self.profile
+        around: list[Op] = []
+        others: list[HostRow] = []
+        first = len(profile.ops)
+        for i in np.lexsort((-end, start)).tolist():
+            event = events[i]
+            name = self.names.get(event.metadata_id, "")
+            if name.startswith(_MARK):
+                profile.dropped["mark of the thread pool"] += 1
+                continue
+            told = stats(self.stat_names, event.stats)
+            row = HostRow(name, line.id, int(start[i]), int(end[i]), _integer(told.get("run_id")))
+            while around and around[-1].end_ns < row.end_ns:
+                around.pop()
+            if "hlo_op" in told:
+                if (op := self._op(row, told)) is not None:
+                    profile.ops.append(op)
+                    around.append(op)
+            elif name.startswith(_END) and "_c" in told:
+                self.ends[told["_c"]] = row.start_ns
+            elif name == _MEETING and around:
+                around[-1].meeting = around[-1].meeting or _meeting(str(told.get("name", "")))
+                profile.meetings.append((row, around[-1].device))
+            elif "step_num" in told:
+                profile.steps.append(msgspec.structs.replace(row, name=step_name(name, told["step_num"])))
+            elif row.run is not None:
+                profile.launches.append(row)
+                self._size(told)
+            else:
+                others.append(row)
+        inner = len(profile.ops) > first and not line.name.startswith("python")
+        profile.others += [("other" if inner else "annotation", row) for row in others]
+
+    def _op(self, row: HostRow, told: Stats) -> Op | None:
+        device, program = told.get("device_ordinal"), _integer(told.get("program_id"))
+        if not isinstance(device, int) or row.run is None:
+            self.profile.dropped["op without a device or run"] += 1
+            return None
+        if device not in _DEVICES:
+            raise InputError(f"{row.name[:60]!r} ran on device {device}", where=str(self.path))
+        return Op(
+            name=str(told["hlo_op"]),
+            module=str(told.get("hlo_module", "")),
+            device=device,
+            run=row.run,
+            program=None if program is None else program % (1 << 64),
+            track=row.track,
+            start_ns=row.start_ns,
+            end_ns=row.end_ns,
+            context=told.get("_p"),
+        )
+
+    def _size(self, told: Stats) -> None:
+        replicas, partitions = (_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
+        if replicas is not None and partitions is not None and 0 < replicas * partitions < 1 << 20:
+            self.profile.world_size = max(self.profile.world_size or 0, replicas * partitions)
+
+
+def step_name(name: str, number: object) -> str:
+    """The name of a step annotation with its number, which the profiler keeps apart."""
+    return f"train step {number}" if name == "train" else f"step {number}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _meeting(text: str) -> Meeting | None:
+    found = _KEY.match(text)
+    devices = tuple(int(number[:18]) for number in re.findall(r"\d+", found[2])) if found else ()
+    return Meeting(found[1], devices) if found and devices else None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and value in _INT64 else None
+
+
+def devices(ops: Iterable[Op]) -> list[int]:
+    """Ordinals of the devices that ran ops, ascending."""
+    return sorted({op.device for op in ops})

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting of profiles: texts are replaced inside their nested messages, and every length around them.
+
+No schema is needed: a part that holds nothing suspicious is copied as it is, whatever fields it has; one
+that does is taken apart, down to the text, through unknown fields and compiled programs alike.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from cclbench.errors import InputError
+from cclbench.formats.files import WHOLE, shown
+from cclbench.formats.rewriting import ANNOTATION, HOST, Redactor, alternatives
+from cclbench.formats.xplane import proto
+
+_PLANE, _HOSTS, _NAME = 1, 4, 2
+_DEEPEST: Final = 60
+_HOST_PLANE: Final = "/host:CPU"
+_RUNTIME: Final = ("end: ", "$")
+
+
+class ProtobufRewriter:
+    """One profile's way."""
+
+    def __init__(self, path: Path, redactor: Redactor, *, annotations: bool) -> None:
+        self._path, self._redactor, self._annotations = path, redactor, annotations
+        self._exact: dict[str, tuple[str, str]] = {}
+        """Whole texts that a field calls something, or a person wrote: what they become, and their kind."""
+        self._exactly: re.Pattern[bytes] | None = None
+        self._place = ""
+
+    def rewrite(self, write: Callable[[bytes], object]) -> None:
+        """Write the profile, one part of a plane in memory at a time."""
+        with _mapped(self._path) as data:
+            where = shown(self._path)
+            told = list(proto.fields(data, 0, len(data), where))
+            if told and told[-1][3] > len(data):
+                raise InputError("is cut within a plane", where=where, hint=WHOLE)
+            for number, _, begin, end in told:
+                if number == _HOSTS:
+                    self._say(HOST, data[begin:end].decode(errors="replace"))
+            for planes in proto.space(self._path).planes:
+                self._learn(planes)
+            if self._exact:
+                self._exactly = re.compile(alternatives(self._exact).encode())
+            for number, at, begin, end in told:
+                if number == _PLANE:
+                    self._plane(data, begin, end, write)
+                else:
+                    self._place = "the profile"
+                    old = data[begin:end]
+                    write(_field(data[at:begin], self._value(old, 0) if _wire(data, at) == 2 else old, old))
+
+    def _learn(self, where: proto.PlaneRange) -> None:
+        """What a plane's own fields call a host, a user, a command line; and its annotations."""
+        message = proto.plane(self._path, where, lines=self._annotations and where.name == _HOST_PLANE)
+        names = proto.stat_names(message)
+        if self._annotations and where.name == _HOST_PLANE:
+            for text in ranges_of_people(message, self._redactor):
+                new, counts = self._redactor.annotation(text)
+                if counts:
+                    self._exact[text] = new, ANNOTATION
+        if not any(self._redactor.kind_of_field(name) for name in names.values()):
+            return
+        message = proto.plane(self._path, where)
+        events = (event for line in message.lines for event in line.events)
+        entries = (metadata for metadata in proto.event_metadata(message).values())
+        for holder in (message, *entries, *events):
+            for name, value in proto.stats(names, holder.stats).items():
+                kind = self._redactor.kind_of_field(name)
+                if kind is not None and isinstance(value, str | bytes):
+                    self._say(kind, value if isinstance(value, str) else value.decode(errors="replace"))
+
+    def _say(self, kind: str, text: str) -> None:
+        new, counts = self._redactor.field(kind, text)
+        if new != text:
+            self._exact[text] = new, next(iter(counts), kind)
+
+    def _plane(self, data: mmap.mmap, begin: int, end: int, write: Callable[[bytes], object]) -> None:
+        """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the file."""
+        parts: list[bytes | tuple[int, int]] = []
+        name = next((data[b:e] for n, _, b, e in proto.fields(data, begin, end, "") if n == _NAME), b"")
+        self._place = f"plane {self._redactor.text(name.decode(errors='replace'))[0]}"
+        for _, at, first, last in proto.fields(data, begin, end, shown(self._path)):
+            if last > end:
+                raise InputError("a plane is damaged", where=f"{shown(self._path)}: byte {at:,}", hint=WHOLE)
+            old = data[first:last]
+            new = self._value(old, 0) if _wire(data, at) == 2 else old
+            parts.append((at, last) if new is old else _field(data[at:first], new, old))
+        size = sum(len(part) if isinstance(part, bytes) else part[1] - part[0] for part in parts)
+        write(_varint(_PLANE << 3 | 2) + _varint(size))
+        for part in parts:
+            write(part if isinstance(part, bytes) else data[part[0] : part[1]])
+
+    def _value(self, old: bytes, depth: int) -> bytes:
+        """A field's content rewritten: a message, a text, or bytes; the same object where nothing changes."""
+        if not self._suspicious(old):
+            return old
+        text = _text(old)
+        fields = _fields(old) if depth < _DEEPEST else None
+        # A text may by chance be a message too, one field of another; a message with other types is no text.
+        if fields is not None and (text is None or all(wire == 2 for wire, _, _, _ in fields)):
+            return self._message(old, fields, depth)
+        if text is not None:
+            new, counts = self._leaf(text)
+            self._redactor.count(self._place, counts)
+            return old if new == text else new.encode()
+        masked, counts = self._redactor.masked(old)
+        self._redactor.count(self._place, counts)
+        return old if masked == old else masked
+
+    def _message(self, old: bytes, fields: list[tuple[int, int, int, int]], depth: int) -> bytes:
+        parts, changed = list[bytes](), False
+        for wire, at, begin, end in fields:
+            value = old[begin:end]
+            new = self._value(value, depth + 1) if wire == 2 else value
+            changed |= new is not value
+            parts.append(old[at:end] if new is value else _field(old[at:begin], new, value))
+        return b"".join(parts) if changed else old
+
+    def _leaf(self, text: str) -> tuple[str, dict[str, int]]:
+        if text in self._exact:
+            new, kind = self._exact[text]
+            return new, {kind: 1}
+        new, counts = self._redactor.text(text)
+        return new, dict(counts)
+
+    def _suspicious(self, data: bytes) -> bool:
+        exactly = self._exactly is not None and self._exactly.search(data) is not None
+        return exactly or self._redactor.suspicious(data)
+
+
+def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
+    """What people called ranges of the host: events on threads of the program that are no framework's own."""
+    titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
+    names = proto.stat_names(message)
+    marks = {key for key, name in names.items() if name in ("step_num", "hlo_op", "run_id", "correlation_id")}
+    found = {
+        event.metadata_id
+        for line in message.lines
+        for event in line.events
+        if not any(stat.metadata_id in marks for stat in event.stats)
+    }
+    texts = {titles.get(key, "") for key in found}
+    ops = set(names.values())  # texts that stats refer to, among them the names of ops
+    return {
+        text
+        for text in texts - ops
+        if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
+    }
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    with path.open("rb") as file:
+        if not path.stat().st_size:
+            raise InputError("empty file", where=shown(path))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data
+
+
+def _text(data: bytes) -> str | None:
+    """The bytes as text, None where they are none."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(part.isprintable() for part in text.split()) else None
+
+
+def _fields(data: bytes) -> list[tuple[int, int, int, int]] | None:
+    """(wire type, position, content's range) of each field of a message; None where the bytes are none."""
+    try:
+        told = list(proto.fields(data, 0, len(data), ""))
+    except (InputError, DecodeError):
+        return None
+    if not told or told[-1][3] > len(data):
+        return None
+    return [(_wire(data, at), at, begin, end) for _, at, begin, end in told]
+
+
+def _wire(data: bytes | mmap.mmap, at: int) -> int:
+    return data[at] & 7
+
+
+def _field(head: bytes, value: bytes, old: bytes) -> bytes:
+    """A field with new content: its tag as it was, its length anew."""
+    if len(value) == len(old):
+        return head + value
+    tag = next(i for i, byte in enumerate(head) if byte < 0x80) + 1
+    return head[:tag] + _varint(len(value)) + value
+
+
+def _varint(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)

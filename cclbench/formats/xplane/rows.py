@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From lines of a device to rows, whatever file they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.formats import DeviceStep, Names, Rows
+from cclbench.intervals import Int64
+
+DERIVED: Final = (
+    "TensorFlow Ops",
+    "TensorFlow Name Scope",
+    "Framework Ops",
+    "Framework Name Scope",
+    "Source code",
+    "Overlay",
+    "XLA Ops",
+    "XLA TraceMe",
+)
+"""Lines whose rows show, once more and otherwise, what rows of other lines show."""
+
+
+class Line:
+    """A line's events in time order; `code` is each event's index into the reader's table of ops.
+
+    `shown_ns` are their starts as the file shows them, where `start_ns` are others.
+    """
+
+    __slots__ = ("code", "dur_ns", "name", "shown_ns", "start_ns", "track")
+
+    def __init__(
+        self,
+        name: str,
+        track: int,
+        code: Int64,
+        start_ns: Int64,
+        dur_ns: Int64,
+        shown_ns: Int64 | None = None,
+    ) -> None:
+        order = np.lexsort((-dur_ns, start_ns))
+        self.name, self.track = name, track
+        self.code, self.start_ns, self.dur_ns = code[order], start_ns[order], dur_ns[order]
+        self.shown_ns = self.start_ns if shown_ns is None else shown_ns[order]
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Line:
+        """The chosen events."""
+        start, dur, shown = self.start_ns[chosen], self.dur_ns[chosen], self.shown_ns[chosen]
+        return Line(self.name, self.track, self.code[chosen], start, dur, shown)
+
+    def holds_others(self) -> npt.NDArray[np.bool_]:
+        """Whether another event begins within each event."""
+        held = np.zeros(len(self), bool)
+        held[:-1] = self.start_ns[1:] < (self.start_ns + self.dur_ns)[:-1]
+        return held
+
+
+def steps(line: Line, names: Sequence[str], numbered: bool) -> list[DeviceStep]:
+    """Step marks of a line: by number where it numbers steps, else by the module that runs."""
+    marks = []
+    for code, start, dur in zip(
+        line.code.tolist(), line.start_ns.tolist(), line.dur_ns.tolist(), strict=True
+    ):
+        name = names[code]
+        number = int(name) if numbered and name.isdecimal() and len(name) < 10 else None
+        if number is not None or not numbered:
+            marks.append(DeviceStep(name=name, start_ns=start, end_ns=start + dur, number=number))
+    return marks
+
+
+def rows(
+    kind: str,
+    side: str,
+    lines: Iterable[Line],
+    names: Sequence[str],
+    *,
+    device: int | None = None,
+    columns: Mapping[str, pa.Array] | None = None,
+    categories: Sequence[str | None] = (),
+) -> tuple[Rows, Int64] | None:
+    """Rows of one kind in order of start, and the code of each; None where there is none.
+
+    `names`, `columns` and `categories` have one entry for each code.
+    """
+    lines = [line for line in lines if len(line)]
+    if not lines:
+        return None
+    start = np.concatenate([line.start_ns for line in lines])
+    order = np.argsort(start, kind="stable")
+    codes = np.concatenate([line.code for line in lines])[order]
+    table = Names()
+    used = np.unique(codes)
+    of_name = np.zeros(len(names), np.int32)
+    told: dict[int, str] = {}
+    for code in used.tolist():
+        name, category = names[code], categories[code] if categories else None
+        if category is not None and told.get(table.get(name, -1), category) != category:
+            name = f"{name} ({category})"  # instructions of two programs may share a name
+        of_name[code] = table[name]
+        if category is not None:
+            told[table[name]] = category
+    made = Rows(
+        kind=kind,
+        side=side,
+        names=table,
+        codes=of_name[codes],
+        start_ns=start[order],
+        dur_ns=np.concatenate([line.dur_ns for line in lines])[order],
+        track=np.concatenate([np.full(len(line), line.track, np.int64) for line in lines])[order],
+        device=None if device is None else pa.array(np.full(len(order), device, np.int16)),
+        name_categories=told or None,
+        **{name: column.take(pa.array(codes)) for name, column in (columns or {}).items()},
+    )
+    return made, codes

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged files: an error with file and byte, or, where allowed, the whole events before the damage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import zlib
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import json_events
+
+BYTE = re.compile(r"byte ([\d,]+)")
+
+
+def byte_of(error: InputError) -> int:
+    return int(BYTE.search(error.where)[1].replace(",", ""))
+
+
+@pytest.fixture
+def whole(write, event):
+    """A small file with every structure: outer keys on both sides, nested args, strings with brackets."""
+    events = [
+        event("cpu_op", "aten::mm", 1, 2, tid=3, **{"Input Dims": [[2, 3], []]}),
+        event("kernel", "void f<{a}>(int[3])", 2, 3, correlation=1),
+        event("user_annotation", 'say "}, {" now', 3, 1),
+        event("kernel", "k", 6, 1, grid=[1, 2, 3]),
+    ]
+    info = {"rank": 1, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+    return write(events, schemaVersion=1, distributedInfo=info, after={"traceName": "x]y"})
+
+
+def test_cut_at_every_byte_is_an_error_that_says_where(read, whole):
+    text = whole.read_bytes()
+    for size in range(len(text)):
+        whole.write_bytes(text[:size])
+        with pytest.raises(InputError) as caught:
+            read(whole)
+        assert caught.value.where.startswith(f"{whole}: byte "), size
+        assert byte_of(caught.value) == (size if text[:size].strip() else 0)
+    whole.write_bytes(text)
+    assert len(read(whole).rows) == 4
+
+
+def test_cut_at_every_byte_gives_what_is_whole_where_allowed(read, whole):
+    text = whole.read_bytes()
+    begin = text.index(b"[", text.index(b'"traceEvents"')) + 1
+    closing = [begin + end for end in json_events._event_ends(text[begin:])]
+    names = [row["name"] for row in sorted(read(whole).rows, key=lambda row: row["start_ns"])]
+    for size in range(begin, len(text)):
+        whole.write_bytes(text[:size])
+        found = read(whole, allow_truncated=True)
+        count = sum(1 for end in closing if end <= size)
+        kept = sorted(found.rows, key=lambda row: row["start_ns"])
+        assert [row["name"] for row in kept] == names[:count], size
+        assert found.trace.cut.byte == size
+        assert found.trace.cut.rows_whole == (size > text.index(b"]", closing[-1]))
+        assert found.trace.facts.rank == 1
+
+
+def test_cut_before_the_events_leaves_nothing_to_use(read, whole):
+    text = whole.read_bytes()
+    for size in range(text.index(b'"traceEvents"') + len(b'"traceEvents": ')):
+        whole.write_bytes(text[:size])
+        with pytest.raises(InputError):
+            read(whole, allow_truncated=True)
+
+
+def test_bare_array_cut_at_every_byte(read, tmp_path, event):
+    path = tmp_path / "trace.json"
+    text = json.dumps([event("Kernel", "a", 1), event("Kernel", "b", 2)]).encode()
+    for size in range(1, len(text)):
+        path.write_bytes(text[:size])
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert byte_of(caught.value) == size
+        whole = read(path, allow_truncated=True)
+        assert len(whole.rows) == (size >= text.index(b"}},") + 2) + (size == len(text) - 1)
+    path.write_bytes(text)
+    assert len(read(path).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (b"caf\xe9", "not UTF-8"),
+        (b"a\x00b", "invalid character"),
+        (b"a\nb", "invalid character"),
+        (b"\\x41", "invalid escape character"),
+        (b"\\ud800", "truncated"),
+        (b'say "hi"', "expected ',' or '}'"),
+    ],
+)
+def test_bad_bytes_in_a_name(read, write, event, name, reason):
+    events = [event("kernel", "first", 1), event("kernel", "MIDDLE", 2), event("kernel", "last", 3)]
+    path = write(events)
+    text = path.read_bytes()
+    at = text.index(b"MIDDLE")
+    path.write_bytes(text.replace(b"MIDDLE", name))
+    with pytest.raises(InputError, match=re.escape(reason)) as caught:
+        read(path)
+    # Within the event, which begins 33 bytes before its name.
+    assert at - 40 <= byte_of(caught.value) <= at + len(name) + 1
+    assert "after 1 whole events" in str(caught.value)
+    found = read(path, allow_truncated=True)
+    assert [row["name"] for row in found.rows] == ["first"]
+    assert found.trace.cut.byte == byte_of(caught.value)
+    assert not found.trace.cut.rows_whole
+
+
+@pytest.mark.parametrize("text", ['{"ph":"X","x":NaN}', '{"ph":"X","x":-Infinity}', '{"ph":"X","ts":1e999}'])
+def test_numbers_that_json_does_not_have(read, write, text):
+    with pytest.raises(InputError, match="byte"):
+        read(write([text]))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ts", '"soon"'),
+        ("ts", "true"),
+        ("ts", "[]"),
+        ("dur", '"1"'),
+        ("name", "3"),
+        ("name", "null"),
+        ("cat", "{}"),
+        ("tid", "1.5"),
+        ("tid", "9" * 30),
+        ("pid", "-" + "9" * 30),
+        ("args", "[]"),
+        ("args", '{"correlation": "x"}'),
+        ("args", '{"correlation": 1e3000}'),
+        ("args", '{"correlation": 99999999999999999999}'),
+        ("args", '{"bytes": 99999999999999999999}'),
+        ("args", '{"grid": 3}'),
+        ("args", '{"grid": ["a"]}'),
+        ("args", '{"grid": [4294967296, 1, 1]}'),
+        ("args", '{"grid": [8]}'),
+        ("args", '{"Group size": "two"}'),
+        ("args", '{"flops": 1e308}'),
+        ("args", '{"flops": -1}'),
+        ("args", '{"Seq": 99999999999999999999}'),
+        ("args", '{"In msg nelems": -1}'),
+        ("args", '{"In msg nelems": 9223372036854775807}'),
+        ("args", '{"Src Rank": 4294967296}'),
+    ],
+)
+def test_wrong_types_and_absurd_numbers_name_the_event(read, write, event, field, value):
+    bad = {**event("kernel", "BAD", 2), field: "VALUE"}
+    path = write([event("kernel", "good", 1), json.dumps(bad).replace('"VALUE"', value)])
+    with pytest.raises(InputError) as caught:
+        read(path)
+    text = path.read_bytes()
+    assert byte_of(caught.value) == text.index(b'{"ph"', text.index(b"good"))
+    assert [row["name"] for row in read(path, allow_truncated=True).rows] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("ts", "dur"),
+    [("1", "-0.001"), ("1e18", "1"), ("-1e18", "1"), ("1", "1e300"), ("9" * 40, "1"), ("1", "9" * 30)],
+)
+def test_impossible_times(read, write, ts, dur):
+    text = f'{{"ph":"X","cat":"kernel","name":"k","tid":1,"ts":{ts},"dur":{dur}}}'
+    with pytest.raises(InputError, match="impossible time") as caught:
+        read(write([text]))
+    assert byte_of(caught.value) > 0
+
+
+@pytest.mark.parametrize("grid", [[2**31 - 1, 2**31 - 1, 8], [-1, 1, 1]])
+def test_grid_beyond_the_schema(read, write, event, grid):
+    with pytest.raises(InputError, match=r"trace\.json: within .* impossible grid of -?[0-9e.+]+ × "):
+        read(write([event("kernel", "k", grid=grid)]))
+
+
+@pytest.mark.parametrize("nested", ["args", "x"])
+def test_deep_nesting(read, write, event, nested):
+    deep = f'{{"ph": "X", "{nested}": {{"kind": {"[" * 100_000}1{"]" * 100_000}}}}}'
+    path = write([event("kernel", "k", 1), deep, event("kernel", "later", 2)])
+    with pytest.raises(InputError, match="nesting"):
+        read(path)
+    assert [row["name"] for row in read(path, allow_truncated=True).rows] == ["k"]
+
+
+def test_deep_nesting_around_the_events(read, tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + ', "traceEvents": []}')
+    with pytest.raises(InputError, match="nesting before the events"):
+        read(path)
+
+
+def test_event_longer_than_any_is_refused_without_reading_on(read, write, monkeypatch, event):
+    monkeypatch.setattr(json_events, "CHUNK", 1 << 12)
+    monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 16)
+    with pytest.raises(InputError, match="longer than"):
+        read(write([event("kernel", "x" * (1 << 18))]))
+
+
+def test_long_name_within_reason(read, write, event):
+    path = write([event("kernel", "x" * (9 << 20), 1), event("kernel", "y", 2)])
+    assert [len(row["name"]) for row in read(path).rows] == [9 << 20, 1]
+
+
+@pytest.mark.parametrize("garbage", ["}", "x", "{}", "\x00", ', "a": 1}'])
+def test_trailing_garbage(read, whole, garbage):
+    text = whole.read_bytes()
+    whole.write_bytes(text + garbage.encode())
+    with pytest.raises(InputError, match="after the events") as caught:
+        read(whole)
+    assert byte_of(caught.value) == len(text)
+    found = read(whole, allow_truncated=True)
+    assert (len(found.rows), found.trace.cut.rows_whole) == (4, True)
+
+
+def test_text_after_a_bare_array(read, tmp_path, event):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([event("Kernel", "k")]) + "\n[]")
+    with pytest.raises(InputError, match="text follows"):
+        read(path)
+
+
+def test_white_space_after_the_end_is_fine(read, whole):
+    whole.write_bytes(whole.read_bytes() + b" \n\t\r\n")
+    assert len(read(whole).rows) == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"traceEvents": {}}',
+        '{"traceEvents": null}',
+        '{"schemaVersion": 1}',
+        "{}",
+        "null",
+        "hello",
+        '{"traceEvents": 3, "x": [1]}',
+    ],
+)
+def test_no_list_of_events(read, tmp_path, text):
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="no traceEvents"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a" 1, "traceEvents": []}', "before the events"),
+        ('{"traceEvents": [] "a": 1}', "after the events"),
+        ('{"traceEvents": [], "a": inf}', "after the events"),
+        ('{"traceEvents": [], "traceEvents": [{"ph": "X"}]}', "second traceEvents"),
+        ('{"traceEvents": [1, 2]}', "Expected 'object'"),
+        ('{"traceEvents": [{"ph": "X"} {"ph": "X"}]}', "expected ',' or ']'"),
+        ('{"traceEvents": [{"ph": "X"},]}', "trailing comma"),
+        ('{"traceEvents": [{"ph": "X"}}]}', "expected ',' or ']'"),
+        ("", "empty"),
+        (" \n", "empty"),
+    ],
+)
+def test_broken_around_and_between_events(read, tmp_path, text, reason):
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(reason), check=lambda e: "byte" in e.where):
+        read(path)
+
+
+class TestGzip:
+    """The same for compressed files."""
+
+    def test_cut_at_every_byte(self, read, whole):
+        packed = gzip.compress(whole.read_bytes())
+        path = whole.with_name("cut.json.gz")
+        for size in range(2, len(packed)):
+            path.write_bytes(packed[:size])
+            with pytest.raises(InputError) as caught:
+                read(path)
+            assert byte_of(caught.value) >= 0
+            begun = b'"traceEvents": [' in zlib.decompressobj(31).decompress(packed[:size])
+            if begun:
+                assert read(path, allow_truncated=True).trace.cut.reason == "gzip stream is cut"
+            else:
+                with pytest.raises(InputError, match=r"gzip|no traceEvents"):
+                    read(path, allow_truncated=True)
+
+    def test_cut_in_the_middle_keeps_what_is_whole(self, read, write, event):
+        path = write([event("kernel", f"k{i}", i) for i in range(5000)], name="t.json.gz")
+        packed = path.read_bytes()
+        path.write_bytes(packed[: len(packed) // 2])
+        found = read(path, allow_truncated=True)
+        assert 1000 < len(found.rows) < 4500
+        assert [row["name"] for row in found.rows] == [f"k{i}" for i in range(len(found.rows))]
+        assert (found.trace.cut.reason, found.trace.cut.rows_whole) == ("gzip stream is cut", False)
+
+    def test_flipped_bytes_never_pass(self, read, write, event):
+        path = write([event("kernel", f"k{i}", i) for i in range(200)], name="t.json.gz")
+        packed = path.read_bytes()
+        for at in range(10, len(packed), 7):
+            path.write_bytes(packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :])
+            with pytest.raises(InputError):
+                read(path)
+
+    def test_flipped_checksum_is_said_and_salvaged(self, read, whole):
+        packed = bytearray(gzip.compress(whole.read_bytes()))
+        packed[-6] ^= 1
+        path = whole.with_name("t.json.gz")
+        path.write_bytes(packed)
+        with pytest.raises(InputError, match="damaged"):
+            read(path)
+        found = read(path, allow_truncated=True)
+        assert (len(found.rows), found.trace.cut.rows_whole) == (4, False)
+
+    def test_bomb(self, read, tmp_path, monkeypatch):
+        monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 20)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(b'{"traceEvents": [' + b"{}," * (1 << 20) + b"{}]}"))
+        with pytest.raises(InputError, match="bomb"):
+            read(path, allow_truncated=True)
+
+    def test_bomb_of_blanks_before_the_events(self, read, tmp_path, monkeypatch):
+        monkeypatch.setattr(json_events, "LONGEST_EVENT", 1 << 20)
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(gzip.compress(b"{" + b" " * (5 << 20)))
+        with pytest.raises(InputError):
+            read(path)
+
+    def test_text_behind_the_stream(self, read, whole):
+        path = whole.with_name("t.json.gz")
+        path.write_bytes(gzip.compress(whole.read_bytes()) + b"more")
+        with pytest.raises(InputError, match="damaged"):
+            read(path)
+
+    def test_not_deflate(self, read, tmp_path):
+        path = tmp_path / "t.json.gz"
+        path.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03" + b"\xff" * 50)
+        with pytest.raises(InputError, match="gzip"):
+            read(path)
+
+    def test_name_does_not_matter(self, read, whole):
+        plain = whole.with_name("plain.json.gz")
+        plain.write_bytes(whole.read_bytes())
+        packed = whole.with_name("packed.json")
+        packed.write_bytes(zlib.compress(whole.read_bytes(), wbits=31))
+        assert read(plain).rows == read(packed).rows == read(whole).rows
+
+
+def test_missing_file_and_folder(read, tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path / "missing.json")
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path)
+
+
+def test_recursion_limit_is_left_alone(read, write, event):
+    before = sys.getrecursionlimit()
+    read(write([event("kernel", "k")]))
+    assert sys.getrecursionlimit() == before

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DCGM's outputs: units, what a rate times its interval is, and what damaged files say.
+
+The layouts are those of published outputs; figures are made up so that products can be seen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import recognise
+from cclbench.formats.dcgm import Dcgm
+from cclbench.schema import COUNTERS
+
+S = 1_700_000_000_000_000_000
+NVLTX = "DCGM_FI_PROF_NVLINK_TX_BYTES"
+
+DMON = """\
+#Entity   SMACT        TENSO        DRAMA        PCITX        PCIRX        NVLTX        NVLRX
+ID
+GPU 1     N/A          N/A          N/A          N/A          N/A          N/A          N/A
+GPU 0     0.998        0.452        0.310        1000         2000         5000000      7000000
+"""
+
+STAMPED = """\
+1700000000.000000 #Entity   NVLTX        POWER        TOTEC        TMPTR
+1700000000.000000 ID
+1700000000.250000 GPU 0     4000         350.5        1000         40
+1700000000.250000 GPU 1     4000         350.5        1000         40
+1700000001.750000 GPU 0     8000         400          601500       41
+"""
+
+PROMETHEUS = f"""\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-6ad7ea4c",device="nvidia0",modelName="H100",Hostname="n,}}1"}} 83
+DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="GPU-6ad7ea4c",pod="secret \\"job\\""}} 455.5 1700000000123
+# TYPE {NVLTX} counter
+{NVLTX}{{gpu="3",UUID="GPU-6ad7ea4c"}} 2.5e+09 1700000000123
+DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES{{gpu="3"}} 100 1700000000000
+DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES{{gpu="3"}} 4100 1700000002000
+DCGM_FI_PROF_SM_ACTIVE{{gpu="0",GPU_I_PROFILE="2g.20gb",GPU_I_ID="3"}} 0.5
+DCGM_FI_DEV_XID_ERRORS{{gpu="0"}} 0
+process_start_time_seconds 1.7e9
+"""
+
+CSV = f"""\
+timestamp,gpu,{NVLTX},DCGM_FI_PROF_SM_ACTIVE,DCGM_FI_DEV_GPU_TEMP
+2023-11-14T22:13:20Z,0,5e9,0.25,40
+1700000001,1,6e9,1.5,41
+1700000002500,1,140737488355328,0.5,41
+"""
+
+
+def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
+    """(device, counter, value, unit, start, end) of each row; what was left out; notes."""
+    evidence = Dcgm().read(path)
+    assert evidence.counters is not None
+    assert evidence.counters.schema.equals(COUNTERS)
+    keys = ("device", "counter", "value", "unit", "start_ns", "end_ns")
+    rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
+    return rows, evidence.left_out, evidence.notes
+
+
+def test_dmon_states_shares_and_rates_of_no_time(written: Any) -> None:
+    rows, left_out, _ = read(written(DMON))
+    assert rows == [
+        (0, "sm_active", 0.998, "1", None, None),
+        (0, "tensor_active", 0.452, "1", None, None),
+        (0, "dram_active", 0.31, "1", None, None),
+        (0, "pcie_tx_rate", 1000.0, "B/s", None, None),
+        (0, "pcie_rx_rate", 2000.0, "B/s", None, None),
+        (0, "nvlink_tx_rate", 5e6, "B/s", None, None),
+        (0, "nvlink_rx_rate", 7e6, "B/s", None, None),
+    ]
+    assert left_out == {"values that are not available": 7}
+
+
+def test_a_rate_times_the_time_since_the_last_sample_is_bytes(written: Any) -> None:
+    """8000 B/s over 1.5 s are 12,000 B; 601,500 − 1000 mJ are 600.5 J; one sample of GPU 1 is no energy."""
+    rows, left_out, _ = read(written(STAMPED))
+    first, second = S + 250_000_000, S + 1_750_000_000
+    assert rows == [
+        (0, "nvlink_tx_rate", 4000.0, "B/s", first, first),
+        (0, "power", 350.5, "W", first, first),
+        (1, "nvlink_tx_rate", 4000.0, "B/s", first, first),
+        (1, "power", 350.5, "W", first, first),
+        (0, "nvlink_tx_bytes", 12_000.0, "B", first, second),
+        (0, "power", 400.0, "W", first, second),
+        (0, "energy", 600.5, "J", first, second),
+    ]
+    assert left_out == {
+        "values that are not read": 3,
+        "counts sampled once: their difference needs a second sample": 1,
+    }
+
+
+def test_a_clock_that_goes_back_gives_no_interval(written: Any) -> None:
+    rows, left_out, _ = read(written(STAMPED + "1700000001.500000 GPU 0 9000 400 601501 41\n"))
+    assert [row[1] for row in rows].count("nvlink_tx_bytes") == 1
+    assert left_out["values over a clock that went back"] == 4
+
+
+def test_heads_repeat_and_columns_may_change(written: Any) -> None:
+    rows, _, _ = read(written(DMON + DMON + "#Entity   POWER\nID\nGPU 0     99.5\n"))
+    assert [row[1] for row in rows].count("sm_active") == 2
+    assert rows[-1][1:3] == ("power", 99.5)
+
+
+def test_older_dmon_indents_its_lines(written: Any) -> None:
+    rows, _, _ = read(written("# Entity  SMACT  DRAMA\n      Id\n    GPU 0  0.5    0.25\n"))
+    assert [row[1:3] for row in rows] == [("sm_active", 0.5), ("dram_active", 0.25)]
+
+
+def test_entities_that_are_no_whole_gpu_are_counted(written: Any) -> None:
+    rows, left_out, _ = read(written("#Entity   SMACT\nID\nGPU-I 3   0.5\nGPU 0     0.25\n"))
+    assert [row[:3] for row in rows] == [(0, "sm_active", 0.25)]
+    assert left_out == {"values of entities that are no whole GPU": 1}
+
+
+def test_prometheus_text(written: Any) -> None:
+    """A rate of unknown interval stays a rate; of what is cumulative there is the difference."""
+    rows, left_out, _ = read(written(PROMETHEUS))
+    scrape = S + 123_000_000
+    assert rows == [
+        (0, "gpu_utilization", 0.83, "1", None, None),
+        (0, "power", 455.5, "W", scrape, scrape),
+        (3, "nvlink_tx_rate", 2.5e9, "B/s", scrape, scrape),
+        (3, "nvlink_rx_bytes", 4000.0, "B", S, S + 2_000_000_000),
+    ]
+    assert left_out == {"values of entities that are no whole GPU": 1, "values that are not read": 2}
+
+
+def test_csv_of_fields(written: Any) -> None:
+    """2⁴⁷ is DCGM's double for no value, and a share cannot exceed 1."""
+    rows, left_out, _ = read(written(CSV))
+    assert rows == [
+        (0, "nvlink_tx_rate", 5e9, "B/s", S, S),
+        (0, "sm_active", 0.25, "1", S, S),
+        (1, "nvlink_tx_rate", 6e9, "B/s", S + 1_000_000_000, S + 1_000_000_000),
+        (1, "sm_active", 0.5, "1", S + 2_500_000_000, S + 2_500_000_000),
+    ]
+    assert left_out == {
+        "values that are not read": 3,
+        "shares above 1": 1,
+        "values that are not available": 1,
+    }
+
+
+def test_a_time_without_zone_is_no_time(written: Any) -> None:
+    rows, _, notes = read(written(f"timestamp,{NVLTX}\n2023-11-14 22:13:20,5\n2023-11-14 22:13:21,5\n"))
+    assert rows == [(None, "nvlink_tx_rate", 5.0, "B/s", None, None)] * 2
+    assert len(notes) == 1
+    assert "no zone" in notes[0]
+
+
+@pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
+def test_recognised_by_content(tmp_path: Path, text: str) -> None:
+    reader = recognise(tmp_path, text.encode())
+    assert reader is not None
+    assert reader.name == "dcgm"
+
+
+def test_the_exporters_own_configuration_is_no_evidence() -> None:
+    assert Dcgm().sniff(b"# DCGM FIELD, type, help\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock (in MHz).\n") == 0
+
+
+@pytest.mark.parametrize("text", [DMON, STAMPED, PROMETHEUS, CSV])
+def test_no_name_of_host_user_or_gpu_is_copied(written: Any, text: str) -> None:
+    evidence = Dcgm().read(written(text))
+    said = repr((evidence.counters.to_pylist() if evidence.counters else [], evidence.notes, evidence.facts))
+    assert "6ad7ea4c" not in said
+    assert "secret" not in said
+    assert "n,}1" not in said
+
+
+BROKEN = {
+    "empty": ("", "there is no counter in it"),
+    "no head": ("GPU 0     0.5\n", "line 1: no metric"),
+    "too few values": (DMON + "GPU 0     0.998        0.452\n", "line 5: no row of `dcgmi dmon`"),
+    "another tool's line": (DMON + "Error setting watches.\n", "line 5: no row of `dcgmi dmon`"),
+    "text in a number": (DMON.replace("0.452", "fast"), "line 4: text where a number"),
+    "negative": (DMON.replace("5000000", "-5"), "line 4: a counter below 0"),
+    "absurd": (DMON.replace("5000000", "1e30"), "line 4: a counter below 0 or beyond 2⁶³"),
+    "a GPU of no index": (PROMETHEUS.replace('gpu="3"', 'gpu="99999"'), "no index of a GPU"),
+    "two hosts": (
+        PROMETHEUS + f'{NVLTX}{{gpu="3",UUID="GPU-a"}} 1\n{NVLTX}{{gpu="3",UUID="GPU-b"}} 1\n',
+        "GPU 3 is another one than before",
+    ),
+    "metric cut": (PROMETHEUS + f'{NVLTX}{{gpu="0\n', "line 12: no metric"),
+    "beyond all time": (STAMPED.replace("1700000001", "9999999999"), "line 5: a time before 1970 or beyond"),
+    "CSV of other length": (CSV + "1700000003,1\n", "line 5: 2 values under a head of 5"),
+    "CSV of no time": (CSV.replace("1700000001", "noon"), "line 3: no time where one belongs"),
+    "before the epoch": (CSV.replace("2023-11-14", "1923-11-14"), "line 2: a time before 1970"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files_say_where(written: Any, case: str) -> None:
+    text, says = BROKEN[case]
+    path = written(text)
+    with pytest.raises(InputError) as raised:
+        read(path)
+    assert str(path) in str(raised.value)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_line_without_end_is_left_out(written: Any) -> None:
+    rows, left_out, _ = read(written(DMON[:-5]))
+    assert rows == []
+    assert left_out["the last line, which has no end"] == 1

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of RDMA ports: words and bytes, what is a part of what, and what damaged files say.
+
+The layouts are the kernel's and published captures'; the figures are made up so that sums can be seen.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import recognise
+from cclbench.formats.fabric_counters import FabricCounters
+from cclbench.schema import COUNTERS
+
+SYS = "/sys/class/infiniband"
+T0, T1 = 1_712_345_678_000_000_000, 1_712_345_680_000_000_000
+
+
+def mlx5(xmit: int, rcv: int, **more: object) -> str:
+    """A ConnectX port, as grep prints it."""
+    lines = [f"counters/port_xmit_data:{xmit}", f"counters/port_rcv_data:{rcv}"]
+    lines += [f"{name.replace('__', '/')}:{value}" for name, value in more.items()]
+    return "".join(f"{SYS}/mlx5_0/ports/1/{line}\n" for line in lines)
+
+
+def efa(tx: int, rx: int, read: int) -> str:
+    """An EFA port, which counts bytes, and RDMA among them."""
+    counted = {"lifespan": 12, "rdma_read_bytes": read, "tx_bytes": tx, "rx_bytes": rx, "retrans_pkts": 3}
+    return "".join(f"{SYS}/rdmap144s27/ports/1/hw_counters/{n}:{v}\n" for n, v in counted.items())
+
+
+def at(time: int, text: str) -> str:
+    """A snapshot whose time is told."""
+    return f"# time_ns {time}\n{text}"
+
+
+def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
+    """(counter, port, value, unit, start, end) of each row; what was left out; notes."""
+    evidence = FabricCounters().read(path)
+    assert evidence.counters is not None
+    assert evidence.counters.schema.equals(COUNTERS)
+    keys = ("counter", "port", "value", "unit", "start_ns", "end_ns")
+    rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
+    return rows, evidence.left_out, evidence.notes
+
+
+def test_words_of_four_octets(written: Any) -> None:
+    rows, left_out, notes = read(written(at(T0, mlx5(1000, 500)) + at(T1, mlx5(251_000, 1500))))
+    assert rows == [
+        ("nic_tx_bytes", "mlx5_0/1", 1_000_000.0, "B", T0, T1),
+        ("nic_rx_bytes", "mlx5_0/1", 4000.0, "B", T0, T1),
+    ]
+    assert (left_out, notes) == ({}, [])
+
+
+def test_efa_counts_bytes_and_its_parts_are_not_added(written: Any) -> None:
+    rows, left_out, _ = read(written(at(T0, efa(100, 200, 150)) + at(T1, efa(1100, 2200, 1900))))
+    assert rows == [
+        ("rdma_read_bytes", "rdmap144s27/1", 1750.0, "B", T0, T1),
+        ("nic_tx_bytes", "rdmap144s27/1", 1000.0, "B", T0, T1),
+        ("nic_rx_bytes", "rdmap144s27/1", 2000.0, "B", T0, T1),
+        ("nic_retransmits", "rdmap144s27/1", 0.0, "count", T0, T1),
+    ]
+    assert left_out == {"values that are not read": 2}  # lifespan is how old values may be
+
+
+def test_congestion_is_counted_once(written: Any) -> None:
+    """The mark, the notification it causes and its handling are three counters of one event."""
+    names = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled", "packet_seq_err")
+    before = mlx5(0, 0, **{f"hw_counters__{name}": 10 for name in names})
+    after = mlx5(0, 0, **{f"hw_counters__{name}": 10 + i for i, name in enumerate(names, 1)})
+    rows, _, _ = read(written(at(T0, before) + at(T1, after)))
+    assert [(row[0], row[2], row[3]) for row in rows[2:]] == [
+        ("nic_congestion_marks", 1.0, "count"),
+        ("np_cnp_sent_count", 2.0, "count"),
+        ("rp_cnp_handled_count", 3.0, "count"),
+        ("packet_seq_err_count", 4.0, "count"),
+    ]
+
+
+def test_a_port_that_counts_twice_counts_once(written: Any) -> None:
+    text = [mlx5(n, n, hw_counters__tx_bytes=4 * n, hw_counters__rx_bytes=4 * n) for n in (10, 20)]
+    rows, _, _ = read(written("".join(text)))
+    assert [(row[0], row[2]) for row in rows] == [
+        ("nic_tx_bytes", 40.0),
+        ("nic_rx_bytes", 40.0),
+        ("tx_bytes", 40.0),
+        ("rx_bytes", 40.0),
+    ]
+
+
+def test_snapshots_without_times_have_differences_without_times(written: Any) -> None:
+    rows, _, _ = read(written(mlx5(1, 1) + mlx5(3, 2) + mlx5(6, 2)))
+    assert [row[2:] for row in rows if row[0] == "nic_tx_bytes"] == [
+        (8.0, "B", None, None),
+        (12.0, "B", None, None),
+    ]
+
+
+def test_one_snapshot_gives_totals_for_another_file_to_complete(written: Any) -> None:
+    rows, _, notes = read(written(at(T0, mlx5(1000, 500))))
+    assert rows == [
+        ("nic_tx_total", "mlx5_0/1", 4000.0, "B", T0, T0),
+        ("nic_rx_total", "mlx5_0/1", 2000.0, "B", T0, T0),
+    ]
+    assert len(notes) == 1
+    assert "two samples make a difference" in notes[0]
+
+
+def test_what_is_no_difference_is_counted(written: Any) -> None:
+    text = at(T0, mlx5(100, 5)) + at(T1, mlx5(7, 6)) + at(T0, mlx5(8, 9))
+    rows, left_out, _ = read(written(text))
+    assert [row[:3] for row in rows] == [("nic_rx_bytes", "mlx5_0/1", 4.0)]
+    assert left_out == {
+        "differences of a count that went back: reset or wrapped": 1,
+        "values over a clock that went back": 2,
+    }
+
+
+def test_counts_that_cannot_be_known(written: Any) -> None:
+    text = mlx5((1 << 32) - 1, 5).replace("port_rcv_data:5", "port_rcv_data:N/A (no PMA)")
+    rows, left_out, _ = read(written(text + text))
+    assert rows == []
+    assert left_out == {"counts that stopped at 2³²−1": 2, "values that are not available": 2}
+
+
+def test_beyond_32_bits_is_exact(written: Any) -> None:
+    rows, _, _ = read(written(mlx5((1 << 61) + 1, 0) + mlx5((1 << 61) + 4, 0)))
+    assert rows[0][2] == 12.0
+
+
+def test_relative_paths_and_compression(written: Any) -> None:
+    text = (mlx5(1, 1) + mlx5(2, 2)).replace(SYS + "/", "")
+    path = written(gzip.compress(text.encode()), "counters.txt.gz")
+    assert [row[2] for row in read(path)[0]] == [4.0, 4.0]
+
+
+def _under_headings(text: str, before: str, after: str) -> str:
+    return "".join(before + line.replace(":", after, 1) + "\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "="),
+        ("", " "),
+        ("", "\t"),
+        ("", ": "),
+        ("", "\n"),
+        ("==> ", " <==\n"),
+        (":::::::::::::::\n", "\n::::::::::::::\n"),
+    ],
+)
+def test_other_ways_to_print_a_path_and_its_value(written: Any, before: str, after: str) -> None:
+    plain = efa(100, 200, 150) + f"{SYS}/rdmap144s27/ports/1/state:4: ACTIVE\n" + efa(1100, 2200, 1900)
+    path = written(_under_headings(plain, before, after))
+    assert FabricCounters().sniff(path.read_bytes()) > 0
+    assert read(path) == read(written(plain, "plain.txt"))
+
+
+def test_paths_behind_links(written: Any) -> None:
+    devices = "/sys/devices/pci0000:00/0000:00:01.0/infiniband"
+    rows, _, _ = read(written((mlx5(1, 1) + mlx5(2, 2)).replace(SYS, devices)))
+    assert [row[1:3] for row in rows] == [("mlx5_0/1", 4.0), ("mlx5_0/1", 4.0)]
+
+
+@pytest.mark.parametrize("prefix", ["node1: ", "node1:", "[1,0]<stdout>:"])
+def test_ports_of_two_hosts_are_never_one(written: Any, prefix: str) -> None:
+    path = written(_under_headings(mlx5(1, 1) + mlx5(2, 2), prefix, ":"))
+    with pytest.raises(InputError, match=r"line 1: neither .* a file is of one host"):
+        read(path)
+
+
+def test_other_files_of_the_folder_are_counted(written: Any) -> None:
+    other = f"{SYS}/mlx5_0/ports/1/state:4: ACTIVE\n{SYS}/mlx5_0/node_guid:0000:0000:0000:0001\n\n"
+    rows, left_out, _ = read(written(mlx5(1, 1) + other + mlx5(2, 2)))
+    assert [row[1] for row in rows] == ["mlx5_0/1", "mlx5_0/1"]
+    assert left_out == {"values that are not read": 2}
+
+
+def test_a_line_without_end_is_left_out(written: Any) -> None:
+    rows, left_out, _ = read(written((mlx5(1, 1) + mlx5(2, 25))[:-2]))
+    assert [row[0] for row in rows] == ["nic_tx_bytes", "nic_rx_total"]
+    assert left_out == {"the last line, which has no end": 1}
+
+
+def test_recognised_by_its_lines(written: Any) -> None:
+    reader = recognise(written(""), at(T0, efa(1, 1, 1)).encode())
+    assert reader is not None
+    assert reader.name == "fabric_counters"
+
+
+BROKEN = {
+    "empty": ("", "there is no counter in it"),
+    "other text": ("hello\n", "line 1: neither"),
+    "text in a number": (mlx5(1, 1, counters__port_xmit_discards="many"), "line 3: text where a number"),
+    "negative": (mlx5(1, -1), "line 2: a counter below 0 or beyond 2⁶³"),
+    "absurd": (mlx5(1 << 63, 1), "line 1: a counter below 0 or beyond 2⁶³"),
+    "more digits than a number has": (mlx5(10**30, 1), "line 1: text where a number"),
+    "a fraction": (f"{SYS}/mlx5_0/ports/1/counters/port_rcv_data:1.5\n", "line 1: a count that is no whole"),
+    "absurd time": (f"# time_ns {1 << 63}\n", "line 1: a time beyond 2⁶³ ns"),
+    "no text": (b"\xff\xfe\n", "line 1: not text"),
+    "endless line": (b"x" * 70_000, "line 1: more than 65536 bytes a line"),
+    "gzip cut": (gzip.compress(mlx5(1, 1).encode())[:30], "gzip stream is damaged"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files_say_where(written: Any, case: str) -> None:
+    text, says = BROKEN[case]
+    path = written(text)
+    with pytest.raises(InputError) as raised:
+        read(path)
+    assert str(path) in str(raised.value)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_capture_script_writes_what_is_read(repository: Path, tmp_path: Path) -> None:
+    """Without RDMA devices only its time."""
+    script = repository / "scripts" / "capture" / "fabric_counters.sh"
+    subprocess.run(["sh", str(script), "out.txt"], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"]})  # noqa: S607
+    first = (tmp_path / "out.txt").read_text().splitlines()[0]
+    assert first.startswith("# time_ns 1")
+    assert len(first) == len("# time_ns ") + 19

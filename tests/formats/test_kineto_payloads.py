@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Kineto rows tell of collectives, under every name it has had."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import Payload
+
+NEW = {
+    "Collective name": "allreduce",
+    "In msg nelems": 1000,
+    "Out msg nelems": 1000,
+    "dtype": "BFloat16",
+    "Group size": 2,
+    "Process Group Name": "5",
+    "Process Group Description": "mesh_dp",
+    "Process Group Ranks": "[0, 4]",
+}
+
+
+def test_kernel_metadata(read, write, event):
+    events = [event("kernel", "gemm"), event("kernel", "ncclDevKernel_AllReduce", **NEW, Seq=17)]
+    payload = Payload(
+        source="kernel",
+        collective="allreduce",
+        in_elements=1000,
+        out_elements=1000,
+        dtype="BFloat16",
+        group_name="5",
+        group_description="mesh_dp",
+        group_size=2,
+        ranks=(0, 4),
+    )
+    assert read(write(events)).told == [(payload, 1, 17)]
+
+
+def test_names_of_2023(read, write, event):
+    args = {
+        "Collective name": "_allgather_base",
+        "In msg size": 10,
+        "Out msg size": 20,
+        "dtype": "Float",
+        "Process Group ID": 3,
+        "Group size": 2,
+    }
+    ((payload, row, seq),) = read(write([event("kernel", "nccl", **args)])).told
+    assert (payload.in_elements, payload.out_elements, payload.group_name) == (10, 20, "3")
+    assert (payload.group_description, payload.ranks, row, seq) == (None, None, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks"),
+    [
+        ({"Process Group Ranks": "[8, 9, 10]", "Group size": 3}, (8, 9, 10)),
+        ({"Process Group Ranks": "[8, 9, 10]"}, (8, 9, 10)),
+        ({"Process Group Ranks": "[0, 2, ..., 6]", "Group size": 4}, None),
+        (
+            {
+                "Process Group Ranks": "[0, 2, ..., 6]",
+                "Group size": 4,
+                "Global rank start": 0,
+                "Global rank stride": 2,
+            },
+            (0, 2, 4, 6),
+        ),
+        ({"Group size": 3, "Global rank start": 5, "Global rank stride": 8}, (5, 13, 21)),
+        ({"Group size": 3, "Global rank start": 5, "Global rank stride": -1}, None),
+        ({"Group size": 1, "Global rank start": 5, "Global rank stride": 0}, (5,)),
+        ({"Group size": 3, "Process Group Ranks": "[1, 2]"}, None),
+        ({"Group size": 1, "Process Group Ranks": "[99999999999]"}, None),
+        ({"Group size": 2_000_000_000, "Global rank start": 0, "Global rank stride": 1}, None),
+        ({}, None),
+    ],
+)
+def test_ranks_of_the_group(read, write, event, told, ranks):
+    ((payload, _, _),) = read(write([event("kernel", "n", **{"Collective name": "x", **told})])).told
+    assert payload.ranks == ranks
+
+
+def test_peers_of_a_transfer(read, write, event):
+    args = {"Collective name": "send", "Src Rank": 0, "Dst Rank": 3, "In msg nelems": 8, "dtype": "Float"}
+    ((payload, _, _),) = read(write([event("kernel", "ncclDevKernel_SendRecv", **args)])).told
+    assert (payload.src_rank, payload.dst_rank) == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", ["Float8_e4m3fn", "Float8_e5m2fnuz", "float4_e2m1fn_x2"])
+def test_dtype_is_kept_as_told(read, write, event, dtype):
+    ((payload, _, _),) = read(write([event("kernel", "n", **{**NEW, "dtype": dtype})])).told
+    assert payload.dtype == dtype
+
+
+def test_host_op_with_its_place(read, write, event):
+    found = read(write([event("cpu_op", "record_param_comms", 5, 3, tid=12, **NEW, Seq=4)]))
+    ((payload, row, seq),) = found.told
+    told = found.trace.told
+    assert (payload.source, row, seq) == ("host_op", -1, 4)
+    assert (told.track[0], told.start_ns[0], told.end_ns[0]) == (12, 5_000, 8_000)
+
+
+def test_host_op_that_tells_nothing(read, write, event):
+    assert read(write([event("cpu_op", "record_param_comms")])).told == []
+
+
+def test_host_annotation_of_the_backend(read, write, event):
+    own = {"Input Dims": [[128, 4]], "Input type": ["c10::BFloat16"]}
+    ((payload, row, _),) = read(write([event("user_annotation", "nccl:all_reduce", **own)])).told
+    assert payload == Payload(
+        source="annotation", collective="all_reduce", in_elements=512, dtype="c10::BFloat16"
+    )
+    assert row == -1
+
+
+def test_device_copy_of_an_annotation_tells_nothing(read, write, event):
+    copy = event("gpu_user_annotation", "nccl:all_reduce", **{"Input Dims": [[8]], "Input type": ["float"]})
+    assert read(write([copy])).told == []
+
+
+@pytest.mark.parametrize(
+    ("dims", "types", "elements"),
+    [
+        ([[321271]], ["float"], 321_271),
+        ([[2, 3], [4]], ["float", "float"], 10),
+        ([[]], ["float"], 1),
+        ([[2], [4]], ["float", "long int"], None),
+        ([[[2], [4]]], ["TensorList"], None),
+        ([[]], [""], None),
+        ([], [], None),
+    ],
+)
+def test_gloo_row_tells_its_own_size(read, write, event, dims, types, elements):
+    row = event("user_annotation", "gloo:all_reduce", **{"Input Dims": dims, "Input type": types})
+    ((payload, _, _),) = read(write([row])).told
+    assert (payload.source, payload.collective) == ("annotation", "all_reduce")
+    assert payload.in_elements == elements
+
+
+def test_annotation_of_the_workload(read, write, event):
+    name = (
+        "cclbench::collective kind=reduce_scatter seq=12 in_bytes=1508352 out_bytes=754176 dtype=float32 "
+        "rows=2 threads=4450,4452 pg=2 ranks=1,3 desc=mesh of tp=2"
+    )
+    ((payload, row, seq),) = read(write([event("user_annotation", name, 3, 2, tid=11)])).told
+    assert (row, seq) == (-1, 12)
+    assert payload == Payload(
+        source="annotation",
+        collective="reduce_scatter",
+        in_bytes=1_508_352,
+        out_bytes=754_176,
+        dtype="float32",
+        group_name="2",
+        group_description="mesh of tp=2",
+        group_size=2,
+        ranks=(1, 3),
+        rows=2,
+        threads=(4450, 4452),
+    )
+
+
+def test_annotation_of_a_transfer_and_of_a_barrier(read, write, event):
+    names = (
+        "cclbench::collective kind=send seq=0 peer=3 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,3 desc=",
+        "cclbench::collective kind=recv seq=0 peer=2 in_bytes=8 dtype=int64 rows=1 pg=0 ranks=0,2 desc=",
+        "cclbench::collective kind=barrier seq=9 rows=1 pg=0 ranks=0,1 desc=default_pg",
+    )
+    told = [payload for payload, _, _ in read(write([event("user_annotation", n) for n in names])).told]
+    assert [(p.src_rank, p.dst_rank) for p in told] == [(None, 3), (2, None), (None, None)]
+    assert (told[2].in_bytes, told[2].dtype, told[2].threads) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "",
+        "kind=all_reduce",
+        "kind=all_reduce rows=1 ranks=",
+        "kind=all_reduce rows=x ranks=0,1",
+        "kind=all_reduce rows=1 ranks=0,-1",
+        "kind=all_reduce rows=1 ranks=0,99999999999",
+        "kind=all_reduce rows=1 seq=99999999999999999999 ranks=0,1",
+        "kind=all_reduce rows=1 ranks=0,1 stray",
+    ],
+)
+def test_malformed_annotation_is_an_error_that_quotes_it(read, write, event, fields):
+    path = write([event("user_annotation", f"cclbench::collective {fields} desc=x")])
+    with pytest.raises(InputError, match="malformed") as caught:
+        read(path)
+    assert caught.value.where == str(path)
+
+
+def test_equal_payloads_are_kept_once(read, write, event):
+    events = [event("kernel", "nccl", i, **NEW, Seq=i) for i in range(3)]
+    told = read(write(events)).trace.told
+    assert (len(told), len(told.payloads), list(told.seq)) == (3, 1, [0, 1, 2])

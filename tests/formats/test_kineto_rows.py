@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which row each variant of a Kineto event becomes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cclbench.errors import InputError
+
+
+def test_cuda_kernel(read, write, event):
+    args = {"correlation": 31, "device": 2, "stream": 20, "grid": [4, 3, 2]}
+    (row,) = read(write([event("kernel", "gemm", 10.5, 2.25, pid=9, tid=9, **args)])).rows
+    assert row == {
+        "kind": "kernel",
+        "side": "device",
+        "name": "gemm",
+        "start_ns": 10_500,
+        "dur_ns": 2_250,
+        "track": 20,
+        "device": 2,
+        "correlation": 31,
+        "bytes": None,
+        "copy_direction": None,
+        "flops": None,
+        "hbm_bytes": None,
+        "grid_x": 4,
+        "grid_y": 3,
+        "grid_z": 2,
+        "blocks": 24,
+        "operator": None,
+        "shapes": None,
+        "event_stream": None,
+        "event_record": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("stream", "record", "told"),
+    [
+        (20, 1385, (20, 1385)),
+        (0, 0, (0, 0)),
+        (-1, -1, (None, None)),
+        (4294967295, 4294967295, (None, None)),
+        ("20", None, (None, None)),
+        (20.5, 1385.5, (None, None)),
+    ],
+)
+def test_a_wait_says_what_it_waits_for(read, write, event, stream, record, told):
+    args = {"stream": 24, "correlation": 1389, "device": 0}
+    args |= {"wait_on_stream": stream, "wait_on_cuda_event_record_corr_id": record}
+    (row,) = read(write([event("cuda_sync", "Stream Wait Event", 10, 2, **args)])).rows
+    assert (row["track"], row["correlation"]) == (24, 1389)
+    assert (row["event_stream"], row["event_record"]) == told
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "kind", "side"),
+    [
+        ("kernel", "k", "kernel", "device"),
+        ("Kernel", "k", "kernel", "device"),
+        ("mtia_ccp_events", "k", "kernel", "device"),
+        ("mtia_ccp_events", "event_wait", "sync", "device"),
+        ("mtia_ccp_events", "event_record", "sync", "device"),
+        ("mtia_ccp_events", "dma_request", "copy", "device"),
+        ("gpu_memcpy", "Memcpy HtoD", "copy", "device"),
+        ("Memcpy", "Memcpy HtoD", "copy", "device"),
+        ("gpu_memset", "Memset", "memset", "device"),
+        ("Memset", "Memset", "memset", "device"),
+        ("cuda_sync", "Stream Synchronize", "sync", "device"),
+        ("gpu_user_annotation", "ProfilerStep#3", "annotation", "device"),
+        ("user_annotation", "ProfilerStep#3", "annotation", "host"),
+        ("user_annotation", "gloo:all_reduce", "op", "host"),
+        ("cpu_op", "aten::mm", "op", "host"),
+        ("Operator", "aten::mm", "op", "host"),
+        ("Operator", "ProfilerStep#3", "annotation", "host"),
+        ("Operator", "enumerate(DataLoader)#_Iter.__next__", "annotation", "host"),
+        ("python_function", "train.py(3): step", "python", "host"),
+        ("cuda_runtime", "cudaLaunchKernel", "launch", "host"),
+        ("cuda_runtime", "hipExtModuleLaunchKernel", "launch", "host"),
+        ("cuda_runtime", "hipMemcpyWithStream", "launch", "host"),
+        ("Runtime", "cudaMemsetAsync", "launch", "host"),
+        ("cuda_driver", "cuLaunchKernelEx", "launch", "host"),
+        ("cuda_runtime", "cudaGraphLaunch", "launch", "host"),
+        ("cuda_runtime", "cudaDeviceSynchronize", "sync", "host"),
+        ("cuda_runtime", "cudaMalloc", "other", "host"),
+        ("mtia_runtime", "runFunction - job_prep_and_submit_for_execution", "launch", "host"),
+        ("mtia_runtime", "enqueueCommand memcpyHtoDAsync", "launch", "host"),
+        ("mtia_runtime", "synchronizeStream", "sync", "host"),
+        ("mtia_runtime", "recordEvent", "other", "host"),
+        ("overhead", "Resource", "other", "host"),
+    ],
+)
+def test_kind_of_each_category(read, write, event, category, name, kind, side):
+    (row,) = read(write([event(category, name)])).rows
+    assert (row["kind"], row["side"], row["name"]) == (kind, side, name)
+
+
+def test_rows_that_are_no_work_are_counted_by_reason(read, write, event):
+    events = [
+        event("kernel", "k"),
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "python", "labels": "CPU"}},
+        {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 3, "pid": 0, "tid": 0, "ts": 1},
+        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 3, "pid": 0, "tid": 0, "ts": 1, "bp": "e"},
+        {"ph": "C", "name": "power", "pid": 0, "ts": 1, "args": {"W": 3}},
+        {"ph": "i", "name": "Iteration Start", "ts": 1, "s": "g"},
+        {"ph": "X", "cat": "kernel", "name": "no time", "pid": 0, "tid": 0},
+        event("Trace", "PyTorch Profiler (0)"),
+        {},
+    ]
+    found = read(write(events))
+    assert [row["name"] for row in found.rows] == ["k"]
+    assert found.trace.dropped == {
+        "label": 1,
+        "flow arrow": 2,
+        "counter": 1,
+        "instant": 1,
+        "row without a time or duration": 1,
+        "profiler span": 1,
+        "phase ''": 1,
+    }
+
+
+def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, event):
+    def memory(ts, device_type, device, total):
+        args = {"Device Type": device_type, "Device Id": device, "Total Allocated": total, "Bytes": 512}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, "tid": 1, "args": args}
+
+    events = [event("cuda_runtime", "cudaMalloc", correlation=4), memory(1, 1, 3, 4096), memory(2, 0, -1, 64)]
+    rows = read(write(events)).of("other")
+    assert [(r["bytes"], r["device"], r["correlation"]) for r in rows] == [
+        (None, None, 4),
+        (4096, 3, None),
+        (64, None, None),
+    ]
+    assert [r["dur_ns"] for r in rows[1:]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "direction"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", None, "h2d"),
+        ("Memcpy DtoH (Device -> Pinned)", None, "d2h"),
+        ("Memcpy DtoD (Device -> Device)", None, "d2d"),
+        ("Memcpy PtoP (Device -> Device)", None, "p2p"),
+        ("CopyHostToDevice", None, "h2d"),
+        ("hipMemcpy", "DeviceToHost", "d2h"),
+        ("Memcpy", None, None),
+    ],
+)
+def test_copy_direction(read, write, event, name, kind, direction):
+    args = {} if kind is None else {"kind": kind}
+    (row,) = read(write([event("gpu_memcpy", name, bytes=4096, **args)])).rows
+    assert (row["copy_direction"], row["bytes"]) == (direction, 4096)
+
+
+def test_rocm_stream_zero_and_copies_without_bytes(read, write, event):
+    events = [
+        event("kernel", "Cijk_Ailk", pid=2, tid=0, stream=0, device=2, correlation=1),
+        event("gpu_memcpy", "CopyDeviceToDevice", pid=2, tid=0, stream=0, device=2, correlation=2),
+        event("gpu_memcpy", "CopyDeviceToDevice", pid=2, tid=0, bytes="", correlation=3),
+    ]
+    found = read(write(events, deviceProperties=[{"id": 0, "name": "AMD Instinct MI300X", "warpSize": 64}]))
+    assert [(r["track"], r["bytes"]) for r in found.rows] == [(0, None), (0, None), (0, None)]
+    assert found.trace.facts.vendor == "amd"
+
+
+def test_mtia_device_rows_without_device_properties(read, write, event):
+    kernel = event("mtia_ccp_events", "fused_add", pid=1, tid="stream 4", correlation=8)
+    found = read(write([kernel], deviceProperties=[]))
+    (row,) = found.rows
+    assert (row["kind"], row["track"], row["device"], row["correlation"]) == ("kernel", 4, 1, 8)
+    assert found.trace.facts.device_count == 0
+
+
+def test_mtia_waits_and_transfers(read, write, event):
+    """As a real inference trace has them: 48 of its 1,313 rows wait, 877 are transfers."""
+    wait = {"stream": 108, "wait_on_stream": 104, "seq_num": 550218, "sqid": 11, "host_ctx": 1}
+    transfer = {
+        "stream": 105,
+        "direction": "DEVICE_TO_HOST",
+        "size": 1024,
+        "sqid": 8,
+        "correlation": 20200002,
+    }
+    events = [
+        event("mtia_ccp_events", "event_wait", 0, 15863.105, pid=17, tid=3774, **wait),
+        event("mtia_ccp_events", "dma_request", 1, 5.24, pid=17, tid=3672, **transfer),
+        event("mtia_ccp_events", "dma_request", 9, 1, pid=17, tid=801, direction="HOST_TO_DEVICE", size="16"),
+    ]
+    found = read(write(events))
+    (waits,), (down, up) = found.of("sync"), found.of("copy")
+    assert (waits["track"], waits["event_stream"], waits["event_record"]) == (108, 104, None)
+    assert (down["bytes"], down["copy_direction"], down["correlation"]) == (1024, "d2h", 20200002)
+    assert (up["bytes"], up["copy_direction"], up["track"]) == (None, "h2d", 801)
+    assert found.of("kernel") == []
+
+
+def test_an_op_that_inductor_compiled_states_its_grid_as_text(read, write, event):
+    op = event("cpu_op", "triton_poi_fused_add_0", grid="grid(100,)", kernel_backend="triton")
+    assert [row["kind"] for row in read(write([op])).rows] == ["op"]
+    with pytest.raises(InputError, match=r"impossible grid: 'grid\(100,\)'"):
+        read(write([{**op, "cat": "kernel"}]))
+
+
+class TestOf2026:
+    """What kineto writes since: of its source alone, no such trace has been seen."""
+
+    @pytest.mark.parametrize(
+        ("name", "tid", "args", "track"),
+        [
+            ("Stream Sync", 1_000_020, {"stream": 20}, 20),
+            ("Stream Sync", 1_000_020, {}, 20),
+            ("Stream Sync", 20, {}, 20),
+            ("Stream Sync", "1000020", {}, 1_000_020),
+            ("Context Sync", 1_000_020, {}, 1_000_020),
+        ],
+    )
+    def test_stream_syncs_are_of_their_stream(self, read, write, event, name, tid, args, track):
+        (row,) = read(write([event("cuda_sync", name, tid=tid, **args)])).rows
+        assert (row["kind"], row["track"]) == ("sync", track)
+
+    @pytest.mark.parametrize("stream", [2**31, 94_213_337_120_784, 2**63 - 1, -(2**63)])
+    def test_stream_ids_of_64_bits(self, read, write, event, stream):
+        rows = read(write([event("kernel", "k", stream=stream), event("gpu_memcpy", "c", tid=stream)])).rows
+        assert [row["track"] for row in rows] == [stream, stream]
+
+    def test_sequence_numbers_beside_hashes_of_64_bits(self, read, write, event):
+        told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2, "Seq": 42}
+        kernels = [event("kernel", "nccl", i, **told, **{"Comms Id": 2**64 - 1 - i}) for i in range(2)]
+        found = read(write(kernels))
+        assert [(row, seq) for _, row, seq in found.told] == [(0, 42), (1, 42)]
+        assert len(found.trace.told.payloads) == 1
+
+
+class TestBackward:
+    """Rows that end before they begin."""
+
+    @staticmethod
+    def rows(event, count, *, backward, category="kernel"):
+        return [
+            event(category, f"k{i}", i, -0.004 if i < backward else 1, stream=7, correlation=i)
+            for i in range(count)
+        ]
+
+    @pytest.mark.parametrize(("count", "backward"), [(1000, 1), (1999, 1), (2000, 2)])
+    def test_one_in_a_thousand_is_set_aside_and_counted(self, read, write, event, count, backward):
+        found = read(write(self.rows(event, count, backward=backward)))
+        assert len(found.rows) == count - backward
+        assert found.rows[0]["correlation"] == backward
+        assert found.trace.dropped == {"negative duration": backward}
+
+    @pytest.mark.parametrize(("count", "backward"), [(1, 1), (999, 1), (1999, 2)])
+    def test_more_of_them_are_damage(self, read, write, event, count, backward):
+        with pytest.raises(InputError, match=r"impossible time: ts 0, dur -0.004 of 'k0'"):
+            read(write(self.rows(event, count, backward=backward)))
+
+    def test_of_each_category_on_its_own(self, read, write, event):
+        events = self.rows(event, 5000, backward=0, category="cpu_op")
+        with pytest.raises(InputError, match="impossible time"):
+            read(write([*events, *self.rows(event, 999, backward=1)]))
+        events += self.rows(event, 1000, backward=1)
+        assert read(write(events)).trace.dropped == {"negative duration": 1}
+
+    def test_what_is_told_of_later_kernels_stays_with_them(self, read, write, event):
+        told = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2}
+        events = self.rows(event, 1000, backward=1)
+        events.append(event("kernel", "nccl", 2000, **told))
+        found = read(write(events))
+        ((_, row, _),) = found.told
+        assert found.of("kernel")[row]["name"] == "nccl"
+
+
+class TestMergedRanks:
+    """Traces of several ranks put into one file, as viewers like them: no rank's trace."""
+
+    @pytest.mark.parametrize("other", [100_000_012, "[TP01] 12"])
+    def test_ops_of_two_processes(self, read, write, event, other):
+        events = [event("cpu_op", "aten::mm", pid=12), event("cpu_op", "aten::mm", pid=other)]
+        with pytest.raises(InputError, match=r"several processes, .* and .*: traces of several ranks merged"):
+            read(write(events, distributedInfo={"rank": 1}))
+
+    def test_a_device_of_two_processes(self, read, write, event):
+        events = [event("kernel", "k", pid=0, device=0), event("kernel", "k", pid=100_000_000, device=0)]
+        with pytest.raises(InputError, match="several processes, 0 and 100000000: traces of several ranks"):
+            read(write(events))
+
+    def test_in_parts_of_a_large_file(self, tmp_path, write, event, monkeypatch):
+        import cclbench
+        import cclbench.formats.kineto as kineto
+
+        monkeypatch.setattr(kineto, "PART_BYTES", 1 << 12)
+        ops = [event("cpu_op", "aten::mm", i, pid=12 + i // 50) for i in range(100)]
+        path = write(ops)
+        assert len(kineto.Kineto().parts(path)) == 2
+        with pytest.raises(InputError, match=r"several processes, 12 and 13: traces of several ranks merged"):
+            cclbench.run(path, store=tmp_path / "store")
+
+    def test_two_devices_of_one_process_are_no_merge(self, read, write, event):
+        events = [event("cpu_op", "o", pid=12), *(event("kernel", "k", pid=i, device=i) for i in (0, 1))]
+        assert [row["device"] for row in read(write(events)).of("kernel")] == [0, 1]
+
+
+def test_graph_replay_one_launch_many_kernels(read, write, event):
+    kernels = [event("kernel", f"k{i}", 10 + i, correlation=77, stream=7) for i in range(3)]
+    found = read(write([event("cuda_runtime", "cudaGraphLaunch", 1, tid=5, correlation=77), *kernels]))
+    assert [r["correlation"] for r in found.of("kernel")] == [77, 77, 77]
+    assert [r["correlation"] for r in found.of("launch")] == [77]
+
+
+def test_kernel_without_launch_or_args(read, write):
+    (row,) = read(write(['{"ph":"X","cat":"kernel","name":"k","pid":3,"tid":7,"ts":1,"dur":1}'])).rows
+    assert (row["correlation"], row["device"], row["track"], row["blocks"]) == (None, 3, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("category", "args", "operator", "shapes"),
+    [
+        ("cpu_op", {"External_id": 5, "Input_Dims": [[2, 3], [], [[3]]]}, 5, "[[2,3],[],[[3]]]"),
+        ("cpu_op", {"External_id": 5, "Input_Dims": []}, 5, "[]"),
+        ("cpu_op", {"Ev_Idx": 5}, None, None),
+        ("Operator", {"External_id": 5, "Input_dims": [[2, 3]]}, 5, "[[2,3]]"),  # torch 1.8
+        ("kernel", {"External_id": 5}, 5, None),
+        ("gpu_memcpy", {"External_id": 5}, 5, None),
+        ("gpu_memset", {"External_id": 5}, 5, None),
+        ("kernel", {"External_id": 0}, None, None),
+        ("Kernel", {"external id": 5}, 5, None),
+        ("kernel", {"External_id": -1}, None, None),
+        ("kernel", {"External_id": 1 << 64}, None, None),
+        ("kernel", {"External_id": "5"}, None, None),
+    ],
+)
+def test_operators_and_what_they_launched(read, write, event, category, args, operator, shapes):
+    (row,) = read(write([event(category, "x", 10, **args)])).rows
+    assert (row["operator"], row["shapes"]) == (operator, shapes)
+
+
+@pytest.mark.parametrize("grid", [[0, 1, 1], [8, 1, 0]])
+def test_a_grid_without_blocks_is_none(read, write, event, grid):
+    (row,) = read(write([event("kernel", "k", grid=grid)])).rows
+    assert [row[c] for c in ("grid_x", "grid_y", "grid_z", "blocks")] == [None] * 4
+
+
+def test_a_large_grid_is_exact(read, write, event):
+    (row,) = read(write([event("kernel", "k", grid=[(1 << 31) - 1, 65_535, 32_767])])).rows
+    assert row["blocks"] == ((1 << 31) - 1) * 65_535 * 32_767
+
+
+@pytest.mark.parametrize(
+    ("tid", "track"),
+    [(7, 7), ("stream 7", 7), ("4093687616", 4093687616), (-1, -1), ("-1", -1)],
+)
+def test_numbered_tracks(read, write, event, tid, track):
+    assert read(write([event("kernel", "k", tid=tid)])).rows[0]["track"] == track
+
+
+def test_named_tracks_are_told_apart_the_same_way_each_time(read, write, event):
+    events = [event("cpu_op", "a", tid=tid) for tid in ("main", "loader", "main")]
+    first, second, third = (row["track"] for row in read(write(events)).rows)
+    assert first == third != second
+
+
+def test_bare_array_of_2021(read, tmp_path, event):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([event("Kernel", "k", 5), event("Operator", "aten::add", 4)]))
+    found = read(path)
+    assert [(r["kind"], r["start_ns"]) for r in found.rows] == [("kernel", 5_000), ("op", 4_000)]
+    assert found.trace.facts.rank is None
+
+
+def test_flops_of_host_ops(read, write, event):
+    rows = read(write([event("cpu_op", "aten::mm", flops=1024), event("cpu_op", "aten::view")])).rows
+    assert [r["flops"] for r in rows] == [1024.0, None]
+
+
+class TestTime:
+    """µs in the file, int64 ns in the rows, to the nanosecond."""
+
+    @pytest.mark.parametrize(
+        ("ts", "start_ns"),
+        [
+            ("1621401187223197", 1_621_401_187_223_197_000),
+            ("1712195495519689.047", 1_712_195_495_519_689_047),
+            ("1712195495519689.001", 1_712_195_495_519_689_001),
+            ("1712195495519689.999", 1_712_195_495_519_689_999),
+            ("1.712195495519689047e15", 1_712_195_495_519_689_047),
+            ("4376279982142.243", 4_376_279_982_142_243),
+            ("0.001", 1),
+            ("-3.5", -3_500),
+            ("7", 7_000),
+        ],
+    )
+    def test_exact(self, read, write, ts, start_ns):
+        text = f'{{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":{ts},"dur":0.013}}'
+        (row,) = read(write([text])).rows
+        assert (row["start_ns"], row["dur_ns"]) == (start_ns, 13)
+
+    def test_integers_and_fractions_in_one_file(self, read, write, event):
+        events = [
+            event("kernel", "a", 1712195495519689, 3),
+            event("kernel", "b", 1712195495519692.503, 2.004),
+        ]
+        rows = read(write(events)).rows
+        # json.dumps writes the float nearest to b's start, whose shortest form ends in .5.
+        assert [r["start_ns"] for r in rows] == [1_712_195_495_519_689_000, 1_712_195_495_519_692_500]
+        assert [r["dur_ns"] for r in rows] == [3_000, 2_004]
+
+    @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+    @pytest.mark.parametrize("place", ["before", "after"])
+    def test_base_before_and_behind_the_events(self, read, write, event, name, place):
+        base = {"baseTimeNanoseconds": 1_719_794_880_000_000_000}
+        kernel = event("kernel", "k", 4376279982142.242, 1)
+        before, after = (base, {}) if place == "before" else ({}, base)
+        path = write([kernel], name=name, after={"traceName": "x", **after}, schemaVersion=1, **before)
+        assert read(path).rows[0]["start_ns"] == 1_719_794_880_000_000_000 + 4_376_279_982_142_242
+
+    def test_every_nanosecond_below_the_exact_bound(self, read, write):
+        times = [4398046511104 + i / 1000 for i in (0, 1, 2, 3, 998, 999)]
+        texts = [f'{{"ph":"X","cat":"kernel","name":"k","tid":1,"ts":{t:.3f},"dur":1}}' for t in times]
+        starts = [row["start_ns"] for row in read(write(texts)).rows]
+        assert starts == [4_398_046_511_104_000 + i for i in (0, 1, 2, 3, 998, 999)]
+
+
+def test_traces_of_torch_1_8(read, write, event):
+    events = [
+        event("Operator", "aten::conv2d", 1621401187223197, 30, pid=12, tid="12"),
+        event("Runtime", "cudaLaunchKernel", 1621401187223210, 5, pid=12, tid="12", correlation=5),
+        event("Kernel", "cudnn::k", 1621401187223300, 9, pid=0, tid="stream 7", stream=7, correlation=5),
+    ]
+    rows = read(write(events)).rows
+    assert [(r["kind"], r["track"], r["start_ns"] % 10**9) for r in rows] == [
+        ("op", 12, 223_197_000),
+        ("launch", 12, 223_210_000),
+        ("kernel", 7, 223_300_000),
+    ]
+
+
+class TestOrder:
+    """What a cut file's horizon rests on."""
+
+    def test_in_order_across_kinds(self, read, write, event):
+        events = [event("kernel", "a", 1), event("gpu_memcpy", "c", 2), event("kernel", "b", 3)]
+        assert read(write(events), allow_truncated=True).trace.device_rows_in_order
+
+    def test_out_of_order_across_kinds(self, read, write, event):
+        events = [event("kernel", "a", 1), event("gpu_memcpy", "c", 5), event("kernel", "b", 3)]
+        assert not read(write(events), allow_truncated=True).trace.device_rows_in_order
+
+    def test_host_rows_and_synchronisation_do_not_matter(self, read, write, event):
+        events = [event("kernel", "a", 9), event("cuda_sync", "s", 1), event("cpu_op", "o", 0)]
+        assert read(write(events), allow_truncated=True).trace.device_rows_in_order

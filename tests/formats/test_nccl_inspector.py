@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL Inspector's JSON lines: units, the payload of each kind, and damaged lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import Evidence, recognise
+from cclbench.formats.nccl_inspector import NcclInspector
+
+Line = dict[str, Any]
+Read = Callable[..., Evidence]
+HEADER = {"id": "0x7f8c496ae9f661", "rank": 2, "n_ranks": 8, "nnodes": 1}
+METADATA = {"inspector_output_format_version": "v4.0", "hostname": "alpha", "pid": 1639453, "git_rev": ""}
+
+
+def call(coll: str = "AllReduce", header: Line | None = HEADER, **perf: Any) -> Line:
+    """1 MiB in 100 µs: 10.48576 GB/s; of eight ranks, 2 · 7/8 of it on the bus."""
+    told = {
+        "coll": coll,
+        "coll_sn": 7,
+        "coll_msg_size_bytes": 1 << 20,
+        "coll_exec_time_us": 100,
+        "coll_timing_source": "kernel_gpu",
+        "coll_algobw_gbs": 10.48576,
+        "coll_busbw_gbs": 18.35008,
+    }
+    return ({"header": header, "metadata": METADATA} if header else {}) | {"coll_perf": told | perf}
+
+
+def transfer(**perf: Any) -> Line:
+    told = {
+        "p2p": "Send",
+        "p2p_sn": 8,
+        "p2p_peer": 1,
+        "p2p_msg_size_bytes": 500_000,
+        "p2p_exec_time_us": 50,
+        "p2p_timing_source": "kernel_gpu",
+        "p2p_algobw_gbs": 10.0,
+        "p2p_busbw_gbs": 10.0,
+    }
+    return {"header": HEADER, "metadata": METADATA, "p2p_perf": told | perf}
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Reads a file of those lines."""
+
+    def read(*lines: Line | str) -> Evidence:
+        path = tmp_path / "alpha-pid7.log"
+        path.write_text(
+            "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        )
+        return NcclInspector().read(path)
+
+    return read
+
+
+def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
+    assert found.timings is not None
+    return [tuple(row[column] for column in columns) for row in found.timings.to_pylist()]
+
+
+def test_a_collective(read: Read) -> None:
+    found = read(call(), "")
+    assert found.timings is not None
+    assert found.timings.to_pylist() == [
+        {
+            **dict.fromkeys(found.timings.column_names),
+            "kind": "all_reduce",
+            "library": "nccl",
+            "group_size": 8,
+            "nodes": 1,
+            "seq": 7,
+            "bytes": 1 << 20,
+            "dur_ns": 100_000,
+            "algbw": 10.48576e9,
+            "busbw": 18.35008e9,
+            "state": "completed",
+        }
+    ]
+    assert (found.facts, found.notes, found.left_out) == ({"inspector_format": "v4.0"}, [], {})
+
+
+@pytest.mark.parametrize(
+    ("coll", "ranks", "message", "time", "algbw", "busbw", "payload"),
+    [
+        # figures of the plugin's own documentation: the message is what one rank sends or gets
+        ("ReduceScatter", 8, 2_147_483_648, 41_057, 418.439467, 366.134533, 17_179_869_184),
+        ("ReduceScatter", 32, 65_536, 110, 19.065018, 18.469236, 2_097_152),
+        ("AllReduce", 8, 17_179_869_184, 61_974, 277.210914, 485.119099, 17_179_869_184),
+        # by the plugin's source: 8 · 1 MiB in 100 µs, 7/8 of it on the bus
+        ("AllGather", 8, 1 << 20, 100, 83.88608, 73.40032, 1 << 23),
+        ("Broadcast", 8, 1 << 20, 100, 10.48576, 10.48576, 1 << 20),
+        ("Reduce", 8, 1 << 20, 100, 10.48576, 10.48576, 1 << 20),
+        ("SendRecv", 8, 1 << 20, 100, 10.48576, 10.48576, 1 << 20),
+    ],
+)
+def test_payload_is_the_large_side(
+    read: Read, coll: str, ranks: int, message: int, time: int, algbw: float, busbw: float, payload: int
+) -> None:
+    perf = {"coll_msg_size_bytes": message, "coll_exec_time_us": time}
+    perf |= {"coll_algobw_gbs": algbw, "coll_busbw_gbs": busbw}
+    found = read(call(coll, {**HEADER, "n_ranks": ranks}, **perf))
+    assert rows(found, "bytes", "dur_ns", "algbw", "busbw") == [
+        (payload, time * 1000, round(algbw * 1e9), round(busbw * 1e9))
+    ]
+    assert found.notes == []
+    wrong = read(call(coll, {**HEADER, "n_ranks": ranks}, **(perf | {"coll_busbw_gbs": busbw * 1.01})))
+    assert wrong.notes == ["bandwidths do not follow from size and time in 1 of 1 rows"]
+
+
+def test_what_the_plugin_does_not_define_is_null(read: Read) -> None:
+    """A kind it has no traffic for, and a time it could not take."""
+    zero = {"coll_algobw_gbs": 0.0, "coll_busbw_gbs": 0.0}
+    found = read(
+        call("AlltoAll", **zero), call(coll_sn=8, coll_exec_time_us=0, **zero), call("Invalid", **zero)
+    )
+    assert rows(found, "kind", "bytes", "dur_ns", "algbw", "busbw") == [
+        ("all_to_all", None, 100_000, None, None),
+        ("all_reduce", 1 << 20, None, None, None),
+        (None, None, 100_000, None, None),
+    ]
+    assert found.notes == []
+
+
+def test_point_to_point(read: Read) -> None:
+    found = read(transfer(), transfer(p2p="Recv", p2p_sn=9000))
+    assert rows(found, "kind", "seq", "bytes", "dur_ns", "busbw", "rank") == [
+        ("send", 8, 500_000, 50_000, 10e9, None),
+        ("recv", 9000, 500_000, 50_000, 10e9, None),
+    ]
+    assert found.notes == []
+
+
+def test_headers_that_hold_for_the_lines_after_them(read: Read) -> None:
+    marker = {"header": HEADER, "metadata": METADATA | {"inspector_output_format_version": "v4.3"}}
+    stats = {"coll_records": 1, "coll_dropped_since_last_dump": 3, "p2p_dropped_since_last_dump": 1}
+    other = marker | {"header": {**HEADER, "id": "0x1", "n_ranks": 2}}
+    found = read(
+        marker | {"dump_stats": stats},
+        call(header=None),
+        other | {"dump_stats": {}},
+        call(header=None, coll_busbw_gbs=10.48576),
+        {"proxy_trace": {"steps": [1, 2]}},
+    )
+    assert rows(found, "group_size") == [(8,), (2,)]
+    assert found.notes == ["the plugin dropped 4 records: its buffers were full"]
+    assert found.left_out == {"proxy traces": 1}
+    assert found.facts == {"inspector_format": "v4.3"}
+
+
+def test_collectives_that_are_missing_are_counted_by_communicator_and_kind(read: Read) -> None:
+    other = {**HEADER, "id": "0x1"}
+    numbers = [
+        call(coll_sn=3),
+        call(coll_sn=9),
+        call(coll_sn=7),
+        call("Broadcast", coll_sn=400, coll_busbw_gbs=10.48576),
+    ]
+    found = read(*numbers, call(header=other, coll_sn=1), call(header=other, coll_sn=2))
+    (note,) = found.notes
+    assert note.startswith("4 collectives are not in the file")  # 4, 5, 6 and 8 of the first all_reduce
+
+
+def test_times_of_other_clocks_are_named(read: Read) -> None:
+    found = read(call(), call(coll_sn=8, coll_timing_source="collective_cpu"))
+    assert found.notes == ["1 of 2 times are of the host's clock, not of the GPU's"]
+
+
+def test_more_lines_than_a_block(read: Read) -> None:
+    count = (1 << 15) + 3
+    found = read(*(json.dumps(call(coll_sn=i)) for i in range(count)))
+    assert rows(found, "seq") == [(i,) for i in range(count)]
+    assert found.timings is not None
+    found.timings.validate(full=True)
+
+
+def test_nothing_of_the_host_is_kept(read: Read) -> None:
+    found = read(call())
+    told = str((rows(found, *found.timings.column_names), found.facts, found.notes))  # type: ignore[union-attr]
+    assert not any(secret in told for secret in ("alpha", "1639453", "7f8c"))
+
+
+BAD: dict[str, list[Line | str]] = {
+    "cut": [json.dumps(call())[:-20]],
+    "text": [call(coll_exec_time_us="fast")],
+    "negative": [call(coll_msg_size_bytes=-1)],
+    "huge": [call(coll_msg_size_bytes=1 << 62)],
+    "huge in all": [call("AllGather", {**HEADER, "n_ranks": 1 << 20}, coll_msg_size_bytes=1 << 50)],
+    "huge time": [call(coll_exec_time_us=10**18)],
+    "huge rate": [json.dumps(call()).replace("10.48576", "1e400")],
+    "negative rate": [call(coll_algobw_gbs=-1.0)],
+    "no ranks": [call(header={**HEADER, "n_ranks": 0})],
+    "no header": [call(header=None)],
+    "no size": [{"header": HEADER, "coll_perf": {"coll": "AllReduce"}}],
+    "deep": ["[" * 60_000],
+    "deeper": ['{"header":' * 6000],
+    "list": ["[1]"],
+    "garbage": ["\x00\x01"],
+    "unicode": ['{"header": "\ud800"}'.encode("utf-8", "surrogatepass").decode("latin-1")],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_damage_names_the_line(read: Read, name: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(call(), *BAD[name])
+    assert raised.value.where is not None
+    assert raised.value.where.endswith("alpha-pid7.log: line 2")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_records_that_other_programs_wrote_again(read: Read) -> None:
+    again = json.dumps(call(coll_exec_time_us=100.0)), json.dumps(call(coll_sn=8), indent=4)
+    found = read(again[0], again[1], json.dumps(call(coll_sn=9, coll_exec_time_us=100.0625)))
+    assert rows(found, "seq", "dur_ns") == [(7, 100_000), (8, 100_000), (9, 100_062)]
+    with pytest.raises(InputError, match=r"line 2: Input data was truncated"):
+        read(again[0], again[1][:-2])
+    with pytest.raises(InputError, match=r"line 1: "):
+        read("{", *["1,"] * 5000)
+
+
+def test_empty_missing_and_compressed(read: Read, tmp_path: Path) -> None:
+    assert rows(read(), "seq") == []
+    with pytest.raises(InputError, match="cannot be read"):
+        NcclInspector().read(tmp_path / "none.log")
+    path = tmp_path / "x.jsonl.gz"
+    packed = gzip.compress((json.dumps(call()) + "\n").encode() * 100)
+    path.write_bytes(packed)
+    assert len(rows(NcclInspector().read(path), "seq")) == 100
+    path.write_bytes(packed[:-20])
+    with pytest.raises(InputError, match="gzip stream is damaged"):
+        NcclInspector().read(path)
+
+
+def test_recognised() -> None:
+    reader = recognise(Path("x.log"), json.dumps(call()).encode())
+    assert reader is not None
+    assert reader.name == "nccl_inspector"
+    assert recognise(Path("x.log"), b'{"coll_perf": 1}') is None

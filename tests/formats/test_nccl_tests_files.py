@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps in files made for programs: JSON of nccl-tests and rccl-tests, published CSV, and damaged ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import Evidence, recognise
+from cclbench.formats.nccl_tests import NcclTests
+from cclbench.formats.nccl_tests.rows import library_version
+
+HEADER = "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 1 iters: 20\n"
+CSV_HEAD = (
+    "# coll: all_gather\n# ranks: 8\n# nodes: 1\n# gpus_per_node: 8\n# gpu: B200\n# nccl: 2.27.3\n"
+    "# source: run on host zeta\n"
+)
+CSV_COLUMNS = (
+    "size_bytes,count,dtype,redop,"
+    "oop_time_us,oop_algbw_GBps,oop_busbw_GBps,ip_time_us,ip_algbw_GBps,ip_busbw_GBps\n"
+)
+CSV_ROW = "1048576,262144,float,,19.69,53.25,46.60,,,\n"
+
+Read = Callable[..., Evidence]
+
+
+@pytest.fixture
+def read(written: Callable[..., Path]) -> Read:
+    """Reads a sweep of that text."""
+    return lambda text, name="sweep.txt": NcclTests().read(written(text, name))
+
+
+def rows(found: Evidence, *columns: str) -> list[tuple[Any, ...]]:
+    assert found.timings is not None
+    return [tuple(row[column] for column in columns) for row in found.timings.to_pylist()]
+
+
+def result(size: int, out: dict[str, Any] | None, own: dict[str, Any] | None) -> dict[str, Any]:
+    return {"size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "    -1"} | {
+        "out_of_place": out,
+        "in_place": own,
+        "actual_iterations": 20,
+    }
+
+
+def as_json(**changes: Any) -> str:
+    device = {"rank": 0, "group": 0, "pid": 7, "device": 0, "device_hex": "0000:30:00"}
+    figures = {"time": 5000.0004, "alg_bw": 214.748348, "bus_bw": 322.122522, "nwrong": 0.0}
+    file = {
+        "version": 2,
+        "start_time": "2026-03-12 14:17:56",
+        "args": ["/home/user/build/reduce_scatter_perf_mpi", "-b", "8"],
+        "env": ["SECRET=1", "HOSTNAME=alpha"],
+        "nccl_version": 22907,
+        "config": {
+            "nthreads": 1,
+            "ngpus": 2,
+            "devices": [
+                {**device, "hostname": host, "device_info": "NVIDIA H100 80GB HBM3"}
+                for host in ("alpha", "beta")
+            ],
+        },
+        "results": [result(1 << 30, figures | {"bus_bw": 161.061261}, None)],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+    }
+    return json.dumps(file | changes, separators=(",", ":"))
+
+
+def test_json_of_nccl_tests(read: Read) -> None:
+    """Two processes of two GPUs; only fields that are named are read."""
+    found = read(as_json(), "sweep.json")
+    assert rows(found, "kind", "group_size", "nodes", "in_place", "bytes", "dur_ns", "busbw", "errors") == [
+        ("reduce_scatter", 4, 2, False, 1 << 30, 5_000_000, 161.061261e9, 0)
+    ]
+    assert found.facts == {"device_name": "NVIDIA H100 80GB HBM3", "library_version": "2.29.7"}
+    assert found.notes == []
+    tiny = as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(":8}", ":0E-999999999}")
+    assert rows(read(tiny, "sweep.json"), "bytes", "algbw") == [(8, 0.0)]
+    no_time = result(8, {"time": "nan", "alg_bw": 0, "bus_bw": 0, "nwrong": None}, None)
+    found = read(as_json(results=[no_time], config=None), "sweep.json")
+    assert found.left_out == {"without a time": 1}
+
+
+def test_json_in_another_order_of_keys(read: Read) -> None:
+    again = json.dumps(json.loads(as_json()), sort_keys=True, indent=2)
+    assert NcclTests().sniff(again.encode()) > 0.5
+    columns = ("kind", "group_size", "bytes", "dur_ns", "busbw", "in_place")
+    assert rows(read(again, "again.json"), *columns) == rows(read(as_json(), "first.json"), *columns)
+
+
+def test_json_of_rccl_tests(read: Read) -> None:
+    record = {"numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": 2, "ranksPerNode": 2, "gpusPerRank": 1}
+    record |= {
+        "size": 1024,
+        "type": "float",
+        "redop": "sum",
+        "inPlace": 1,
+        "time": 10.24,
+        "algBw": 0.1,
+        "busBw": 0.1,
+    }
+    found = read(json.dumps([record | {"wrong": "0"}, record | {"wrong": "N/A", "inPlace": 0}]), "sweep.json")
+    assert rows(found, "kind", "library", "group_size", "nodes", "in_place", "dur_ns", "algbw", "errors") == [
+        ("all_reduce", "rccl", 2, 1, True, 10_240, 0.1e9, 0),
+        ("all_reduce", "rccl", 2, 1, False, 10_240, 0.1e9, None),
+    ]
+    assert found.notes == []
+
+
+def test_csv(read: Read) -> None:
+    """`source` says on which host it ran: it stays in the file."""
+    found = read(CSV_HEAD + CSV_COLUMNS + CSV_ROW, "sweep.csv")
+    assert rows(
+        found, "kind", "library", "group_size", "nodes", "in_place", "bytes", "dur_ns", "algbw", "busbw"
+    ) == [("all_gather", "nccl", 8, 1, False, 1 << 20, 19_690, 53.25e9, 46.60e9)]
+    assert found.facts == {"device_name": "B200", "library_version": "2.27.3", "gpus_per_node": 8}
+
+
+PUBLISHED = {
+    "a100_nvswitch_1n8_allreduce": ("all_reduce", 8, 1, 30, 232.81),
+    "alps_gh200_ss11_64n256_allreduce_ofi1_9_2": ("all_reduce", 256, 64, 60, None),
+    "aws_p5_2n16_allreduce": ("all_reduce", 16, 2, 64, None),
+    "gcp_a3mega_2n16_allreduce": ("all_reduce", 16, 2, 62, None),
+    "h100_1n4_allreduce_lambda": ("all_reduce", 4, 1, 28, 355.89),
+    "vultr_b200_1n8_allgather": ("all_gather", 8, 1, 28, 672.38),
+    "vultr_b200_1n8_reducescatter": ("reduce_scatter", 8, 1, 28, 694.98),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sweeps(test_data: Path, name: str) -> None:
+    """Their sources state the bus bandwidth of the largest size; bandwidths follow from sizes and times."""
+    kind, ranks, nodes, count, busbw = PUBLISHED[name]
+    found = NcclTests().read(test_data / "nccl_tests" / f"{name}.csv")
+    assert set(rows(found, "kind", "group_size", "nodes")) == {(kind, ranks, nodes)}
+    assert len(rows(found, "bytes")) == count
+    assert not any("follow" in note for note in found.notes)
+    if busbw is not None:
+        assert max(rows(found, "bytes", "busbw"))[1] == pytest.approx(busbw * 1e9, rel=1e-4)
+
+
+def test_all_published_sweeps_are_recognised(test_data: Path) -> None:
+    files = sorted((test_data / "nccl_tests").glob("*.csv"))
+    assert len(files) == 14
+    for path in files:
+        reader = recognise(path, path.read_bytes())
+        assert reader is not None
+        assert reader.name == "nccl_tests"
+
+
+@pytest.mark.parametrize(
+    ("head", "confident"),
+    [
+        (HEADER.encode(), True),
+        (b"[1,0]<stdout>:" + HEADER.encode(), True),
+        (as_json().encode(), True),
+        (b'[\n{"numCycle":0, "name":"AllReduce"', True),
+        ((CSV_HEAD + CSV_COLUMNS).encode(), True),
+        (CSV_COLUMNS.encode(), True),
+        (b"", False),
+        (b"size,count,type\n", False),
+        (b'{"version": 2, "traceEvents": []}', False),
+        (b"# a readme about all_reduce_perf\n", False),
+    ],
+)
+def test_sniff(head: bytes, confident: bool) -> None:
+    assert (NcclTests().sniff(head) > 0) is confident
+
+
+BAD = {
+    "cells": CSV_HEAD + CSV_COLUMNS + "8,2,float\n",
+    "line ends": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("float", "flo\rat,"),
+    "text": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "fast"),
+    "size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "-8"),
+    "huge size": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("1048576", "9" * 40),
+    "huge time": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("19.69", "1e40"),
+    "huge rate": CSV_HEAD + CSV_COLUMNS + CSV_ROW.replace("53.25", "1e40"),
+    "columns": CSV_HEAD + CSV_COLUMNS.replace("oop_time_us", "oop_time_ms") + CSV_ROW,
+    "ranks": CSV_HEAD.replace("ranks: 8", "ranks: many") + CSV_COLUMNS + CSV_ROW,
+    "no ranks": CSV_HEAD.replace("ranks: 8", "ranks: 0") + CSV_COLUMNS + CSV_ROW,
+    "cut json": as_json()[:-30],
+    "json text": as_json(results=[result(8, {"time": "fast"}, None)]),
+    "json size": as_json(results=[result(-8, None, None)]),
+    "json time": as_json(results=[result(8, {"time": 7}, None)]).replace('"time":7', '"time":1e400'),
+    "json tiny": as_json(results=[result(8, {"time": 7}, None)]).replace('"time":7', '"time":1e-400'),
+    "json rate": as_json(results=[result(8, {"time": 7, "alg_bw": 8}, None)]).replace(
+        '"alg_bw":8', '"alg_bw":1e999999'
+    ),
+    "json deep": as_json(config="x").replace('"x"', "[" * 100_000),
+    "json list": '[{"numCycle":0,"name":[]}]',
+}
+
+
+@pytest.mark.parametrize("name", [*BAD, "gzip", "missing"])
+def test_damage_is_one_line_that_names_the_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "sweep"
+    if name == "gzip":
+        path.write_bytes(gzip.compress((CSV_HEAD + CSV_COLUMNS + CSV_ROW * 100).encode())[:-30])
+    elif name != "missing":
+        path.write_text(BAD[name])
+    with pytest.raises(InputError) as raised:
+        NcclTests().read(path)
+    assert str(tmp_path) in str(raised.value.where)
+    assert len(str(raised.value).splitlines()) == 1
+    assert len(str(raised.value)) < 600
+
+
+def test_versions_of_the_library() -> None:
+    assert [library_version(code) for code in (22907, 21803, 2708)] == ["2.29.7", "2.18.3", "2.7.8"]

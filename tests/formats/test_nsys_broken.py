@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are no whole export of Nsight Systems: one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, suppress
+
+import pytest
+from formats.nsys_files import KERNEL, kernel, nvtx, read, strings, write
+
+from cclbench.errors import InputError
+from cclbench.formats import Part, trace_reader
+
+NAMES = strings("gemm", "cudaLaunchKernel")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a trace #1?.sqlite"
+
+
+@pytest.fixture
+def whole(path):
+    return write(path, StringIds=NAMES, **{KERNEL: [kernel(i, i + 1) for i in range(2000)]})
+
+
+def refused(path):
+    """The message of the error that reading a file gives."""
+    with pytest.raises(InputError) as caught:
+        read(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_names_with_odd_characters_are_no_hindrance(whole):
+    assert len(read(whole).rows) == 2000
+
+
+def test_cut(whole):
+    data = whole.read_bytes()
+    for size in (*range(0, 200, 7), len(data) // 2, len(data) - 1):
+        whole.write_bytes(data[:size])
+        message = refused(whole)
+        assert (
+            "empty" in message
+            or "no whole" in message
+            or f"is cut: {size:,} of {len(data):,} bytes" in message
+        )
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\0" * 4096, b"SQLite format 3\0" + b"\xff" * 4096])
+def test_no_database(path, content):
+    path.write_bytes(content)
+    assert "database" in refused(path)
+
+
+def test_pages_overwritten(whole):
+    data = bytearray(whole.read_bytes())
+    page = int.from_bytes(data[16:18], "big")
+    for at in range(1, len(data) // page):
+        damaged = bytearray(data)
+        damaged[at * page : (at + 1) * page] = b"\xa5" * page
+        whole.write_bytes(damaged)
+        assert "nsys export" in refused(whole)
+
+
+def test_header_overwritten(whole):
+    data = bytearray(whole.read_bytes())
+    data[20:100] = b"\xa5" * 80
+    whole.write_bytes(data)
+    refused(whole)
+
+
+def test_another_programs_database(path):
+    write(path, users=[{"id": 1, "name": "x"}])
+    assert "is an SQLite database, not an export of Nsight Systems" in refused(path)
+
+
+def test_a_database_without_tables(path):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 1")
+    assert "not an export of Nsight Systems" in refused(path)
+
+
+def test_an_export_without_events(path):
+    write(path, StringIds=NAMES, **{KERNEL: "start end globalPid deviceId"})
+    assert "holds no CUDA work, NVTX ranges or MPI calls" in refused(path)
+
+
+def test_an_export_of_other_tables(path):
+    write(path, TARGET_INFO_SESSION_START_TIME="utcEpochNs", OSRT_API=[{"start": 1, "end": 2}])
+    assert "holds no CUDA work, NVTX ranges or MPI calls" in refused(path)
+
+
+@pytest.mark.parametrize("tables", [{KERNEL: [kernel(1, 2)]}, {"NVTX_EVENTS": [nvtx(1, 2, "a")]}])
+def test_an_export_without_names(path, tables):
+    write(path, **tables)
+    assert "has no table StringIds" in refused(path)
+
+
+def test_an_export_of_thread_names_only(path):
+    write(path, StringIds=NAMES, NVTX_EVENTS=[nvtx(1, None, "main", eventType=39)])
+    assert "holds no CUDA work" in refused(path)
+
+
+@pytest.mark.parametrize("missing", ["start", "end"])
+def test_a_table_without_times(path, missing):
+    rows = [{name: value for name, value in kernel(1, 2).items() if name != missing}]
+    write(path, StringIds=NAMES, **{KERNEL: rows})
+    assert f"table {KERNEL} has no start and end" in refused(path)
+
+
+def test_views_and_virtual_tables_are_not_followed(path):
+    write(path, StringIds=NAMES)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f'CREATE VIEW {KERNEL} AS SELECT 1 AS start, 2 AS "end"')
+    assert "not an export" in refused(path) or "holds no" in refused(path)
+
+
+LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_locked(whole):
+    # Locks are a process's: another one must hold it.
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(whole)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"locked\n"
+        message = refused(whole)
+        other.stdin.close()
+    assert "locked by another program" in message
+    assert "wait until the export has ended" in message
+    assert len(read(whole).rows) == 2000
+
+
+def test_being_written(whole):
+    with closing(sqlite3.connect(whole, isolation_level=None)) as writer:
+        writer.execute("BEGIN")
+        writer.execute("PRAGMA cache_size = 1")
+        writer.execute("PRAGMA cache_spill = 1")
+        writer.execute('UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + 1')
+        message = refused(whole)
+    assert "is not finished" in message or "locked" in message
+
+
+def test_changes_in_a_log_beside_the_file(whole):
+    with closing(sqlite3.connect(whole, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        message = refused(whole)
+    assert "-wal beside it holds changes" in message
+
+
+def test_a_database_closed_in_wal_mode_reads_from_a_folder_that_cannot_be_written(whole):
+    with closing(sqlite3.connect(whole, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+    whole.chmod(0o444)
+    whole.parent.chmod(0o555)
+    try:
+        assert len(read(whole).rows) == 2000
+    finally:
+        whole.parent.chmod(0o755)
+
+
+def test_reading_leaves_nothing_beside_the_file(whole):
+    before = whole.read_bytes()
+    read(whole)
+    assert [file.name for file in whole.parent.iterdir()] == [whole.name]
+    assert whole.read_bytes() == before
+
+
+def test_a_name_longer_than_any(path):
+    write(path, StringIds=strings("x" * (1 << 20), "y" * ((1 << 20) + 1)), **{KERNEL: [kernel(1, 2, name=1)]})
+    assert len(read(path).rows[0]["name"]) == 1 << 20
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 2")
+    assert "a name of 1,048,577 characters" in refused(path)
+
+
+def test_texts_that_are_none(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, NVTX_EVENTS=[nvtx(1, 2, "step")])
+    for damage in (
+        "UPDATE NVTX_EVENTS SET text = CAST(x'ff41' AS TEXT)",
+        "UPDATE StringIds SET value = CAST(x'ff41' AS TEXT)",
+    ):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(damage)
+        assert "cannot be read" in refused(path)
+
+
+@pytest.mark.parametrize("strange", ["text", 1.5, b"blob", -1, 1 << 62])
+@pytest.mark.parametrize("column", ["globalPid", "deviceId", "correlationId", "demangledName", "gridX"])
+def test_strange_values_never_end_in_a_traceback(path, column, strange):
+    gpus = [{"id": strange, "pwGpuId": strange, "cuDevice": strange, "name": strange}]
+    metrics = [{"timestamp": 1, "typeId": strange, "metricId": strange, "value": strange}]
+    tables = {
+        "TARGET_INFO_GPU": gpus,
+        "GPU_METRICS": metrics,
+        "TARGET_INFO_GPU_METRICS": [{"metricId": strange, "metricName": strange}],
+        "DIAGNOSTIC_EVENT": [{"severity": 2, "text": strange}],
+        "MPI_RANKS": [{"globalTid": strange, "rank": strange}],
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": strange}],
+        "META_DATA_CAPTURE": [{"name": "A:ENVIRONMENT_VARIABLE", "value": strange}],
+    }
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2, **{column: strange})]}, **tables)
+    with suppress(InputError):
+        read(path)
+
+
+def test_a_process_that_is_not_there(whole):
+    reader = trace_reader("nsys")
+    with pytest.raises(InputError, match="has no process '77'"):
+        next(iter(reader.read(whole, part=Part(member="77"), allow_truncated=False).batches))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        trace_reader("nsys").parts(tmp_path / "missing.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("head", "sure"),
+    [
+        (b"SQLite format 3\0" + bytes(100) + b"CREATE TABLE StringIds", 0.9),
+        (b"SQLite format 3\0" + bytes(100), 0.2),
+        (b"SQLite format 2\0", 0.0),
+        (b"", 0.0),
+        (b'{"traceEvents": []}', 0.0),
+    ],
+)
+def test_recognised_by_its_beginning(head, sure):
+    assert trace_reader("nsys").sniff(head) == sure

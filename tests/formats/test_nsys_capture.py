@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture says of itself: its ranks, devices, versions, warnings, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+from formats.nsys_files import (
+    CALL,
+    COPY,
+    EPOCH,
+    KERNEL,
+    call,
+    kernel,
+    nvtx,
+    process,
+    read,
+    strings,
+    thread,
+    write,
+)
+
+from cclbench.formats import trace_reader
+
+NAMES = strings("gemm", "cudaLaunchKernel", "MPI_Barrier")
+GPU = {"totalMemory": 80 << 30, "memoryBandwidth": 3_350_000_000_000, "smCount": 132}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.sqlite"
+
+
+def members(path):
+    return [part.member for part in trace_reader("nsys").parts(path)]
+
+
+def environment(*variables):
+    return [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": text} for text in variables]
+
+
+def test_processes_with_device_work_are_ranks_by_device_then_process(path):
+    kernels = [kernel(1, 2, pid=30, deviceId=1), kernel(1, 2, pid=20), kernel(1, 2, pid=10, deviceId=1)]
+    calls = [call(1, 2, 1, pid=10), call(1, 2, 1, pid=99), call(1, 2, 1, pid=98), call(3, 4, 2, pid=99)]
+    write(path, StringIds=NAMES, **{KERNEL: kernels, CALL: calls})
+    assert members(path) == ["20", "10", "30"]
+    told = [read(path, member).trace for member in members(path)]
+    assert [trace.facts.local_rank for trace in told] == [0, 1, 2]
+    assert [trace.facts.process_id for trace in told] == [20, 10, 30]
+    assert [trace.facts.rank for trace in told] == [None, None, None]
+    assert [t.dropped for t in told] == [{"host row of a process without device work": 3}, {}, {}]
+
+
+def test_rows_without_a_process_are_nobodys_among_several_ranks(path):
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11), kernel(5, 6, globalPid=None)]
+    calls = [{"start": 1, "end": 2, "correlationId": 1, "nameId": 2}]
+    write(path, StringIds=NAMES, **{KERNEL: kernels, CALL: calls})
+    told = [read(path, member) for member in members(path)]
+    assert [len(found.rows) for found in told] == [1, 1]
+    assert [found.trace.dropped for found in told] == [{"row of no known process": 2}, {}]
+
+
+def test_copies_alone_make_a_rank(path):
+    copy = {
+        "start": 1,
+        "end": 2,
+        "deviceId": 0,
+        "streamId": 7,
+        "globalPid": process(12),
+        "bytes": 1,
+        "copyKind": 1,
+    }
+    write(path, StringIds=NAMES, **{COPY: [copy]})
+    assert members(path) == ["12"]
+
+
+def test_without_device_work_ranges_and_mpi_make_ranks(path):
+    calls = [{"start": 1, "end": 2, "globalTid": thread(7, 7), "textId": 3}]
+    ranges = [nvtx(1, 2, "step 1", pid=5), nvtx(1, None, "a thread", pid=6, eventType=39)]
+    write(path, StringIds=NAMES, NVTX_EVENTS=ranges, MPI_OTHER_EVENTS=calls)
+    assert members(path) == ["5", "7"]
+
+
+def test_equal_process_numbers_on_two_machines_stay_apart(path):
+    other = process(10) + (1 << 56)
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2), kernel(3, 4, globalPid=other)]})
+    assert members(path) == [str(process(10)), str(other)]
+    assert [row["start_ns"] for row in read(path, str(other)).rows] == [3]
+
+
+@pytest.mark.parametrize(
+    ("tables", "rank", "world", "source"),
+    [
+        ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank 3", eventType=39)]}, 3, None, "MPI"),
+        ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank 3", eventType=39, pid=11)]}, None, None, None),
+        ({"NVTX_EVENTS": [nvtx(1, None, "MPI Rank x", eventType=39)]}, None, None, None),
+        ({"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": 5}]}, 5, None, "MPI"),
+        ({"MPI_RANKS": [{"globalTid": thread(10, 10), "rank": -5}]}, None, None, None),
+        ({"MPI_RANKS": [{"globalTid": thread(10, i), "rank": i} for i in (1, 2)]}, None, None, None),
+        ({"META_DATA_CAPTURE": environment("RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0")}, 2, 4, "environment"),
+        ({"META_DATA_CAPTURE": environment('RANK="2"', 'WORLD_SIZE="4"')}, 2, 4, "environment"),
+        ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "SLURM_NTASKS=8")}, 7, 8, "environment"),
+        ({"META_DATA_CAPTURE": environment("SLURM_PROCID=7", "RANK=1")}, 1, None, "environment"),
+        ({"META_DATA_CAPTURE": environment("RANK=two", "MY_RANK=1", "RANK=")}, None, None, None),
+        ({"META_DATA_CAPTURE": environment("RANK=" + "9" * 40)}, None, None, None),
+    ],
+)
+def test_who_says_the_rank(path, tables, rank, world, source):
+    facts = read(write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, **tables)).trace.facts
+    assert (facts.rank, facts.world_size, facts.rank_source) == (rank, world, source)
+
+
+def test_the_launchers_variables_are_nobodys_among_several_ranks(path):
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=environment("RANK=0"), **{KERNEL: kernels})
+    assert [read(path, member).trace.facts.rank for member in members(path)] == [None, None]
+
+
+def started(command, *variables):
+    """A capture's account of the program that nsys started, its arguments out of order."""
+    program, *arguments = command.split()
+    rows = [{"name": f"PROCESS_0:ARGUMENT_{i}", "value": text} for i, text in enumerate(arguments)]
+    return [*rows[::-1], {"name": "PROCESS_0:COMMAND", "value": program}, *environment(*variables)]
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "world"),
+    [
+        ("torchrun --nnodes=1 --nproc_per_node=2 --master_port=29506 train.py", (), 2),
+        ("/opt/venv/bin/torchrun --nproc-per-node 2 --standalone train.py --nnodes 8", (), 2),
+        ("python3.11 -m torch.distributed.run --nnodes 4 --nproc-per-node 2 -m train", (), 8),
+        ("python -m torch.distributed.launch --use_env --nnodes=3:3 --nproc_per_node=2 train.py", (), 6),
+        ("torchrun --nn=4 --nproc=2 train.py", (), 8),
+        ("torchrun --nproc-per-node=2 train.py", ("PET_NNODES=16",), 32),
+        ("torchrun -r3 --nproc-per-node=2 train.py", ('PET_NNODES="2"', "PET_NPROC_PER_NODE=8"), 4),
+        ("torchrun --nnodes=2 train.py", ("PET_NPROC_PER_NODE=2",), 4),
+        # elastic, as many as there are GPUs, and as many processes as the capture does not have
+        ("torchrun --nnodes=1:4 --nproc-per-node=2 train.py", (), None),
+        ("torchrun --nproc-per-node=2 train.py", ("PET_NNODES=1:4",), None),
+        ("torchrun --nproc-per-node=gpu train.py", (), None),
+        ("torchrun --nproc-per-node=8 train.py", (), None),
+        ("torchrun --nproc-per-node=2 --nnodes=0 train.py", (), None),
+        ("torchrun --nproc-per-node", (), None),
+        ("torchrun train.py --nproc-per-node=2", (), None),
+        ("python train.py --nproc-per-node=2", (), None),
+        ("python -m train --nproc-per-node=2", (), None),
+        ("python -m", (), None),
+        ("mytorchrun --nproc-per-node=2 train.py", (), None),
+    ],
+)
+def test_torchrun_tells_the_world(path, command, variables, world):
+    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11, deviceId=1)]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=started(command, *variables), **{KERNEL: kernels})
+    told = [read(path, member).trace.facts for member in members(path)]
+    assert [facts.world_size for facts in told] == [world, world]
+    assert [facts.rank for facts in told] == [None, None]
+
+
+def test_of_several_programs_none_tells_the_world(path):
+    kernels = [kernel(1, 2, pid=10), kernel(1, 2, pid=11)]
+    both = [*started("torchrun --nproc-per-node=2 train.py"), {"name": "PROCESS_1:COMMAND", "value": "sleep"}]
+    write(path, StringIds=NAMES, META_DATA_CAPTURE=both, **{KERNEL: kernels})
+    assert read(path).trace.facts.world_size is None
+
+
+def test_the_device_a_process_is_mapped_to(path):
+    gpus = [
+        GPU | {"id": 0, "name": "NVIDIA A100", "cuDevice": 0},
+        GPU | {"id": 4, "name": "NVIDIA H100", "cuDevice": 4},
+    ]
+    mapped = [{"gpuId": 4, "cudaId": 0, "pid": 10}, {"gpuId": 0, "cudaId": 0, "pid": 11}]
+    tables = {"TARGET_INFO_GPU": gpus, "TARGET_INFO_CUDA_DEVICE": mapped, KERNEL: [kernel(1, 2)]}
+    facts = read(write(path, StringIds=NAMES, **tables)).trace.facts
+    assert (facts.device_name, facts.device_memory_bytes, facts.sm_count) == ("NVIDIA H100", 80 << 30, 132)
+    assert (facts.hbm_bytes_per_s, facts.device_count, facts.vendor) == (3.35e12, 1, "nvidia")
+
+
+def test_unmapped_devices_are_told_as_far_as_they_agree(path):
+    gpus = [GPU | {"id": i, "name": name} for i, name in enumerate(("NVIDIA A100", "NVIDIA H100"))]
+    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
+    assert (facts.device_name, facts.sm_count, facts.device_count) == (None, 132, None)
+
+
+@pytest.mark.parametrize("absurd", [-1, 0, 1 << 60, "many", None, 1.5])
+def test_absurd_properties_say_nothing(path, absurd):
+    gpus = [{"id": 0, "name": "x" * 500, "smCount": absurd}]
+    facts = read(write(path, StringIds=NAMES, TARGET_INFO_GPU=gpus, **{KERNEL: [kernel(1, 2)]})).trace.facts
+    assert (facts.device_name, facts.sm_count) == (None, None)
+
+
+@pytest.mark.parametrize("table", ["META_DATA_EXPORT", "EXPORT_META_DATA"])
+def test_versions(path, table):
+    rows = [
+        {"name": "EXPORT_PRODUCT_VERSION", "value": "2026.2.1.210"},
+        {"name": "EXPORT_SCHEMA_VERSION", "value": "3.25.0"},
+        {"name": "EXPORT_HOST", "value": "secret-host"},
+    ]
+    facts = read(write(path, StringIds=NAMES, **{table: rows, KERNEL: [kernel(1, 2)]})).trace.facts
+    assert facts.producer == "Nsight Systems"
+    assert facts.producer_version == "2026.2.1.210 (schema 3.25.0)"
+
+
+@pytest.mark.parametrize("epoch", [None, -1, "now", 1 << 62])
+def test_a_session_start_that_is_none(path, epoch):
+    start = [{"utcEpochNs": epoch}]
+    found = read(
+        write(path, StringIds=NAMES, TARGET_INFO_SESSION_START_TIME=start, **{KERNEL: [kernel(7, 8)]})
+    )
+    assert found.rows[0]["start_ns"] == 7
+    assert len(found.trace.notes) == 1
+
+
+def test_warnings_about_lost_events_are_passed_on_and_others_counted(path):
+    texts = [
+        (2, "Not all CUDA events might have been collected."),
+        (2, "Not all CUDA events might have been collected."),
+        (2, "Not all OS runtime events might have been collected."),
+        (2, "could not open /home/someone/secret"),
+        (3, "error on host secret"),
+        (1, "Number of CUDA events collected: 5"),
+    ]
+    events = [{"timestamp": 1, "severity": severity, "text": text} for severity, text in texts]
+    start = [{"utcEpochNs": EPOCH}]
+    kernels = [kernel(1, 2), kernel(1, 2, pid=11)]
+    tables = {"DIAGNOSTIC_EVENT": events, "TARGET_INFO_SESSION_START_TIME": start, KERNEL: kernels}
+    write(path, StringIds=NAMES, **tables)
+    assert read(path, "10").trace.notes == [
+        "the profiler warns (2x): Not all CUDA events might have been collected",
+        "the profiler warns (1x): Not all OS runtime events might have been collected",
+        "the profiler left 1 other warnings and 1 errors in its report",
+    ]
+    assert read(path, "11").trace.notes == []
+
+
+def test_tables_that_are_not_read_are_counted_by_name(path):
+    tables = {
+        "SCHED_EVENTS": [{"start": i, "cpu": 0} for i in range(3)],
+        "SAMPLING_CALLCHAINS": [{"id": 1, "symbol": 2}],
+        "OSRT_API": "start end",
+        "PROCESSES": [{"globalPid": 1, "pid": 1}],
+        "strange'table; --": [{"start": 1}],
+    }
+    found = read(write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}, **tables))
+    assert found.trace.dropped == {"table SCHED_EVENTS": 3, "table SAMPLING_CALLCHAINS": 1}
+
+
+def test_nothing_personal_is_handed_on(path):
+    secret = "hunter2"  # noqa: S105
+    tables = {
+        "META_DATA_CAPTURE": [
+            *environment(f"TOKEN={secret}", "RANK=1"),
+            {"name": "PROCESS_0:COMMAND", "value": secret},
+        ],
+        "TARGET_INFO_SYSTEM_ENV": [{"name": "Hostname", "value": secret}],
+        "PROCESSES": [{"globalPid": process(10), "pid": 10, "name": secret}],
+        "ThreadNames": [{"nameId": 4, "priority": 1, "globalTid": thread(10, 3)}],
+        "DIAGNOSTIC_EVENT": [{"severity": 3, "text": secret}],
+    }
+    names = [*NAMES, {"id": 4, "value": secret}]
+    found = read(write(path, StringIds=names, **{KERNEL: [kernel(1, 2)]}, **tables))
+    assert secret not in repr((found.trace.facts, found.rows, found.trace.notes, found.trace.dropped))

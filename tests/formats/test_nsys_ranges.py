@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVTX ranges, calls of MPI, and what NCCL's ranges tell of its kernels."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from formats.nsys_files import (
+    CALL,
+    EPOCH,
+    KERNEL,
+    SESSION,
+    blob,
+    call,
+    kernel,
+    nvtx,
+    read,
+    strings,
+    thread,
+    write,
+)
+
+from cclbench.facts import Communicator
+from cclbench.formats import Payload
+
+CALLS = ("ncclGroupStart", "ncclGroupEnd", "ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend")
+NAMES = strings("ncclDevKernel", "cuLaunchKernelEx", *CALLS, "ncclRecv", "ncclCommInitRank", "MPI_Allreduce")
+START, END, REDUCE, GATHER, SCATTER, SEND, RECV, INIT, MPI = range(3, 12)
+COMM = 0xABC
+SCHEMAS = [
+    {"domainId": 1, "schemaId": schema, "idx": idx, "type": kind, "name": name, "offset": offset}
+    for schema, entries in {
+        50: [(18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8), (5, "Peer rank", 16)],
+        51: [(18, "NCCL communicator ID", None), (5, "No. of ranks", 8), (5, "Rank", 12)],
+    }.items()
+    for idx, (kind, name, offset) in enumerate(entries)
+] * 2  # each process of a capture registers its own
+KNOWN = {
+    "StringIds": NAMES,
+    "TARGET_INFO_SESSION_START_TIME": SESSION,
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS,
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.sqlite"
+
+
+@pytest.fixture
+def ranges(path):
+    """Reads a capture of one kernel and these ranges."""
+
+    def ranges(*rows, calls=(), **tables):
+        more = {CALL: list(calls)} if calls else {}
+        return read(
+            write(path, NVTX_EVENTS=list(rows), **KNOWN, **{KERNEL: [kernel(900, 950)]}, **more, **tables)
+        )
+
+    return ranges
+
+
+def nccl(start, end, name, size=None, comm=COMM, **more):
+    """A range of NCCL's domain with its payload."""
+    payload = None if size is None else blob(50, struct.pack("<QQi4x", comm, size, 1))
+    return nvtx(start, end, textId=name, domainId=1, binaryData=payload, **more)
+
+
+def sized(collective, in_bytes, out_bytes, ranks=None):
+    return Payload(
+        source="host_op",
+        collective=collective,
+        in_bytes=in_bytes,
+        out_bytes=out_bytes,
+        group_name=f"{COMM:#x}",
+        group_size=ranks,
+    )
+
+
+def begun(comm, size, rank, **more):
+    """The range of the call that makes a communicator."""
+    return nvtx(
+        1,
+        5,
+        textId=INIT,
+        domainId=1,
+        binaryData=blob(51, struct.pack("<Qiii4x", comm, size, rank, rank)),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name"),
+    [
+        ("aten::add, op_id = 314359", "op", "aten::add"),
+        ("aten::add", "op", "aten::add"),
+        ("AllToAll4D, seq = 45440, op_id = 990760", "op", "AllToAll4D"),
+        ("aten::mm, seq = 3, op_id = 4, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"),
+        ("autograd::engine::evaluate_function: AddmmBackward0, op_id = 7", "op", None),
+        ("record_param_comms, op_id = 12", "op", "record_param_comms"),
+        ("flash_attn::_flash_attn_forward, op_id = 12", "op", "flash_attn::_flash_attn_forward"),
+        ("ProfilerStep#3, op_id = 0", "annotation", "ProfilerStep#3"),
+        ("FSDP::pre_forward (blocks.4), op_id = 9", "annotation", "FSDP::pre_forward (blocks.4)"),
+        ("step 7", "annotation", "step 7"),
+        ("load, seq = of things", "annotation", "load, seq = of things"),
+        ("MPI_Allreduce", "annotation", "MPI_Allreduce"),
+    ],
+)
+def test_operators_and_annotations(ranges, text, kind, name):
+    found = ranges(nvtx(10, 25, text, tid=6))
+    (made,) = [row for row in found.rows if row["kind"] != "kernel"]
+    assert (made["kind"], made["side"]) == (kind, "host")
+    assert made["name"] == (name or text.partition(", op_id")[0])
+    assert (made["start_ns"], made["dur_ns"], made["track"]) == (EPOCH + 10, 15, 6)
+
+
+def test_registered_texts_and_own_texts_in_one_batch(ranges):
+    found = ranges(
+        nvtx(1, 2, "aten::add, op_id = 1"),
+        nvtx(2, 3, textId=REDUCE, domainId=1),
+        nvtx(3, 4, "aten::add, op_id = 2"),
+        nvtx(4, 5),
+        nvtx(5, 6, textId=MPI, domainId=2),
+    )
+    assert [row["name"] for row in found.of("op")] == ["aten::add", "aten::add", "MPI_Allreduce"]
+    assert [row["name"] for row in found.of("annotation")] == ["ncclAllReduce", "(no name)"]
+
+
+def test_ranges_of_either_kind_and_what_is_no_range(ranges):
+    found = ranges(
+        nvtx(1, 2, "a", eventType=60, domainId=4),
+        nvtx(2, None, "never ended"),
+        nvtx(3, None, "mark", eventType=34),
+        nvtx(4, None, "main", eventType=39),
+        nvtx(5, None, "domain", eventType=75),
+        nvtx(6, None, "odd", eventType=1234),
+    )
+    assert [row["name"] for row in found.of("annotation")] == ["a"]
+    assert found.trace.dropped == {
+        "row without a time or duration": 1,
+        "instant": 1,
+        "label": 2,
+        "NVTX event type 1234": 1,
+    }
+
+
+def test_a_table_without_domains_or_registered_texts(path):
+    row = {"start": 1, "end": 2, "eventType": 59, "text": "step 1", "globalTid": thread(10, 3)}
+    found = read(write(path, NVTX_EVENTS=[row], StringIds=NAMES, **{KERNEL: [kernel(1, 2)]}))
+    assert [row["name"] for row in found.of("annotation")] == ["step 1"]
+
+
+def test_a_call_on_its_own_tells_of_the_kernels_it_launches(ranges):
+    found = ranges(nccl(10, 40, REDUCE, 4096), calls=[call(20, 30, 5)])
+    assert found.told == [(sized("all_reduce", 4096, 4096), 3, 10, 40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (GATHER, sized("all_gather", 100, 800, 8)),
+        (SCATTER, sized("reduce_scatter", 800, 100, 8)),
+        (REDUCE, sized("all_reduce", 100, 100, 8)),
+        (SEND, sized("send", 100, None, 8)),
+        (RECV, sized("recv", None, 100, 8)),
+    ],
+)
+def test_message_size_is_one_ranks_share(ranges, name, told):
+    found = ranges(begun(COMM, 8, 3), nccl(10, 40, name, 100), calls=[call(20, 30, 5)])
+    assert found.told == [(told, 3, 10, 40)]
+    assert found.trace.facts.communicators == (Communicator("0xabc", 3, 8),)
+
+
+def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
+    found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
+    assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
+    (note,) = found.trace.notes
+    assert note.startswith("who takes part in 1 of 1 NCCL communicators is unknown")
+
+
+def test_two_sizes_of_a_communicator_are_none(ranges):
+    made = [begun(COMM, 8, 3), begun(COMM, 4, 3)]
+    found = ranges(*made, nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
+    assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]
+    assert [one.size for one in found.trace.facts.communicators] == [8, 4]
+
+
+@pytest.mark.parametrize(("comm", "size", "rank"), [(0, 8, 3), (COMM, 8, 8), (COMM, 8, -1), (COMM, 0, 0)])
+def test_places_in_no_communicator(ranges, comm, size, rank):
+    found = ranges(begun(comm, size, rank), nccl(10, 40, REDUCE, 64, comm=0), calls=[call(20, 30, 5)])
+    assert [told.group_name for told, *_ in found.told] == [None]
+    assert found.trace.facts.communicators == ()
+
+
+def test_a_group_of_one_call_is_launched_at_its_end(ranges):
+    found = ranges(nccl(10, 11, START), nccl(12, 13, REDUCE, 64), nccl(14, 30, END), calls=[call(20, 25, 5)])
+    assert found.told == [(sized("all_reduce", 64, 64), 3, 14, 30)]
+
+
+def test_a_group_of_sends_and_receives_is_one_transfer_of_all_their_bytes(ranges):
+    found = ranges(
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(16, 17, SEND, 8),
+        nccl(18, 19, RECV, 4),
+        nccl(20, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    assert found.told == [(sized("send_recv", 72, 36), 3, 20, 30)]
+
+
+def test_pytorch_names_the_collective_that_sends_and_receives_make(ranges):
+    found = ranges(
+        nvtx(5, 50, "nccl:all_to_all, op_id = 4"),
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    annotated = Payload(source="annotation", collective="all_to_all")
+    assert found.told == [(annotated, 3, 5, 50), (sized("all_to_all", 64, 32), 3, 20, 30)]
+
+
+@pytest.mark.parametrize("launches", [[], [22, 26]])
+def test_which_of_several_kernels_serves_which_call_is_not_told(ranges, launches):
+    found = ranges(
+        nccl(10, 11, START),
+        nccl(12, 13, SEND, 64),
+        nccl(14, 15, RECV, 32),
+        nccl(20, 30, END),
+        calls=[call(1, 2, 4), *(call(at, at + 1, at) for at in launches)],
+    )
+    assert found.told == []
+
+
+@pytest.mark.parametrize("other", [{"name": GATHER}, {"name": REDUCE, "comm": 7}])
+def test_a_group_of_different_calls_or_communicators_tells_nothing(ranges, other):
+    calls = [nccl(12, 13, REDUCE, 64), nccl(14, 15, size=64, **other)]
+    found = ranges(nccl(10, 11, START), *calls, nccl(20, 30, END), calls=[call(22, 25, 5)])
+    assert found.told == []
+
+
+def test_groups_within_groups_are_launched_by_the_outermost(ranges):
+    found = ranges(
+        nccl(1, 2, START),
+        nccl(3, 4, START),
+        nccl(5, 6, REDUCE, 64),
+        nccl(7, 8, END),
+        nccl(10, 30, END),
+        calls=[call(22, 25, 5)],
+    )
+    assert found.told == [(sized("all_reduce", 64, 64), 3, 10, 30)]
+
+
+def test_threads_have_their_own_groups(ranges):
+    found = ranges(
+        nccl(1, 2, START),
+        nccl(3, 9, REDUCE, 64, tid=4),
+        nccl(10, 30, END),
+        calls=[call(5, 6, 5, tid=4)],
+    )
+    assert found.told == [(sized("all_reduce", 64, 64), 4, 3, 9)]
+
+
+def test_without_blobs_kinds_are_told_and_a_note_says_what_to_do(ranges):
+    found = ranges(nccl(10, 40, REDUCE), nccl(50, 60, GATHER), calls=[call(20, 30, 5)])
+    assert [(told.collective, told.in_bytes, told.out_bytes) for told, *_ in found.told] == [
+        ("all_reduce", None, None),
+        ("all_gather", None, None),
+    ]
+    (note,) = found.trace.notes
+    assert "unavailable for 2 of 2 NCCL calls" in note
+    assert "nsys export --type sqlite --include-blobs=true" in note
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"short",
+        blob(50, b""),
+        blob(50, struct.pack("<QQi4x", COMM, 64, 1))[:40],
+        blob(99, struct.pack("<QQi4x", COMM, 64, 1)),
+        struct.pack("<QQQQ", 1, 50, 1 << 60, 32) + bytes(24),
+        struct.pack("<QQQQ", 1, 50, 24, 1 << 60) + bytes(24),
+        struct.pack("<QQQQ", 1, 50, 24, 0) + bytes(24),
+        blob(50, struct.pack("<QQi4x", COMM, 1 << 62, 1)),
+    ],
+)
+def test_payloads_that_are_none(ranges, payload):
+    found = ranges(nvtx(10, 40, textId=REDUCE, domainId=1, binaryData=payload), calls=[call(20, 30, 5)])
+    assert [(told.collective, told.in_bytes) for told, *_ in found.told] == [("all_reduce", None)]
+
+
+def test_schemas_that_contradict_themselves_are_not_used(path):
+    twisted = [*SCHEMAS, {**SCHEMAS[1], "offset": 16}]
+    known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": twisted}
+    rows = [nccl(10, 40, REDUCE, 64)]
+    found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))
+    assert [told.in_bytes for told, *_ in found.told] == [None]
+
+
+def test_the_peer_of_a_call_is_never_told(ranges):
+    found = ranges(nccl(10, 40, SEND, 64), calls=[call(20, 30, 5)])
+    assert [(told.src_rank, told.dst_rank) for told, *_ in found.told] == [(None, None)]
+
+
+def test_tables_of_mpi_calls(path):
+    names = strings("MPI_Allreduce", "MPI_Send", "MPI_Recv", "MPI_Wait", "MPI_Init")
+    common = {"globalTid": thread(10, 3), "commHandle": 1, "requestHandle": None}
+    found = read(
+        write(
+            path,
+            StringIds=names,
+            TARGET_INFO_SESSION_START_TIME=SESSION,
+            MPI_COLLECTIVES_EVENTS=[
+                common | {"start": 10, "end": 20, "textId": 1, "rootRank": None, "size": 64, "recvSize": 128}
+            ],
+            MPI_P2P_EVENTS=[
+                common | {"start": 30, "end": 40, "textId": 2, "tag": 1, "remoteRank": 1, "size": 32},
+                common | {"start": 50, "end": 60, "textId": 3, "tag": 1, "remoteRank": 1, "size": 16},
+            ],
+            MPI_START_WAIT_EVENTS=[
+                {"start": 70, "end": 80, "globalTid": thread(10, 3), "textId": 4, "requestHandle": 1}
+            ],
+            MPI_OTHER_EVENTS=[{"start": 1, "end": 5, "globalTid": thread(10, 3), "textId": 5}],
+        )
+    )
+    assert [(row["kind"], row["name"]) for row in found.rows] == [
+        ("op", name) for name in ("MPI_Allreduce", "MPI_Send", "MPI_Recv", "MPI_Wait", "MPI_Init")
+    ]
+    assert [(told.in_bytes, told.out_bytes, track, begin) for told, track, begin, _ in found.told] == [
+        (64, 128, 3, 10),
+        (32, None, 3, 30),
+        (None, 16, 3, 50),
+    ]
+    assert found.trace.notes == []
+
+
+def test_mpi_beside_a_device_is_counted_in_a_note(ranges):
+    found = ranges(*(nvtx(i, i + 1, textId=MPI, domainId=2) for i in (1, 3)))
+    assert [row["name"] for row in found.of("op")] == ["MPI_Allreduce"] * 2
+    assert found.trace.notes == ["2 calls of MPI are rows of the host: their time is no time of the device"]

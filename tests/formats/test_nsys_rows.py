@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device work and CUDA calls of Nsight Systems' tables."""
+
+from __future__ import annotations
+
+import pytest
+from formats.nsys_files import (
+    CALL,
+    COPY,
+    EPOCH,
+    GRAPH,
+    KERNEL,
+    MEMSET,
+    SESSION,
+    SYNC,
+    call,
+    kernel,
+    process,
+    read,
+    strings,
+    thread,
+    write,
+)
+
+from cclbench.errors import InputError
+
+NAMES = strings(
+    "void gemm<float>(float*)", "cudaLaunchKernel_v7000", "cudaStreamSynchronize_v3020", "cudaMalloc"
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "trace.sqlite"
+
+
+def on_device(start, end, **more):
+    row = {"start": start, "end": end, "deviceId": 1, "streamId": 7, "correlationId": 5}
+    return row | {"globalPid": process(10)} | more
+
+
+def test_a_kernel_and_its_launch(path):
+    rows = [kernel(100, 350, correlationId=9, deviceId=3, streamId=13, gridX=4, gridY=3, gridZ=2)]
+    write(
+        path,
+        StringIds=NAMES,
+        TARGET_INFO_SESSION_START_TIME=SESSION,
+        **{KERNEL: rows, CALL: [call(40, 60, 9, tid=77)]},
+    )
+    found = read(path)
+    (made,), (launch,) = found.of("kernel"), found.of("launch")
+    assert made["name"] == "void gemm<float>(float*)"
+    assert (made["start_ns"], made["dur_ns"]) == (EPOCH + 100, 250)
+    assert (made["device"], made["track"], made["correlation"], made["blocks"]) == (3, 13, 9, 24)
+    assert (made["grid_x"], made["grid_y"], made["grid_z"]) == (4, 3, 2)
+    assert (launch["start_ns"], launch["dur_ns"], launch["side"]) == (EPOCH + 40, 20, "host")
+    assert (launch["track"], launch["correlation"]) == (77, 9)
+    assert found.trace.dropped == {}
+    assert found.trace.notes == []
+
+
+def test_times_are_exact_beyond_the_precision_of_floats(path):
+    start = (1 << 53) + 1
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(start, start + 3)]})
+    (made,) = read(path).rows
+    assert (made["start_ns"], made["dur_ns"]) == ((1 << 53) + 1, 3)
+
+
+def test_without_a_session_start_times_are_relative_and_a_note_says_so(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(100, 350)]})
+    found = read(path)
+    assert found.rows[0]["start_ns"] == 100
+    assert ["when the session began" in note for note in found.trace.notes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "direction"),
+    [
+        (1, "Memcpy HtoD (Pinned -> Device)", "h2d"),
+        (2, "Memcpy DtoH (Pinned -> Device)", "d2h"),
+        (8, "Memcpy DtoD (Pinned -> Device)", "d2d"),
+        (10, "Memcpy PtoP (Pinned -> Device)", "p2p"),
+        (3, "Memcpy HtoA (Pinned -> Device)", "h2d"),
+        (9, "Memcpy HtoH (Pinned -> Device)", None),
+        (99, "Memcpy of unknown kind (Pinned -> Device)", None),
+    ],
+)
+def test_copies(path, kind, name, direction):
+    row = on_device(10, 30, bytes=4096, copyKind=kind, srcKind=1, dstKind=2, copyCount=3)
+    write(path, StringIds=NAMES, **{COPY: [row]})
+    (made,) = read(path).of("copy")
+    assert (made["name"], made["copy_direction"], made["bytes"]) == (name, direction, 4096)
+    assert (made["device"], made["correlation"]) == (1, 5)
+
+
+def test_migrations_of_unified_memory_have_no_direction_and_are_noted(path):
+    rows = [on_device(10, 30, bytes=1, copyKind=kind) for kind in (11, 12, 1)]
+    write(path, StringIds=NAMES, **{COPY: rows})
+    found = read(path)
+    assert [row["copy_direction"] for row in found.of("copy")] == [None, None, "h2d"]
+    assert found.of("copy")[0]["name"] == "Memcpy unified HtoD"
+    assert any(note.startswith("2 copies are migrations") for note in found.trace.notes)
+
+
+def test_memsets_and_synchronisation(path):
+    syncs = [
+        on_device(10, 20, syncType=1, streamId=4294967295),
+        on_device(20, 30, syncType=2),
+        on_device(30, 40, syncType=3),
+        on_device(40, 50, syncType=4),
+        on_device(50, 60, syncType=77),
+    ]
+    write(path, StringIds=NAMES, **{MEMSET: [on_device(1, 2, bytes=64, value=0)], SYNC: syncs})
+    found = read(path)
+    assert [(r["name"], r["bytes"], r["track"]) for r in found.of("memset")] == [("Memset (Device)", 64, 7)]
+    assert [row["name"] for row in found.of("sync", "device")] == [
+        "Event Sync",
+        "Stream Wait Event",
+        "Stream Sync",
+        "Context Sync",
+        "Sync",
+    ]
+    assert [row["track"] for row in found.of("sync")] == [-1, 7, 7, 7, 7]
+
+
+def test_calls_are_launches_waits_or_others(path):
+    names = strings(
+        "k", "cudaLaunchKernel_v7000", "cuStreamSynchronize", "cudaMalloc_v3020", "cudaMemcpyAsync_v3020"
+    )
+    calls = [call(10 * i, 10 * i + 5, i, name=i) for i in (2, 3, 4, 5)]
+    write(path, StringIds=names, **{KERNEL: [kernel(100, 200)], CALL: calls})
+    found = read(path)
+    assert [row["name"] for row in found.of("launch")] == ["cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020"]
+    assert [row["name"] for row in found.of("sync")] == ["cuStreamSynchronize"]
+    assert [row["name"] for row in found.of("other")] == ["cudaMalloc_v3020"]
+
+
+def test_the_copy_of_a_call_kept_for_its_backtrace_is_no_second_launch(path):
+    calls = [call(10, 20, 9), call(9, 21, 9, eventClass=67)]
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(100, 200, correlationId=9)], CALL: calls})
+    found = read(path)
+    assert [row["start_ns"] for row in found.of("launch")] == [10]
+    assert [(row["start_ns"], row["correlation"]) for row in found.of("other")] == [(9, None)]
+
+
+def test_correlation_zero_is_none(path):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(1, 2)], CALL: [call(0, 1, 0)]})
+    found = read(path)
+    assert [row["correlation"] for row in found.rows] == [None, None]
+
+
+def test_shared_correlations_stay_with_their_process(path):
+    kernels = [kernel(100, 200, correlationId=5), kernel(300, 400, pid=11, correlationId=5, deviceId=1)]
+    calls = [call(10, 20, 5), call(30, 40, 5, pid=11)]
+    write(path, StringIds=NAMES, **{KERNEL: kernels, CALL: calls})
+    assert [(r["kind"], r["start_ns"]) for r in read(path, "10").rows] == [("kernel", 100), ("launch", 10)]
+    assert [(r["kind"], r["start_ns"]) for r in read(path, "11").rows] == [("kernel", 300), ("launch", 30)]
+
+
+def test_whole_graphs_are_device_rows_of_unknown_content(path):
+    graphs = [on_device(10, 60, graphId=4, graphExecId=5), on_device(70, 90, graphId=4, graphExecId=5)]
+    write(path, StringIds=NAMES, **{GRAPH: graphs})
+    found = read(path)
+    assert [(r["kind"], r["side"], r["dur_ns"], r["correlation"]) for r in found.rows] == [
+        ("annotation", "device", 50, 5),
+        ("annotation", "device", 20, 5),
+    ]
+    assert found.trace.facts.whole_graphs == 2
+    assert any("--cuda-graph-trace=node" in note for note in found.trace.notes)
+
+
+def test_profiler_overhead_is_a_host_row(path):
+    overhead = [{"start": 5, "end": 9, "globalTid": thread(10, 4), "nameId": 1, "overheadType": 3}]
+    write(
+        path, StringIds=strings("CUPTI Buffer flush"), PROFILER_OVERHEAD=overhead, **{KERNEL: [kernel(1, 2)]}
+    )
+    assert [(r["name"], r["track"]) for r in read(path).of("other")] == [("CUPTI Buffer flush", 4)]
+
+
+def test_rows_without_an_end_are_counted(path):
+    rows = [kernel(1, 2), kernel(3, None), kernel(7000, 0)]
+    write(path, StringIds=NAMES, **{KERNEL: rows})
+    found = read(path)
+    assert [row["start_ns"] for row in found.rows] == [1]
+    assert found.trace.dropped == {"row without a time or duration": 2}
+
+
+def test_a_minimal_schema(path):
+    row = {"start": 0, "end": 10, "deviceId": 0, "streamId": 7, "correlationId": 1, "shortName": 1}
+    calls = [{"start": -30, "end": -5, "correlationId": 1, "globalTid": 1, "nameId": 2}]
+    write(path, StringIds=NAMES, **{KERNEL: [row], CALL: calls})
+    found = read(path, "")
+    assert [(r["kind"], r["name"], r["start_ns"]) for r in found.rows] == [
+        ("kernel", "void gemm<float>(float*)", 0),
+        ("launch", "cudaLaunchKernel_v7000", -30),
+    ]
+    assert found.of("kernel")[0]["blocks"] is None
+
+
+def test_names_that_are_nowhere(path):
+    write(
+        path,
+        StringIds=NAMES,
+        **{KERNEL: [kernel(1, 2, name=999), kernel(3, 4, demangledName=None, shortName=None)]},
+    )
+    assert [row["name"] for row in read(path).rows] == ["(no name)", "(no name)"]
+
+
+def test_more_rows_than_a_batch_keep_their_names(path, monkeypatch):
+    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 2)
+    rows = [kernel(i, i + 1, name=1 + i % 3) for i in range(7)]
+    write(path, StringIds=strings("a", "b", "c"), **{KERNEL: rows})
+    assert [row["name"] for row in read(path).rows] == ["a", "b", "c", "a", "b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"start": 9, "end": 8}, "impossible time"),
+        ({"start": 0, "end": 1 << 62}, "impossible time"),
+        ({"start": -(1 << 62), "end": 1}, "impossible time"),
+        ({"gridX": 1 << 31, "gridY": 1 << 31, "gridZ": 8}, "impossible grid"),
+        ({"gridX": -1}, "impossible grid of -1 × "),
+        ({"deviceId": 1 << 20}, "impossible device 1048576"),
+        ({"deviceId": -4}, "impossible device -4"),
+        ({"start": "soon"}, '"start" of table CUPTI_ACTIVITY_KIND_KERNEL holds string'),
+        ({"end": 1.5}, '"end" of table CUPTI_ACTIVITY_KIND_KERNEL holds double'),
+        ({"streamId": b"x"}, '"streamId" of table CUPTI_ACTIVITY_KIND_KERNEL holds binary'),
+    ],
+)
+def test_absurd_values(path, more, what):
+    write(path, StringIds=NAMES, **{KERNEL: [kernel(0, 10) | more]})
+    with pytest.raises(InputError, match=what) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_impossible_size_of_a_copy(path):
+    write(path, StringIds=NAMES, **{COPY: [on_device(1, 2, bytes=-1, copyKind=1)]})
+    with pytest.raises(InputError, match="impossible size -1 B"):
+        read(path)
+
+
+def test_a_value_of_another_type_in_a_later_batch(path, monkeypatch):
+    monkeypatch.setattr("cclbench.formats.nsys.database.BATCH_ROWS", 2)
+    rows = [kernel(i, i + 1) for i in range(4)] + [kernel("never", 9)]
+    write(path, StringIds=NAMES, **{KERNEL: rows})
+    with pytest.raises(InputError, match="table CUPTI_ACTIVITY_KIND_KERNEL"):
+        read(path)

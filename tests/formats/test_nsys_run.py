@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small exports through all of `cclbench.run`: matching by communicator, CUDA graphs, what is missing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from formats.nsys_files import CALL, GRAPH, KERNEL, SESSION, blob, call, kernel, nvtx, process, strings, write
+
+import cclbench
+
+NAMES = strings(
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",
+    "cudaLaunchKernelExC_v11060",
+    "ncclCommInitRank",
+    "ncclAllReduce",
+    "sm90_xmma_gemm_bf16",
+    "cudaGraphLaunch_v10000",
+)
+REDUCE, LAUNCH, INIT, CALLED, GEMM, GRAPH_LAUNCH = range(1, 7)
+SCHEMAS = [
+    {"domainId": 1, "schemaId": schema, "idx": 0, "type": kind, "name": name, "offset": offset}
+    for schema, kind, name, offset in (
+        (50, 18, "NCCL communicator ID", None),
+        (50, 22, "Message size [bytes]", 8),
+        (51, 18, "NCCL communicator ID", None),
+        (51, 5, "No. of ranks", 8),
+        (51, 5, "Rank", 12),
+    )
+]
+KNOWN = {
+    "StringIds": NAMES,
+    "TARGET_INFO_SESSION_START_TIME": SESSION,
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": SCHEMAS,
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Metrics over the whole trace of an export of these tables."""
+
+    def run(**tables):
+        path = write(tmp_path / "trace.sqlite", **KNOWN, **tables)
+        return cclbench.run(path, store=tmp_path / "store", window="trace")
+
+    return run
+
+
+def nccl(pid, start, end, name, *fields, comm=0xABC):
+    """A range of NCCL's domain; the payload after the communicator is a size, or size and rank of it."""
+    schema, form = (50, "<QQ") if len(fields) == 1 else (51, "<Qii")
+    payload = blob(schema, struct.pack(form, comm, *fields))
+    return nvtx(start, end, pid=pid, textId=name, domainId=1, binaryData=payload)
+
+
+def two_processes(size=2, comms=(0xABC, 0xABC)):
+    """Two processes that each multiply for 100 ns and reduce 4,000 B, the second 40 ns after the first."""
+    kernels, calls, ranges = [], [], []
+    for rank, (pid, start) in enumerate(((10, 200), (11, 240))):
+        on = {"pid": pid, "deviceId": rank}
+        kernels += [
+            kernel(50, 150, name=GEMM, **on),
+            kernel(start, 300, name=REDUCE, correlationId=7, **on),
+        ]
+        calls.append(call(105, 110, 7, pid=pid))
+        ranges += [
+            nccl(pid, 1, 5, INIT, size, rank, comm=comms[rank]),
+            nccl(pid, 100, 130, CALLED, 4000, comm=comms[rank]),
+        ]
+    return {KERNEL: kernels, CALL: calls, "NVTX_EVENTS": ranges}
+
+
+def figures(run, metric, **keys):
+    """A metric's values by rank, of the rows without any other key."""
+    wanted = dict.fromkeys(("step", "group", "collective", "category", "stat")) | keys
+    return {
+        row["rank"]: row["value"]
+        for row in run.rows
+        if row["metric"] == metric and all(row[key] == value for key, value in wanted.items())
+    }
+
+
+def reasons(run, *topics):
+    """Why metrics of these topics have no value; None where they have one."""
+    return {
+        row["reason"] if row["value"] is None else None
+        for row in run.rows
+        if row["metric"].startswith(topics)
+    }
+
+
+def test_calls_of_one_communicator_are_matched_across_processes(run):
+    done = run(**two_processes())
+    query = 'SELECT rank, instance, "group", in_bytes, out_bytes, wait_ns, transfer_ns FROM collectives'
+    assert [tuple(row.values()) for row in done.sql(query).to_pylist()] == [
+        (0, 0, "0-1", 4000, 4000, 40, 60),
+        (1, 0, "0-1", 4000, 4000, 0, 60),
+    ]
+    assert figures(done, "comm.wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
+    assert figures(done, "time.exposed_wait") == pytest.approx({None: 20e-9, 0: 40e-9, 1: 0.0})
+    # 4,000 B in the 60 ns after the last arrival; two ranks move 2 (2 - 1) / 2 = 1 of that on the bus.
+    assert figures(done, "comm.busbw", collective="all_reduce")[None] == pytest.approx(4000 / 60e-9)
+
+
+@pytest.mark.parametrize("other", [{"comms": (0xABC, 0xABD)}, {"size": 3}])
+def test_calls_of_different_or_incomplete_communicators_are_not(run, other):
+    done = run(**two_processes(**other))
+    assert done.sql('SELECT DISTINCT "group", instance, in_bytes FROM collectives').to_pylist() == [
+        {"group": None, "instance": None, "in_bytes": 4000}
+    ]
+    assert figures(done, "comm.wait") == {None: None, 0: None, 1: None}
+
+
+def graph_row(start, end):
+    return {
+        "start": start,
+        "end": end,
+        "deviceId": 0,
+        "streamId": 7,
+        "correlationId": 9,
+        "globalPid": process(10),
+        "graphId": 1,
+    }
+
+
+def test_graphs_traced_whole_have_no_figures_and_say_why(run):
+    launch = call(20, 30, 9, name=GRAPH_LAUNCH)
+    done = run(**{GRAPH: [graph_row(100, 300)], CALL: [launch]})
+    (reason,) = reasons(done, "time.", "compute.busy", "compute.time", "overlap.")
+    assert reason is not None
+    assert "graph launches were traced whole: their kernels are unknown" in reason
+    (note,) = done.manifest["ranks"][0]["notes"]
+    assert "--cuda-graph-trace=node" in note
+
+
+def test_graphs_traced_by_node_are_kernels(run):
+    launch = call(20, 30, 9, name=GRAPH_LAUNCH)
+    nodes = [
+        kernel(at, at + 50, name=GEMM, correlationId=9, graphNodeId=node)
+        for node, at in ((1, 100), (2, 150), (3, 250))
+    ]
+    done = run(**{KERNEL: nodes, CALL: [launch]})
+    assert figures(done, "time.step") == pytest.approx({None: 200e-9, 0: 200e-9})
+    assert figures(done, "compute.time") == pytest.approx({None: 150e-9, 0: 150e-9})
+    assert figures(done, "time.idle") == pytest.approx({None: 50e-9, 0: 50e-9})
+    assert done.manifest["ranks"][0]["notes"] == []
+
+
+def test_kernels_without_names_are_said(run):
+    done = run(**{KERNEL: [kernel(100, 150, name=99), kernel(200, 250, name=GEMM)]})
+    assert done.manifest["ranks"][0]["notes"] == [
+        "1 kernels have no name: communication among them counts as computing"
+    ]

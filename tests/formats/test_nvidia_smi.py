@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nvidia-smi's outputs: units, GPM's rates as bytes, NVLink's counts, and what damaged files say.
+
+The layouts are those of published outputs; figures are made up so that products can be seen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import recognise
+from cclbench.formats.nvidia_smi import NvidiaSmi
+from cclbench.schema import COUNTERS
+
+KIB, MIB = 1024, 1 << 20
+
+DMON = """\
+# gpu    pwr  gtemp  mtemp     sm    mem   mclk   pclk  rxpci  txpci
+# Idx      W      C      C      %      %    MHz    MHz   MB/s   MB/s
+    0    150     60      -     90     70   7501   1882    120     80
+    1    140     58      -      -     69   7501   1867    100     60
+"""
+
+DATED = """\
+#Date, Time, gpu, pwr, smutil, dram, nvlrx, nvltx
+#YYYYMMDD, HH:MM:SS, Idx, W, GPM:%, GPM:%, GPM:MiB/s, GPM:MiB/s
+20240115, 12:34:56, 0, 70, -, -, -, -
+20240115, 12:34:57, 0, 70, 95, 20, 100, 1
+20240115, 12:34:59, 0, 71, 95, 20, 200, 2
+20240115, 12:35:01, 0, 72, 95, 20, 300, 3
+"""
+
+QUERY = """\
+timestamp, index, name, utilization.gpu [%], utilization.memory [%], power.draw [W], temperature.gpu
+2023/07/16 19:57:29.292, 0, NVIDIA A10G, 99 %, 40 %, 125.72 W, 30
+2023/07/16 19:57:29.302, 1, NVIDIA A10G, 0 %, 0 %, [N/A], 30
+"""
+
+
+def nvlink(*kib: int, gpu: int = 0) -> str:
+    """A GPU's links, each with what it sent and twice that received."""
+    lines = [f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-34bf77d1-c686)"]
+    for link, sent in enumerate(kib):
+        lines += [f"\t Link {link}: Data Tx: {sent} KiB", f"\t Link {link}: Data Rx: {2 * sent} KiB"]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> tuple[list[tuple[Any, ...]], dict[str, int], list[str]]:
+    """(device, port, counter, value, unit, start, end) of each row; what was left out; notes."""
+    evidence = NvidiaSmi().read(path)
+    assert evidence.counters is not None
+    assert evidence.counters.schema.equals(COUNTERS)
+    keys = ("device", "port", "counter", "value", "unit", "start_ns", "end_ns")
+    rows = [tuple(row[key] for key in keys) for row in evidence.counters.to_pylist()]
+    return rows, evidence.left_out, evidence.notes
+
+
+def test_dmon_in_the_units_it_states(written: Any) -> None:
+    rows, left_out, _ = read(written(DMON))
+    assert [(row[0], *row[2:5]) for row in rows] == [
+        (0, "power", 150.0, "W"),
+        (0, "gpu_utilization", 0.9, "1"),
+        (0, "memory_utilization", 0.7, "1"),
+        (0, "pcie_rx_rate", 120e6, "B/s"),
+        (0, "pcie_tx_rate", 80e6, "B/s"),
+        (1, "power", 140.0, "W"),
+        (1, "memory_utilization", 0.69, "1"),
+        (1, "pcie_rx_rate", 100e6, "B/s"),
+        (1, "pcie_tx_rate", 60e6, "B/s"),
+    ]
+    assert {row[5:] for row in rows} == {(None, None)}
+    assert left_out == {"values that are not read": 8, "values that are not available": 1}
+
+
+def test_evenly_spaced_means_of_nvlink_are_bytes(written: Any) -> None:
+    """Samples at 57, 59 and 61 s: 2 s apart, so 200 MiB/s are 400 MiB; before the first nobody looked."""
+    rows, left_out, notes = read(written(DATED))
+    assert [row[:5] for row in rows if row[2].startswith("nvlink_rx")] == [
+        (0, None, "nvlink_rx_rate", 100.0 * MIB, "B/s"),
+        (0, None, "nvlink_rx_bytes", 400.0 * MIB, "B"),
+        (0, None, "nvlink_rx_bytes", 600.0 * MIB, "B"),
+    ]
+    assert [row[3] for row in rows if row[2] == "nvlink_tx_bytes"] == [4.0 * MIB, 6.0 * MIB]
+    assert [row[3] for row in rows if row[2] == "sm_active"] == [0.95] * 3
+    assert {row[5:] for row in rows} == {(None, None)}
+    assert left_out == {"values that are not available": 4}
+    assert len(notes) == 1
+    assert "no zone" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("12:35:01", "12:39:01"), ("12:35:01", "12:34:50"), ("12:35:01", "12:34:57")]
+)
+def test_unevenly_spaced_means_stay_rates(written: Any, old: str, new: str) -> None:
+    """A gap, a clock that goes back."""
+    rows, _, _ = read(written(DATED.replace(old, new)))
+    assert {row[2] for row in rows if row[2].startswith("nvlink")} == {"nvlink_rx_rate", "nvlink_tx_rate"}
+
+
+def test_columns_may_change_under_a_new_head(written: Any) -> None:
+    rows, _, _ = read(written(DATED + DMON.replace("# gpu    pwr", "# gpu  power")))
+    assert [row[3] for row in rows if row[2] == "pcie_rx_rate"] == [120e6, 100e6]
+    assert [row[3] for row in rows if row[2] == "nvlink_rx_bytes"] == [400.0 * MIB, 600.0 * MIB]
+
+
+def test_another_tools_units_are_not_ours(written: Any) -> None:
+    rows, left_out, _ = read(written("# gpu   pwr  rxpci\n# Idx     W   GB/s\n    0    70    0.8\n"))
+    assert [row[2:4] for row in rows] == [("power", 70.0)]
+    assert left_out == {"values that are not read": 1}
+
+
+def test_query_with_and_without_units(written: Any) -> None:
+    rows, left_out, notes = read(written(QUERY))
+    assert [(row[0], *row[2:5]) for row in rows] == [
+        (0, "gpu_utilization", 0.99, "1"),
+        (0, "memory_utilization", 0.4, "1"),
+        (0, "power", 125.72, "W"),
+        (1, "gpu_utilization", 0.0, "1"),
+        (1, "memory_utilization", 0.0, "1"),
+    ]
+    assert left_out == {"values that are not read": 4, "values that are not available": 1}
+    assert "no zone" in notes[0]
+    assert read(written(QUERY.replace(" %,", ",").replace(" W,", ",")))[0] == rows
+
+
+def test_nvlink_counts_kib_by_link(written: Any) -> None:
+    rows, left_out, _ = read(written(nvlink(10, 20) + nvlink(15, 120)))
+    assert rows == [
+        (0, "nvlink 0", "nvlink_tx_bytes", 5.0 * KIB, "B", None, None),
+        (0, "nvlink 0", "nvlink_rx_bytes", 10.0 * KIB, "B", None, None),
+        (0, "nvlink 1", "nvlink_tx_bytes", 100.0 * KIB, "B", None, None),
+        (0, "nvlink 1", "nvlink_rx_bytes", 200.0 * KIB, "B", None, None),
+    ]
+    assert left_out == {}
+
+
+def test_nvlink_dumps_with_times(written: Any) -> None:
+    dumps = "".join(
+        f"# time_ns {time}\n" + nvlink(sent) + nvlink(0, gpu=1) for time, sent in ((5, 1), (9, 3))
+    )
+    rows, _, _ = read(written(dumps))
+    assert [row for row in rows if row[2] == "nvlink_tx_bytes"] == [
+        (0, "nvlink 0", "nvlink_tx_bytes", 2.0 * KIB, "B", 5, 9),
+        (1, "nvlink 0", "nvlink_tx_bytes", 0.0, "B", 5, 9),
+    ]
+
+
+def test_one_dump_gives_totals(written: Any) -> None:
+    rows, _, notes = read(written(nvlink(10)))
+    assert [row[1:5] for row in rows] == [
+        ("nvlink 0", "nvlink_tx_total", 10.0 * KIB, "B"),
+        ("nvlink 0", "nvlink_rx_total", 20.0 * KIB, "B"),
+    ]
+    assert "two samples make a difference" in notes[0]
+
+
+def test_protocol_is_kept_apart_and_resets_are_counted(written: Any) -> None:
+    raw = nvlink(5).replace("Data", "Raw")
+    rows, left_out, _ = read(written(nvlink(9) + raw + nvlink(1) + raw.replace(" 5 ", " 7 ")))
+    assert [row[2:4] for row in rows if "rx" not in row[2]] == [("nvlink_raw_tx_bytes", 2.0 * KIB)]
+    assert left_out == {"differences of a count that went back: reset or wrapped": 2}
+
+
+def test_links_that_count_nothing(written: Any) -> None:
+    text = nvlink(10).replace("10 KiB", "N/A").replace("20 KiB", "N/A")
+    none = "GPU 1: NVIDIA L4 (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are"
+    none += " inActive\n"
+    rows, left_out, _ = read(written(text + none + text))
+    assert rows == []
+    assert left_out == {"values that are not available": 5}
+
+
+@pytest.mark.parametrize("text", [DMON, DATED, QUERY, nvlink(1)])
+def test_recognised_by_content(tmp_path: Path, text: str) -> None:
+    reader = recognise(tmp_path, text.encode())
+    assert reader is not None
+    assert reader.name == "nvidia_smi"
+
+
+@pytest.mark.parametrize("text", [DMON, DATED, QUERY, nvlink(1)])
+def test_no_name_of_a_gpu_is_copied(written: Any, text: str) -> None:
+    evidence = NvidiaSmi().read(written(text))
+    said = repr((evidence.counters.to_pylist() if evidence.counters else [], evidence.notes, evidence.facts))
+    assert "34bf77d1" not in said
+    assert "A10G" not in said
+
+
+BROKEN = {
+    "empty": ("", "there is no counter in it"),
+    "no head": ("    0    150     60\n", "line 1: no line of `nvidia-smi nvlink -gt d`"),
+    "no units": ("# gpu    pwr\n    0    150\n", "line 2: no line of units under the head"),
+    "too few values": (DMON + "    0    150\n", "line 5: 2 values under a head of 10"),
+    "text in a number": (DMON.replace("150", "high"), "line 3: text where a number"),
+    "negative": (DMON.replace("150", "-15"), "line 3: a counter below 0"),
+    "absurd": (DMON.replace("120", "9" * 20), "line 3: a counter below 0 or beyond 2⁶³"),
+    "a GPU of no index": (DMON.replace("\n    1 ", "\n    x "), "line 4: no index of a GPU"),
+    "no date": (DATED.replace("20240115, 12:34:57", "20241399, 12:34:57"), "line 4: no date and time"),
+    "query of other length": (QUERY + "2023/07/16 19:57:30.000, 0\n", "line 4: 2 values under a head of 7"),
+    "link before its GPU": ("\t Link 0: Data Tx: 1 KiB\n", "line 1: no line of `nvidia-smi nvlink"),
+    "another unit": (
+        nvlink(10).replace("KiB", "KB"),
+        "line 2: an NVLink count that is no whole number of KiB",
+    ),
+    "two hosts": (nvlink(10) + nvlink(20).replace("GPU-34", "GPU-35"), "line 4: GPU 0 is another one than"),
+    "count cut": (nvlink(10).replace("10 KiB", "10"), "line 2: an NVLink count"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files_say_where(written: Any, case: str) -> None:
+    text, says = BROKEN[case]
+    path = written(text)
+    with pytest.raises(InputError) as raised:
+        read(path)
+    assert str(path) in str(raised.value)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_last_line_that_ends_with_its_unit_is_whole(written: Any) -> None:
+    text = nvlink(10) + nvlink(30)
+    assert read(written(text[:-1])) == read(written(text))
+    rows, left_out, notes = read(written(text[:-2]))
+    assert [row[2:4] for row in rows] == [("nvlink_tx_bytes", 20 * KIB), ("nvlink_rx_total", 20 * KIB)]
+    assert left_out == {"the last line, which has no end": 1}
+    assert "its last line has no end and may be cut: if it is whole, end it with a line feed" in notes
+
+
+def test_a_gpu_without_its_uuid(written: Any) -> None:
+    text = (nvlink(10) + nvlink(30)).replace(" (UUID: GPU-34bf77d1-c686)", "")
+    assert [row[3] for row in read(written(text))[0]] == [20 * KIB, 40 * KIB]
+
+
+def test_a_line_without_end_is_left_out(written: Any) -> None:
+    rows, left_out, _ = read(written(DMON[:-3]))
+    assert {row[0] for row in rows} == {0}
+    assert left_out["the last line, which has no end"] == 1

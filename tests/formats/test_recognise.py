@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which reader a file's beginning asks for, and what is said of a trace that no reader reads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, recognise
+from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.source import find
+
+FILE = Path("trace.json")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b'{"schemaVersion": 1, "traceEvents": [',
+        b' {\n "deviceProperties": [], "x": 1',
+        b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"',
+        b'[{"ph": "X", "cat": "Operator", "name": "a"}',
+        b'[{"ph": "X", "cat" : "kernel"',
+        b'{"traceEvents": [{"ph": "X", "cat": "python_function"',
+        b'{"traceEvents": [{"ph": "X", "cat": "mtia_ccp_events"',
+    ],
+)
+def test_traces(head):
+    assert recognise(FILE, head).name == "kineto"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(b"", b"PK\3\4", b"{}", b'{"results": [1]}', b"[1, 2]", b"id: a-card\n", b"\x1f\x8b\x08"),
+        *(b'{"traceEvents": [{"ph": "X"', b'[{"ph": "M"', b'{"cat": "kernel"}', b'"cat": "cpu_op"'),
+    ],
+)
+def test_other_files(head):
+    assert recognise(FILE, head) is None
+
+
+def test_a_header_counts_more_than_rows():
+    sniff = READERS.get("kineto").sniff
+    assert sniff(b'{"schemaVersion": 1, "traceEvents": [') > sniff(b'{"traceEvents": [{"cat": "kernel"') > 0
+
+
+def test_a_tie_names_both(monkeypatch):
+    known = {"kineto": READERS.get("kineto"), "other": SimpleNamespace(sniff=lambda _: 0.9)}
+    monkeypatch.setattr("cclbench.formats.READERS", type("Both", (dict,), {"get": dict.get})(known))
+    with pytest.raises(InputError, match="kineto or other"):
+        recognise(FILE, b'{"schemaVersion": 1}')
+
+
+ROW = {"ph": "X", "pid": 0, "tid": 0, "ts": 1, "dur": 1}
+
+
+def chrome(**row):
+    return json.dumps({"traceEvents": [{**ROW, **row}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b'[\n{"id":1,"name":"open","cat":"POSIX","ph":"X"}\n{"id":2', "a DFTracer trace"),
+        (b'[\n{"id":1,"name":"HH","cat":"dftracer","ph":"M"}\n{"id":2', "a DFTracer trace"),
+        (b'[ {"name":"x","cat":"mine","ph":"X"}\r\n {"name":', "a trace with a row a line, as DFTracer's"),
+        (chrome(cat="forward-compute"), "an operator timeline"),
+        (chrome(cat="FEE"), "a VizTracer trace"),
+        (chrome(cat="disabled-by-default-devtools.timeline,v8"), "a trace of Chrome or Node.js"),
+        (chrome(name="NEGOTIATE_ALLREDUCE"), "a Horovod timeline"),
+        (chrome(pid="CPU functions"), "PyTorch's former autograd profiler"),
+        (chrome(name="process_name", args={"name": "Ascend Hardware"}), "torch_npu's trace_view.json"),
+        (chrome(cat="a"), "without rows of PyTorch's profiler: they are of a;"),
+        (json.dumps([{**ROW, "cat": c} for c in "abcda"]).encode(), "they are of a, b, c, ...;"),
+        (chrome(), "is a Chrome trace without rows of PyTorch's profiler;"),
+        (b'{"traceEvents": []}', "is a Chrome trace without rows of PyTorch's profiler;"),
+    ],
+)
+def test_a_chrome_trace_that_nobody_reads_is_refused_as_what_it_is(tmp_path, head, what):
+    assert recognise(FILE, head) is None
+    path = tmp_path / "trace.json"
+    path.write_bytes(head)
+    with pytest.raises(UnreadFormatError) as caught:
+        find(path)
+    assert what in str(caught.value)
+    assert caught.value.where == str(path)
+    assert "truncated" not in str(caught.value)
+
+
+@pytest.mark.parametrize("head", [b'[{"ph": 7.2, "sample": 1}]', b'{"events": []}', b"[1]", b"text"])
+def test_what_is_no_chrome_trace_is_not_named_as_one(head):
+    refuse_unread(FILE, head)
+
+
+def test_a_real_operator_timeline_is_refused_in_those_words(test_data):
+    with pytest.raises(UnreadFormatError, match=r"is an operator timeline .*: stages of the job, no kernels"):
+        find(test_data / "stragglers" / "timeline-ST.json.gz")
+
+
+def test_beside_ranks_own_traces_it_is_passed_over_and_said(tmp_path):
+    (tmp_path / "rank0.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_bytes(chrome(cat="FEE"))
+    (tmp_path / "io.pfw.gz").write_bytes(gzip.compress(b'[\n{"cat":"POSIX","ph":"X"}\n{"cat":"POSIX"}\n]'))
+    found = find(tmp_path)
+    assert [file.name for file in found.files] == ["rank0.json"]
+    assert found.ignored == ("a.json", "b.json", "io.pfw.gz")
+    assert list(found.unread) == ["a.json", "b.json", "io.pfw.gz"]
+    assert found.unread["a.json"] == "is a VizTracer trace: Python functions and no kernels"
+
+
+class TestFurtherIn:
+    """Marks behind more than what every reader looks at."""
+
+    TABLE = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
+    LOG = "n:1:1 [0] NCCL INFO Using network Socket\n"
+
+    @pytest.mark.parametrize("packed", [False, True])
+    @pytest.mark.parametrize("before", [HEAD_BYTES, FURTHER_BYTES[0], FURTHER_BYTES[1] - (1 << 15)])
+    def test_a_table_behind_other_text(self, tmp_path, before, packed):
+        lines = "cpu-bind=MASK - nid001, task 0: mask 0xff set\n"
+        text = (lines * (before // len(lines) + 1) + self.TABLE).encode()
+        path = tmp_path / ("job.log.gz" if packed else "job.log")
+        path.write_bytes(gzip.compress(text, 1) if packed else text)
+        assert [file.reader for file in find(path).evidence] == ["nccl_tests"]
+
+    def test_a_table_behind_the_librarys_own_lines(self, tmp_path):
+        path = tmp_path / "job.log"
+        path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1))
+        assert [file.reader for file in find(path).evidence] == ["nccl_log"]
+        path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1) + self.TABLE)
+        assert [file.reader for file in find(path).evidence] == ["nccl_tests"]
+
+    def test_what_others_know_their_files_by_is_not_looked_for(self, tmp_path):
+        path = tmp_path / "job.log"
+        counters = "GPU 0: NVIDIA H100\n\t Link 0: Data Tx: 10 KiB\n"
+        path.write_text(self.LOG * (HEAD_BYTES // len(self.LOG) + 1) + counters)
+        assert [file.reader for file in find(path).evidence] == ["nccl_log"]
+        path.write_text("text\n" * HEAD_BYTES + counters)
+        with pytest.raises(InputError, match="no trace of a known format"):
+            find(path)
+
+    def test_kineto_rows_behind_other_rows(self, tmp_path):
+        label = {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "x" * 1000}}
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps([label] * 100 + [{**ROW, "cat": "Kernel", "name": "k"}]))
+        assert [file.reader for file in find(path).files] == ["kineto"]
+
+    def test_no_further_than_a_bound(self, tmp_path):
+        path = tmp_path / "job.log"
+        path.write_text("text\n" * (FURTHER_BYTES[-1] // 5 + 1) + self.TABLE)
+        with pytest.raises(InputError, match="no trace of a known format"):
+            find(path)

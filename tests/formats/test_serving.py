@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result files of vLLM's and SGLang's serving benchmarks, as their sources lay them out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import READERS, Evidence
+from cclbench.formats.serving import Serving, lines
+from cclbench.schema import REQUESTS, SERVING
+
+READER = Serving()
+
+VLLM: dict[str, Any] = {
+    "date": "20260102-030405",
+    "endpoint_type": "vllm",
+    "backend": "vllm",
+    "label": None,
+    "model_id": "/home/somebody/models/Tiny-1B",
+    "tokenizer_id": "/home/somebody/models/Tiny-1B",
+    "num_prompts": 3,
+    "owner": "somebody",
+    "request_rate": "inf",
+    "burstiness": 1.0,
+    "max_concurrency": 8,
+    "duration": 2.0,
+    "completed": 2,
+    "failed": 1,
+    "total_input_tokens": 30,
+    "total_output_tokens": 4,
+    "request_throughput": 1.0,
+    "request_goodput": None,
+    "output_throughput": 2.0,
+    "total_token_throughput": 17.0,
+    "mean_ttft_ms": 150.0,
+    "median_ttft_ms": 150.0,
+    "std_ttft_ms": 50.0,
+    "p99_ttft_ms": 199.0,
+    "p99.9_ttft_ms": 199.9,
+    "mean_e2el_ms": 170.0,
+}
+LISTS: dict[str, Any] = {
+    "input_lens": [10, 20, 5],
+    "output_lens": [3, 1, 0],
+    "ttfts": [0.1, 0.2, 0.0],
+    "itls": [[0.01, 0.030000001], [], []],
+    "generated_texts": ["a secret", "b", ""],
+    "errors": ["", "", "Traceback at somebody-host"],
+}
+SGLANG: dict[str, Any] = {
+    "tag": None,
+    "backend": "sglang",
+    "dataset_name": "random",
+    "request_rate": float("inf"),
+    "max_concurrency": None,
+    "random_input_len": 1024,
+    "server_info": {"host": "somebody-host"},
+    "duration": 4.0,
+    "completed": 2,
+    "total_input_tokens": 30,
+    "total_output_tokens": 8,
+    "total_output_tokens_retokenized": 8,
+    "request_throughput": 0.5,
+    "input_throughput": 7.5,
+    "output_throughput": 2.0,
+    "total_throughput": 9.5,
+    "mean_e2e_latency_ms": 300.0,
+    "median_e2e_latency_ms": 290.0,
+    "p99_e2e_latency_ms": 400.0,
+    "mean_ttft_ms": 100.0,
+    "mean_itl_ms": 20.0,
+    "p95_itl_ms": 25.0,
+    "max_itl_ms": 26.0,
+    "concurrency": 1.5,
+    "accept_length": None,
+}
+
+
+def _read(tmp_path: Path, *results: dict[str, Any] | str, name: str = "result.jsonl") -> Evidence:
+    path = tmp_path / name
+    path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in results))
+    return READER.read(path)
+
+
+def _figures(evidence: Evidence, benchmark: int = 0) -> dict[tuple[str, str | None], tuple[float, str]]:
+    assert evidence.serving is not None
+    assert evidence.serving.schema == SERVING
+    rows = [row for row in evidence.serving.to_pylist() if row["benchmark"] == benchmark]
+    found = {(row["figure"], row["stat"]): (row["value"], row["unit"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _requests(evidence: Evidence) -> list[dict[str, Any]]:
+    assert evidence.requests is not None
+    assert evidence.requests.schema == REQUESTS
+    return evidence.requests.to_pylist()
+
+
+def test_vllms_figures_in_base_units(tmp_path: Path) -> None:
+    assert _figures(_read(tmp_path, VLLM)) == {
+        ("duration", None): (2.0, "s"),
+        ("completed", None): (2, "count"),
+        ("failed", None): (1, "count"),
+        ("input_tokens", None): (30, "count"),
+        ("output_tokens", None): (4, "count"),
+        ("request_throughput", None): (1.0, "1/s"),
+        ("output_throughput", None): (2.0, "1/s"),
+        ("total_throughput", None): (17.0, "1/s"),
+        ("ttft", "mean"): (0.15, "s"),
+        ("ttft", "p50"): (0.15, "s"),
+        ("ttft", "std"): (0.05, "s"),
+        ("ttft", "p99"): (0.199, "s"),
+        ("ttft", "p99.9"): (0.1999, "s"),
+        ("e2e_latency", "mean"): (0.17, "s"),
+    }
+
+
+def test_sglangs_figures_in_base_units(tmp_path: Path) -> None:
+    found = _figures(_read(tmp_path, SGLANG))
+    assert found["e2e_latency", "mean"] == (0.3, "s")
+    assert found["e2e_latency", "p50"] == (0.29, "s")
+    assert found["e2e_latency", "p99"] == (0.4, "s")
+    assert found["itl", "p95"] == (0.025, "s")
+    assert found["itl", "max"] == (0.026, "s")
+    assert found["total_throughput", None] == (9.5, "1/s")
+    assert found["concurrency", None] == (1.5, "count")
+    assert ("accept_length", None) not in found
+
+
+@pytest.mark.parametrize(
+    ("key", "figure"),
+    [
+        ("request_inthroughput", "request_throughput"),
+        ("request_throughput", "request_throughput"),
+        ("request_goodput:", "goodput"),
+        ("request_goodput", "goodput"),
+        ("total_token_throughput", "total_throughput"),
+        ("total_throughput", "total_throughput"),
+        ("total_input", "input_tokens"),
+        ("total_output", "output_tokens"),
+    ],
+)
+def test_both_generations_of_names(tmp_path: Path, key: str, figure: str) -> None:
+    result = {"tokenizer_id": "t", "num_prompts": 1, key: 3.5}
+    assert [(f, v) for (f, _), (v, _) in _figures(_read(tmp_path, result)).items()] == [(figure, 3.5)]
+
+
+def test_percentiles_as_pairs(tmp_path: Path) -> None:
+    pairs = [[50.0, 35.0], [99.9, 81.5], [12.25, 1.0]]
+    evidence = _read(tmp_path, {"num_prompts": 1, "percentiles_ttft_ms": pairs})
+    assert _figures(evidence) == {("ttft", "p50"): (0.035, "s"), ("ttft", "p99.9"): (0.0815, "s")}
+    assert evidence.left_out == {"settings and figures that have no column": 1}
+
+
+def test_requests_from_lists_to_the_nanosecond(tmp_path: Path) -> None:
+    first, second, third = _requests(_read(tmp_path, VLLM | LISTS))
+    assert first == {
+        "source": None,
+        "file": None,
+        "benchmark": 0,
+        "request": 0,
+        "success": True,
+        "input_tokens": 10,
+        "output_tokens": 3,
+        "ttft_ns": 100_000_000,
+        "e2e_ns": None,
+        "itl_ns": [10_000_000, 30_000_001],
+    }
+    assert (second["success"], second["ttft_ns"], second["itl_ns"]) == (True, 200_000_000, [])
+    # 0 s is what the client begins with, not a time to first token.
+    assert (third["success"], third["ttft_ns"], third["output_tokens"]) == (False, None, 0)
+
+
+def test_digits_of_the_file_not_of_a_float(tmp_path: Path) -> None:
+    # The product of floats is 80250023968184.5, which rounds to the even neighbour below.
+    assert round(80250.023968184504 * 1e9) == 80_250_023_968_184
+    text = json.dumps(VLLM | {"ttfts": ["T"]}).replace('"T"', "80250.023968184504")
+    (request,) = _requests(_read(tmp_path, text))
+    assert request["ttft_ns"] == 80_250_023_968_185
+
+
+def test_latencies_where_the_file_lists_them(tmp_path: Path) -> None:
+    requests = _requests(_read(tmp_path, VLLM | {"latencies": [0.2, 0.0, 0.3], "queue_times": [0, 0, 0]}))
+    assert [r["e2e_ns"] for r in requests] == [200_000_000, None, 300_000_000]
+    assert [r["success"] for r in requests] == [True, False, True]  # as many as completed
+
+
+@pytest.mark.parametrize("completed", [3, None])
+def test_outcome_unknown_where_nothing_tells(tmp_path: Path, completed: int | None) -> None:
+    requests = _requests(_read(tmp_path, VLLM | {"latencies": [0.2, 0.0, 0.3], "completed": completed}))
+    assert [r["success"] for r in requests] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("lists", "success"),
+    [
+        ({"errors": ["", "down", None]}, [True, False, True]),
+        ({"output_lens": [3, 0, 1]}, [True, False, True]),
+        ({"errors": ["", "", "x"], "output_lens": [3, 0, 1]}, [True, False, False]),
+    ],
+)
+def test_success_by_errors_and_answers(tmp_path: Path, lists: dict[str, Any], success: list[bool]) -> None:
+    assert [r["success"] for r in _requests(_read(tmp_path, VLLM | lists))] == success
+
+
+def test_lists_that_disagree_with_the_count_are_noted(tmp_path: Path) -> None:
+    assert _read(tmp_path, VLLM | LISTS).notes == []
+    notes = _read(tmp_path, VLLM | LISTS | {"completed": 3}).notes
+    assert notes == ["benchmark 1: the file says 3 requests completed, its lists show 2"]
+
+
+def test_nothing_private_is_kept(tmp_path: Path) -> None:
+    evidence = _read(tmp_path, VLLM | LISTS, SGLANG)
+    assert evidence.facts == {
+        "client": ["vLLM", "SGLang"],
+        "backend": ["vllm", "sglang"],
+        "dataset": "random",
+        "model": "Tiny-1B",
+        "request_rate": "inf",
+        "max_concurrency": 8,
+        "num_prompts": 3,
+        "burstiness": 1,
+    }
+    assert evidence.requests is not None
+    assert evidence.serving is not None
+    everything = str((evidence.facts, evidence.notes, evidence.left_out))
+    everything += str(evidence.requests.to_pylist()) + str(evidence.serving.to_pylist())
+    assert not any(word in everything for word in ("somebody", "secret", "Traceback", "2026"))
+
+
+def test_names_that_are_no_names_are_no_facts(tmp_path: Path) -> None:
+    odd = {"backend": "http://somebody-host:8000/v1", "model_id": "C:\\somebody\\Tiny-1B\\"}
+    assert _read(tmp_path, VLLM | odd).facts["model"] == "Tiny-1B"
+    assert "backend" not in _read(tmp_path, VLLM | odd).facts
+
+
+def test_each_line_is_a_benchmark_of_its_own(tmp_path: Path) -> None:
+    evidence = _read(tmp_path, SGLANG, "", SGLANG | LISTS | {"duration": 9.0})
+    assert _figures(evidence, 0)["duration", None] == (4.0, "s")
+    assert _figures(evidence, 1)["duration", None] == (9.0, "s")
+    assert [r["benchmark"] for r in _requests(evidence)] == [1, 1, 1]
+
+
+def test_one_object_over_many_lines_and_gzip(tmp_path: Path) -> None:
+    spread = json.dumps(VLLM, indent=2)
+    assert _figures(_read(tmp_path, spread)) == _figures(_read(tmp_path, VLLM))
+    path = tmp_path / "result.json.gz"
+    path.write_bytes(gzip.compress(spread.encode()))
+    assert _figures(READER.read(path)) == _figures(_read(tmp_path, VLLM))
+
+
+def test_zeros_and_nan_that_stand_for_nothing_are_counted(tmp_path: Path) -> None:
+    nothing = {"completed": 0, "mean_ttft_ms": 0.0, "std_ttft_ms": 0, "mean_e2e_latency_ms": float("nan")}
+    evidence = _read(tmp_path, {"num_prompts": 1} | nothing | {"median_tpot_ms": -0.0004, "rtfx": 0.5})
+    assert list(_figures(evidence)) == [("completed", None)]
+    assert evidence.left_out == {
+        "latencies that no request had, written as 0": 2,
+        "figures that are NaN or infinite": 1,
+        "negative latencies": 1,
+        "settings and figures that have no column": 1,
+    }
+
+
+def test_a_spread_of_zero_is_a_figure(tmp_path: Path) -> None:
+    found = _figures(_read(tmp_path, {"num_prompts": 1, "mean_ttft_ms": 5, "std_ttft_ms": 0.0}))
+    assert found == {("ttft", "mean"): (0.005, "s"), ("ttft", "std"): (0.0, "s")}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"ttfts": [0.1, -0.2, 0.0]}, "ttfts holds something that is no time from 0 s to a day"),
+        ({"ttfts": [0.1, 86_401, 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1, float("nan"), 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1, float("inf"), 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1, "0.2", 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1, True, 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1, None, 0.0]}, "ttfts holds"),
+        ({"ttfts": [0.1]}, "different numbers of requests: input_lens 3, output_lens 3, ttfts 1"),
+        ({"ttfts": 0.1}, "ttfts is no list"),
+        ({"itls": [0.1, 0.2, 0.3]}, "itls holds something that is no list of times"),
+        ({"itls": [[0.1], [-0.1], []]}, "itls holds something that is no time"),
+        ({"itls": [[[0.1]], [], []]}, "itls holds something that is no time"),
+        ({"output_lens": [1, 2.5, 3]}, "output_lens holds something that is no number of tokens"),
+        ({"output_lens": [1, -2, 3]}, "output_lens holds"),
+        ({"input_lens": [1, 1 << 40, 3]}, "input_lens holds"),
+        ({"duration": "2.0"}, "duration is no number from 0 to 2.59e+06"),
+        ({"duration": -1}, "duration is no number"),
+        ({"duration": 1e9}, "duration is no number"),
+        ({"completed": [2]}, "completed is no number"),
+        ({"completed": True}, "completed is no number"),
+        ({"completed": 1 << 60}, "completed is no number"),
+        ({"mean_ttft_ms": "fast"}, "mean_ttft_ms is no number from 0 to 8.64e+04"),
+        ({"mean_ttft_ms": 1e300}, "mean_ttft_ms is no number"),
+        ({"max_concurrency": "many"}, "max_concurrency is no number"),
+        ({"percentiles_ttft_ms": [[50]]}, "no percentile and its time"),
+        ({"percentiles_ttft_ms": {"50": 1}}, "percentiles_ttft_ms is no list"),
+        ({"percentiles_ttft_ms": [[101, 1]]}, "is no number from 0 to 100"),
+    ],
+)
+def test_entries_no_client_writes_are_one_clear_line(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        _read(tmp_path, VLLM | LISTS | change)
+    assert says in str(error.value)
+    assert "result.jsonl: line 1: " in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "somebody-host" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the file is empty"),
+        (" \n\n", "the file is empty"),
+        ("no json", "line 1: is no JSON (Expecting value, column 1)"),
+        (json.dumps(VLLM)[:-40], "line 1: is no JSON"),
+        (json.dumps(VLLM, indent=1)[:-40], "line 26: is no JSON"),
+        ("[1, 2]", "line 1: is no JSON object"),
+        (json.dumps(VLLM) + "\n" + json.dumps(SGLANG) + "\n{oops\n{}", "line 3: is no JSON"),
+        (json.dumps(VLLM)[:60] + "\n" + json.dumps(SGLANG), "line 1: is no JSON"),
+        (json.dumps(VLLM) + "\n[]", "line 2: is no JSON object"),
+        ('{"itls": ' + "[" * 100_000, "line 1: nests too deep"),
+        ('{"duration": ' + "1" * 5_000 + "}", "a number too long"),
+        ('{"duration": 1e99999999999999999999}', "a number too long"),
+        (json.dumps({"summary": VLLM}), "line 1: holds no figure and no request of a serving benchmark"),
+        ('{"mean_ttft_ms": 1e9999999}', "mean_ttft_ms is no number from 0 to 8.64e+04"),
+        ('{"duration": 1e999999}', "duration is no number"),
+    ],
+)
+def test_damaged_files_are_one_clear_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError) as error:
+        _read(tmp_path, text)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_tiny_numbers_are_read(tmp_path: Path) -> None:
+    text = json.dumps(VLLM | {"ttfts": ["T"]}).replace('"T"', "1e-999999")
+    assert _requests(_read(tmp_path, text))[0]["ttft_ns"] is None  # 0 to the nanosecond
+
+
+def test_bytes_that_are_no_text_and_streams_that_end(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(b'{"backend": "\xff"}')
+    with pytest.raises(InputError, match="byte 13: bytes that are not UTF-8"):
+        READER.read(path)
+    path.write_bytes(gzip.compress(json.dumps(VLLM).encode())[:-20])
+    with pytest.raises(InputError, match="gzip stream is damaged"):
+        READER.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        READER.read(tmp_path / "nothing.json")
+
+
+def test_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LARGEST", 1 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * (2 << 20)))
+    with pytest.raises(InputError, match="is larger than 1 MiB"):
+        READER.read(path)
+
+
+def test_recognised_by_what_either_client_writes_first() -> None:
+    assert READERS.get("serving").reads == "evidence"
+    assert READER.sniff(json.dumps(VLLM).encode()) > 0.5
+    assert READER.sniff(json.dumps(SGLANG).encode()) > 0.5
+    assert READER.sniff(json.dumps(VLLM, indent=2).encode()) > 0.5
+    assert READER.sniff(b'{"duration": 1, "completed": 2, "request_throughput": 2}') > 0.5
+    assert READER.sniff(b'{"mean_ttft_ms": 226.4, "p99_ttft_ms": 472.5}') > 0.5
+    for other in (
+        b"[]",
+        b"{}",
+        b'{"traceEvents": []}',
+        b'{"runs": [{"mean_ttft_ms": 3, "p99_ttft_ms": 4}]}',
+        b'{"model": {"mean_ttft_ms": 3, "p99_ttft_ms": 4}}',
+        b'[{"tokenizer_id": 1, "num_prompts": 1}]',
+        b"",
+        b"x",
+    ):
+        assert READER.sniff(other) == 0

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts as editors, terminals and other systems leave them: to every reader of evidence the same."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.errors import InputError
+from cclbench.formats import EvidenceReader
+from cclbench.formats.dcgm import Dcgm
+from cclbench.formats.fabric_counters import FabricCounters
+from cclbench.formats.flight_recorder import FlightRecorder
+from cclbench.formats.nccl_inspector import NcclInspector
+from cclbench.formats.nccl_log import NcclLog
+from cclbench.formats.nccl_tests import NcclTests
+from cclbench.formats.nvidia_smi import NvidiaSmi
+from cclbench.formats.serving import Serving
+from cclbench.formats.texts import LONGEST_LINE, bare, lines, number, whole
+
+PORT = "/sys/class/infiniband/rdmap0s6/ports/1/hw_counters/"
+SAMPLES: dict[str, tuple[EvidenceReader, str]] = {
+    "serving": (
+        Serving(),
+        '{"backend": "vllm",\n"tokenizer_id": "m", "num_prompts": 1,\n"mean_ttft_ms": 3.5}\n',
+    ),
+    "table": (
+        NcclTests(),
+        "# Collective test starting: all_gather_perf\n"
+        "#       size   count    type  redop  root   time  algbw  busbw #wrong   time  algbw  busbw #wrong\n"
+        "#        (B)   (elements)               (us)  (GB/s)  (GB/s)        (us)  (GB/s)  (GB/s)\n"
+        "  1048576   131072   float  none    -1  339.61   3.09   1.54      0  335.85   3.12   1.56    N/A\n"
+        "# Out of bounds values : 0 OK\n",
+    ),
+    "log": (NcclLog(), "node:1:1 [0] NCCL INFO Using network Socket\nNCCL version 2.18.5+cuda12.2\n"),
+    "inspector": (
+        NcclInspector(),
+        '{"header": {"id": "0x1", "n_ranks": 2, "nnodes": 1}, "coll_perf": {"coll": "AllReduce",'
+        ' "coll_sn": 1, "coll_msg_size_bytes": 4, "coll_exec_time_us": 5}}\n',
+    ),
+    "recorder": (
+        FlightRecorder(),
+        '{"version": "2.10",\n"pg_config": {}, "pg_status": {},\n'
+        '"entries": [{"profiling_name": "nccl:all_reduce", "collective_seq_id": 1, "state": "started"}]}\n',
+    ),
+    "dmon": (Dcgm(), "#Entity   SMACT   NVLTX\nID\nGPU 0     0.512   1000\nGPU 0     0.612   2000\n"),
+    "nvlink": (
+        NvidiaSmi(),
+        "GPU 0: NVIDIA H100 (UUID: GPU-1)\n\t Link 0: Data Tx: 10 KiB\n\t Link 0: Data Rx: 20 KiB\n",
+    ),
+    "ports": (FabricCounters(), f"{PORT}rx_bytes:5\n{PORT}tx_bytes:7\n"),
+}
+DRESSES: dict[str, Callable[[str], bytes]] = {
+    "byte order mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
+    "carriage returns": lambda text: text.replace("\n", "\r\n").encode(),
+    "blank lines at the end": lambda text: text.encode() + b"\n\r\n\n",
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "colours": lambda text: "".join(f"\x1b[1;32m{x}\x1b[0m\x1b[K\n" for x in text.splitlines()).encode(),
+}
+
+
+def _told(reader: EvidenceReader, path: Path) -> Any:
+    told = reader.read(path)
+    tables = (told.requests, told.serving, told.timings, told.counters)
+    rows = [None if table is None else table.to_pylist() for table in tables]
+    return rows, told.facts, told.left_out, told.notes
+
+
+DRESSED = [
+    (sample, dress)
+    for sample in SAMPLES
+    for dress in DRESSES
+    if dress != "colours" or sample in ("table", "log", "dmon", "nvlink", "ports")
+]
+
+
+@pytest.mark.parametrize(("sample", "dress"), DRESSED)
+def test_a_dressed_file_is_the_same_file(tmp_path: Path, sample: str, dress: str) -> None:
+    reader, text = SAMPLES[sample]
+    plain, dressed = tmp_path / "plain.log", tmp_path / "dressed.log"
+    plain.write_text(text)
+    dressed.write_bytes(DRESSES[dress](text))
+    if dress != "gzip":
+        assert reader.sniff(dressed.read_bytes()) == reader.sniff(text.encode()) > 0
+    told = _told(reader, plain)
+    assert any(told[0]) or told[1]
+    assert _told(reader, dressed) == told
+
+
+def test_a_line_beyond_all_bounds_is_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("a\n" + "x" * (3 * LONGEST_LINE) + "\nb")
+    assert list(lines(path, 1 << 30)) == [(1, "a"), (2, "x" * LONGEST_LINE), (3, "b")]
+
+
+def test_limits(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"x\n" * 3)
+    assert whole(path, 6) == b"x\n" * 3
+    for read in (lambda: whole(path, 5), lambda: list(lines(path, 5))):
+        with pytest.raises(InputError, match="is larger than 0 MiB"):
+            read()
+
+
+def test_only_what_terminals_and_editors_add_is_removed() -> None:
+    assert bare(b"\xef\xbb\xbf\x1b[31ma\x1b[mb\x1b[2Jc \xef\xbb\xbf") == b"ab\x1b[2Jc \xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e", "0x1", "1_0", "nan", "inf", "1" * 21, "1.5.2", "\u0661"])
+def test_no_number(text: str) -> None:
+    assert number(text) is None

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA profiles that are damaged, cut or absurd: what is said, what is counted, how files are recognised."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import pytest
+from formats.xplane_files import (
+    VMEM_READ_64,
+    Plane,
+    environment,
+    gpu_file,
+    programs,
+    read,
+    read_all,
+    space,
+    tpu,
+    varint,
+    write,
+)
+
+from cclbench.errors import InputError
+from cclbench.formats import Part
+from cclbench.formats.xplane import Xplane
+
+
+def test_rows_of_other_planes_and_aggregates_are_counted(tmp_path):
+    plane = tpu(0, [("loop", 0, 1, {})])
+    plane.message.lines[0].events.add(metadata_id=1, num_occurrences=3)
+    sparse = Plane("/device:TPU:0 SparseCore 0").line("Sparse Core Ops", [("x", 0, 1, {}), ("y", 1, 1, {})])
+    custom = Plane("/device:CUSTOM:Megascale").line("a", [("x", 0, 1, {})])
+    trace, rows = read(write(tmp_path, space(plane, sparse, custom, environment())), "/device:TPU:0")
+    assert len(rows["device kernel"]) == 1
+    assert trace.dropped == {
+        "aggregate without a time": 1,
+        "row of a SparseCore": 2,
+        "row of another plane": 1,
+    }
+
+
+def test_a_cut_file_is_refused_and_its_whole_planes_are_used_on_request(tmp_path):
+    whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
+    path = write(tmp_path, whole + b"\x0a\x7f\x12\x09/host:CPU")
+    with pytest.raises(
+        InputError, match=rf"byte {len(whole):,}: the file ends 116 bytes before.*--allow-truncated"
+    ):
+        Xplane().read(path, part=Part("/device:TPU:0"))
+    trace, rows = read(path, "/device:TPU:0", allow_truncated=True)
+    assert trace.cut is not None
+    assert trace.cut.byte == len(whole)
+    assert len(rows["device kernel"]) == 1
+
+
+def absurd(offset_ps: int, duration_ps: int, timestamp_ns: int = 0) -> bytes:
+    """A plane with one impossible time."""
+    plane = Plane("/device:GPU:0").line("Stream #1", [("k", 0, 0, {})], timestamp_ns=timestamp_ns)
+    event = plane.message.lines[0].events[0]
+    event.offset_ps, event.duration_ps = offset_ps, duration_ps
+    return space(plane)
+
+
+def detailed(**stats: Any) -> bytes:
+    """A plane with one event that says so."""
+    return space(Plane("/device:GPU:0").line("Stream #1", [("k", 0, 1, stats)]))
+
+
+BAD = {
+    "empty": (b"", "empty file"),
+    "garbage": (b"\xff" * 64, "byte 0: no protobuf field"),
+    "text": (b"{}", "byte 0: no protobuf field"),
+    "group": (b"\x0b\x0c", "byte 0: no protobuf field"),
+    "overlong": (b"\x0a" + b"\x80" * 11, "byte 1: no protobuf field"),
+    "cut": (b"\x0a\x20\x12\x0d/device:GPU:0", "the file ends 17 bytes before its plane does"),
+    "longer name": (b"\x0a\x10\x12\x7f/device:GPU:0" + b" ", "byte 2: no protobuf field"),
+    "compressed": (gzip.compress(space(Plane("/device:GPU:0"))), "gunzip it first"),
+    "cut in the host's plane": (
+        space(environment()) + b"\x0a\x7f\x12\x09/host:CPU",
+        "ends 116 bytes before its plane does, before any event of a device; copy the file again",
+    ),
+    "mangled": (b"\x0a" + b"\xef\xbf\xbd" * 20, "text conversion"),
+    "lengths within lengths": (
+        b"\x0a\x1d\x12\x0d/device:GPU:0" + b"\x1a\x0c" + b"\x22\x78" * 6,
+        "plane '/device:GPU:0' is damaged",
+    ),
+    "metadata of a wrong type": (
+        b"\x0a\x13\x12\x0d/device:GPU:0" + b"\x22\x02\xff\xff",
+        "plane '/device:GPU:0' is damaged",
+    ),
+    "late": (absurd(1 << 62, 1), "impossible time in line 'Stream #1'"),
+    "long": (absurd(0, (1 << 63) - 1), "impossible time"),
+    "negative": (absurd(0, -1), "impossible time"),
+    "epoch": (absurd(0, 1, (1 << 63) - 1), "impossible time"),
+    "grid": (detailed(kernel_details="grid:9999999999,9999999999,1 block:1,1,1"), "impossible grid"),
+    "copy": (detailed(memcpy_details="kind:HtoD size:99999999999999999999 dest:0"), "impossible copy"),
+    "start": (space(Plane("/device:GPU:0"), Plane("Task Environment", profile_start_time=-5)), "not a time"),
+    "assignment": (
+        space(tpu(0, []), programs([[0]])).replace(b"\x7a\x09", b"\x7a\x7f"),
+        "an HLO module is damaged",
+    ),
+    "accesses": (
+        space(tpu(0, [("loop", 0, 1, {})])).replace(VMEM_READ_64, b"\x0a\x06\x08\x01\x10\x03\x1f\x40"),
+        "no protobuf field",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_damage_is_one_clear_line(case, tmp_path):
+    data, message = BAD[case]
+    path = write(tmp_path, data)
+    with pytest.raises(InputError) as caught:
+        read_all(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):
+    body = b""
+    for _ in range(5000):
+        body = b"\x1a" + varint(len(body)) + body
+    plane = b"\x12\x0d/device:GPU:0" + body
+    path = write(tmp_path, b"\x0a" + varint(len(plane)) + plane)
+    trace, rows = read(path, "/device:GPU:0")
+    assert rows == {}
+    assert trace.dropped == {}
+
+
+@pytest.mark.parametrize(
+    ("head", "sure"),
+    [
+        (gpu_file()[:1000], True),
+        (space(Plane("/host:CPU"), environment()), True),
+        (b"\x0a\xef\xbf\xbd\xef\xbf\xbd\x06\x08\x02\x12\x0a/device:TPU:0", True),
+        (b'{"traceEvents": []}', False),
+        (b"", False),
+        (b"SQLite format 3\x00", False),
+    ],
+)
+def test_recognised_by_its_first_plane(head, sure):
+    assert (Xplane().sniff(head) > 0.5) is sure

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU planes: kernels and copies of two GPUs, and the rows of the process that drives them."""
+
+from __future__ import annotations
+
+import pytest
+from formats.xplane_files import (
+    BEGIN_NS,
+    Plane,
+    array,
+    environment,
+    gpu_file,
+    instruction,
+    listed,
+    programs,
+    read,
+    space,
+    write,
+)
+
+import cclbench
+from cclbench.errors import InputError
+from cclbench.formats import Part
+from cclbench.formats.xplane import Xplane
+
+
+def test_kernels_and_copies_of_a_gpu(tmp_path):
+    path = write(tmp_path, gpu_file())
+    assert Xplane().parts(path) == [Part("/device:GPU:0"), Part("/device:GPU:1")]
+    trace, rows = read(path, "/device:GPU:0")
+    assert listed(rows["device kernel"]) == [("gemm", 100, 20)]
+    kernels = rows["device kernel"]
+    grid = [column.to_pylist() for column in (kernels.grid_x, kernels.grid_y, kernels.grid_z, kernels.blocks)]
+    assert grid == [[160], [2], [1], [320]]
+    copies = rows["device copy"]
+    assert listed(copies) == [("MemcpyH2D", 90, 10), ("MemcpyD2D", 130, 10)]
+    # A size of 0 is the profiler's word for unknown.
+    assert copies.bytes.to_pylist() == [4096, None]
+    assert copies.copy_direction.to_pylist() == ["h2d", "d2d"]
+    assert trace.dropped == {"row derived from others": 1, "mark of the thread pool": 1}
+    assert (trace.facts.vendor, trace.facts.sm_count, trace.facts.hbm_bytes_per_s) == ("nvidia", 132, 3.35e12)
+    assert (trace.facts.rank, trace.facts.local_rank) == (None, 0)
+
+
+def test_a_launch_belongs_to_the_device_it_launched_on_and_a_step_to_all(tmp_path):
+    path = write(tmp_path, gpu_file())
+    _, first = read(path, "/device:GPU:0")
+    _, second = read(path, "/device:GPU:1")
+    links = [rows["host launch"].correlation.to_pylist() for rows in (first, second)]
+    assert links == [[1, 2, 99], [3]]
+    for rows in (first, second):
+        assert listed(rows["host annotation"]) == [("train step 5", 0, 200)]
+    assert listed(first["host python"]) == [("$model.py:1 forward", 0, 150)]
+    assert "host python" not in second
+
+
+def test_an_amd_gpu_s_stated_bandwidth_is_not_taken(tmp_path):
+    trace, _ = read(write(tmp_path, gpu_file()), "/device:GPU:1")
+    assert (trace.facts.vendor, trace.facts.hbm_bytes_per_s) == ("amd", None)
+
+
+def test_lines_in_epoch_time_are_left_as_they_are(tmp_path):
+    plane = Plane("/device:GPU:0").line("Stream #1", [("k", 5, 1, {})], timestamp_ns=BEGIN_NS + 100)
+    _, rows = read(write(tmp_path, space(plane, environment())), "/device:GPU:0")
+    assert listed(rows["device kernel"]) == [("k", 105, 1)]
+
+
+def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
+    inside = [instruction("i1", "dot", array(4), 1)]
+    program = programs(
+        [[0]], instruction("r.1", "sort", array(4), 2), instruction("c.2", "all-reduce", array(4), 3), *inside
+    )
+    told = {"program_id": 7}
+    kernels = [
+        ("kernel_1", 0, 5, told | {"hlo_op": "r.1"}),
+        ("kernel_2", 10, 5, told | {"hlo_op": "c.2"}),
+        ("kernel_3", 20, 5, told | {"hlo_op": "i1"}),
+        ("cutlass_gemm", 30, 5, told | {"hlo_op": "r.1"}),
+        ("kernel_4", 40, 5, {"hlo_op": "r.1"}),
+    ]
+    plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
+    trace, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
+    made = rows["device kernel"]
+    assert {name: (made.name_categories or {}).get(code) for name, code in made.names.items()} == {
+        "kernel_1": "reduction",
+        "kernel_2": "communication",
+        "kernel_3": "gemm",
+        "cutlass_gemm": None,  # its name tells
+        "kernel_4": None,
+    }
+    (payload,), (row,) = trace.told.payloads, trace.told.row
+    assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)
+
+
+class TestIdleDevices:
+    """GPUs of a profile that did nothing: no ranks, told, and the others keep the ranks they have anyway."""
+
+    @staticmethod
+    def file(folder, name, *busy, of=4):
+        """A profile of `of` GPUs, of which those `busy` run a kernel each; steps are marked on the host."""
+        planes = [Plane(f"/device:GPU:{i}", device_vendor="Nvidia") for i in range(of)]
+        for i in busy:
+            planes[i].line("Stream #7(Kernel)", [(f"k{i}", 100 + i, 20, {"correlation_id": i + 1})], track=7)
+        planes[0].line("Stream #8(Memcpy)", [])
+        host = Plane("/host:CPU").line(
+            "python",
+            [
+                ("train", 0, 200, {"step_num": 5}),
+                ("$model.py:1 forward", 0, 150, {}),
+                *(("cuLaunchKernel", 10 * i, 2, {"correlation_id": i + 1}) for i in busy),
+            ],
+        )
+        path = folder / name
+        path.write_bytes(space(*planes, host, environment()))
+        return path
+
+    def test_they_are_left_out_and_told(self, tmp_path):
+        run = cclbench.run(self.file(tmp_path, "job.xplane.pb", 1, 3), store=tmp_path / "store")
+        assert [entry["rank"] for entry in run.manifest["ranks"]] == [1, 3]
+        assert run.manifest["notes"][0] == (
+            "2 of the 4 devices in job.xplane.pb did nothing and are no ranks: /device:GPU:0, /device:GPU:2"
+        )
+        assert [entry["rows"] for entry in run.manifest["ranks"]] == [
+            # What is the process's own goes with the first device that did anything.
+            {"annotation": 1, "kernel": 1, "launch": 1, "python": 1},
+            {"annotation": 1, "kernel": 1, "launch": 1},
+        ]
+
+    def test_ranks_count_them_across_files(self, tmp_path):
+        folder = tmp_path / "job"
+        folder.mkdir()
+        self.file(folder, "a.xplane.pb", 0, 1, of=4)
+        self.file(folder, "b.xplane.pb", 2, of=4)
+        run = cclbench.run(folder, store=tmp_path / "store")
+        assert [entry["rank"] for entry in run.manifest["ranks"]] == [0, 1, 6]
+
+    def test_a_profile_in_which_none_did_anything_is_refused(self, tmp_path):
+        path = tmp_path / "a.xplane.pb"
+        path.write_bytes(space(*(Plane(f"/device:GPU:{i}") for i in range(2)), environment()))
+        with pytest.raises(InputError, match="holds no rows"):
+            cclbench.run(path, store=tmp_path / "store")
+        path.write_bytes(space(Plane("/device:GPU:0"), environment()))
+        with pytest.raises(InputError, match="holds no rows"):
+            cclbench.run(path, store=tmp_path / "store")

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XLA on CPU devices: each device's ops, how they end, whom its collectives meet, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from formats.xplane_host_files import (
+    EPOCH,
+    Event,
+    Member,
+    Op,
+    Plane,
+    array,
+    hlo,
+    instruction,
+    meeting,
+    message,
+    write,
+)
+
+from cclbench.errors import InputError
+from cclbench.facts import Communicator, ProcessGroup
+from cclbench.formats import DeviceStep, Part
+from cclbench.formats.xplane import host
+from cclbench.formats.xplane.proto import space
+
+
+def test_devices_are_members_and_have_their_own_ops(tmp_path: Path) -> None:
+    (a, a_end), (b, b_end) = Op.ended("dot.1", 10, 5, 14), Op.ended("add", 12, 3, 15, device=2)
+    path = write(
+        tmp_path, Plane("/host:CPU").line("tf_XLAEigen/1", 1, a, a_end).line("tf_XLAEigen/2", 2, b, b_end)
+    )
+    assert host.members(path, space(path).planes) == [Part("cpu:0"), Part("cpu:2")]
+    zero, two = Member(path, "cpu:0"), Member(path, "cpu:2")
+    assert (zero.rows("kernel"), two.rows("kernel")) == ([("dot.1", 10, 5)], [("add", 12, 3)])
+    rows = two.batches["kernel", "device"]
+    assert (rows.device, rows.correlation, rows.track.tolist()) == ([1], [-7], [2])
+    assert (zero.trace.facts.local_rank, two.trace.facts.local_rank) == (0, 1)
+    assert (two.trace.facts.device_name, two.trace.facts.device_count) == ("CPU", 2)
+
+
+def test_an_op_lasts_until_its_end_is_marked_on_whichever_thread(tmp_path: Path) -> None:
+    here, here_end = Op.ended("dot.1", 0, 10, 9)
+    later, later_end = Op.ended("dot.2", 20, 2, 50)
+    elsewhere, elsewhere_end = Op.ended("dot.3", 30, 2, 45)
+    plane = Plane("/host:CPU").line("pool", 1, here, here_end, later, elsewhere, later_end)
+    member = Member(write(tmp_path, plane.line("pool", 2, elsewhere_end)), "cpu:0")
+    assert member.rows("kernel") == [("dot.1", 0, 10), ("dot.2", 20, 30), ("dot.3", 30, 15)]
+    assert member.trace.dropped == {}
+
+
+def test_an_op_without_its_end_is_counted_and_one_that_never_has_one_is_kept(
+    tmp_path: Path,
+) -> None:
+    lost, _ = Op.ended("dot.1", 0, 10, 9)
+    _, early = Op.ended("dot.0", 0, 1, 2)
+    unmarked = Op.ran("add", 20, 5)
+    path = write(
+        tmp_path, Plane("/host:CPU").line("pool", 1, early, lost, unmarked, Op.ran("sub", 30, 5, run="?"))
+    )
+    member = Member(path, "cpu:0")
+    assert member.rows("kernel") == [("add", 20, 5)]
+    assert member.trace.dropped == {
+        "op whose end is not in the capture": 1,
+        "end of an op that began before the capture": 1,
+        "op without a device or run": 1,
+    }
+
+
+def test_times_count_from_the_profiles_begin_or_are_the_epochs_own(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU").line("pool", 1, Op.ran("add", 5, 1), begin=100)
+    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("mul", 7, 1), begin=EPOCH + 100)), "cpu:0")
+    assert member.rows("kernel") == [("add", 105, 1), ("mul", 107, 1)]
+
+
+def test_loops_and_calls_are_no_work_of_their_own(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU").line("pool", 1, Op.ran("while.3", 0, 100), Op.ran("dot", 10, 20))
+    program = hlo([instruction("while.3", "while", array(1)), instruction("call.9", "fusion", array(1))])
+    plane.line("pool", 2, Op.ran("call.9", 40, 10))
+    member = Member(write(tmp_path, Plane("/host:metadata").module("jit_f(3)", 3, program), plane), "cpu:0")
+    assert member.rows("annotation") == [("while.3", 0, 100)]
+    assert member.rows("kernel") == [("dot", 10, 20), ("call.9", 40, 10)]
+
+
+def collective_planes() -> tuple[Plane, Plane]:
+    """Two devices reduce twice in one run, and gather in another of the same program."""
+    program = hlo(
+        [
+            instruction("p", "parameter", array(2, 3), 1),
+            instruction("psum.1", "all-reduce", array(2, 3), 2, 1),
+            instruction("all_gather.2", "all-gather", array(4, 3), 3, 1),
+        ]
+    )
+    metadata = Plane("/host:metadata", jax_version="0.10.2", process_id=77)
+    threads = Plane("/host:CPU")
+    for device, late in ((0, 0), (1, 5)):
+        threads.line(
+            "pool",
+            device,
+            Op.ran("psum.1", 100 + late, 20, device),
+            meeting("all reduce", 101 + late, 10, [0, 1]),
+            meeting("all reduce", 112 + late, 7, [0, 1]),
+            Op.ran("psum.1", 200 - late, 20, device),
+            meeting("all reduce", 201 - late, 10, [0, 1]),
+            Op.ran("all_gather.2", 300, 20, device, run=-6),
+            meeting("all gather", 301, 10, [0, 1]),
+        )
+    return metadata.module("jit_f(3)", 3, program), threads
+
+
+def test_a_collective_is_told_its_group_its_number_and_its_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path, *collective_planes())
+    for device in (0, 1):
+        member = Member(path, f"cpu:{device}")
+        told = [(p.collective, p.in_bytes, p.out_bytes, p.dtype, row, s) for p, row, s in member.told]
+        assert told == [
+            ("all_reduce", 24, 24, "f32", 0, 0),
+            ("all_reduce", 24, 24, "f32", 1, 1),
+            ("all_gather", 24, 48, "f32", 2, 2),
+        ]
+        assert {(p.group_name, p.ranks, p.library) for p, _, _ in member.told} == {
+            ("devices 0-1", None, "xla")
+        }
+        assert member.trace.facts.communicators == (Communicator("devices 0-1", device, 2),)
+        names, categories = (
+            member.batches["kernel", "device"].names,
+            member.batches["kernel", "device"].name_categories,
+        )
+        assert {name: (categories or {})[code] for name, code in names.items()} == {
+            "psum.1": "communication",
+            "all_gather.2": "communication",
+        }
+        assert len(member.rows("sync")) == 4
+        assert (member.trace.facts.producer_version, member.trace.facts.process_id) == ("0.10.2", 77)
+
+
+def test_without_the_program_bytes_are_unknown_and_it_is_said(tmp_path: Path) -> None:
+    _, threads = collective_planes()
+    member = Member(write(tmp_path, threads), "cpu:1")
+    assert [(p.source, p.collective, p.in_bytes, p.out_bytes, s) for p, _, s in member.told] == [
+        ("kernel", "all reduce", None, None, 0),
+        ("kernel", "all reduce", None, None, 1),
+        ("kernel", "all gather", None, None, 2),
+    ]
+    assert member.trace.notes == [
+        "payload bytes of 3 collectives unknown: the profile's HLO of jit_f does not tell them"
+    ]
+
+
+def test_ranks_of_a_group_that_reaches_into_another_process_are_not_made_up(
+    tmp_path: Path,
+) -> None:
+    reduce = Op.ran("all-reduce", 0, 20), meeting("all reduce", 1, 10, [0, 131072])
+    member = Member(write(tmp_path, Plane("/host:CPU").line("pool", 1, *reduce)), "cpu:0")
+    (payload, _, seq), *_ = member.told
+    assert (payload.group_size, payload.ranks, seq) == (2, None, -1)
+    # The group is listed without ranks, so that none is taken for it; a run that has all members knows them.
+    assert member.trace.facts.groups == (ProcessGroup("devices 0,131072"),)
+    assert member.trace.facts.communicators == (Communicator("devices 0,131072", 0, 2),)
+
+
+def test_groups_are_of_global_ids_whose_order_is_the_place_within(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU")
+    for device in (4, 6):
+        plane.line("pool", device, Op.ran("psum", 0, 9, device), meeting("all reduce", 1, 5, [4, 6]))
+    member = Member(write(tmp_path, plane), "cpu:6")
+    assert member.told[0][0].group_name == "devices 4,6"
+    assert member.trace.facts.communicators == (Communicator("devices 4,6", 1, 2),)
+
+
+def test_the_program_s_calls_and_steps_are_everyones_its_other_rows_the_firsts(
+    tmp_path: Path,
+) -> None:
+    plane = Plane("/host:CPU").line(
+        "python",
+        9,
+        ("train", 0, 50, {"step_num": 4, "_r": 1}),
+        ("PjitFunction(f)", 1, 40, {}),
+        ("Loaded::Execute (jit_f)", 2, 30, {"run_id": -7, "num_replicas": 1, "num_partitions": 2}),
+        ("Helper", 3, 20, {"run_id": -7}),
+        ("Loaded::Execute (jit_f)", 60, 30, {"run_id": 99}),
+        ("ThreadpoolListener::Record", 5, 0, {"_p": 1}),
+    )
+    plane.line("pool", 1, Op.ran("dot", 10, 5), ("ThunkExecutor::Execute", 9, 8, {}), Op.ran("dot", 20, 5, 1))
+    path = write(tmp_path, plane)
+    zero, one = Member(path, "cpu:0"), Member(path, "cpu:1")
+    for member in (zero, one):
+        assert member.rows("launch", "host") == [("Loaded::Execute (jit_f)", 2, 30)]
+        assert member.batches["launch", "host"].correlation == [-7]
+        assert member.trace.facts.world_size == 2
+    assert one.rows("annotation", "host") == [("train step 4", 0, 50)]
+    assert zero.rows("annotation", "host") == [("train step 4", 0, 50), ("PjitFunction(f)", 1, 40)]
+    assert (zero.rows("other", "host"), one.rows("other", "host")) == ([("ThunkExecutor::Execute", 9, 8)], [])
+    assert (zero.trace.dropped, one.trace.dropped) == ({"mark of the thread pool": 1}, {})
+
+
+def test_runs_of_modules_span_their_ops(tmp_path: Path) -> None:
+    plane = Plane("/host:CPU").line("pool", 1, Op.ran("dot", 10, 5), Op.ran("dot", 40, 5, run=8))
+    member = Member(write(tmp_path, plane.line("pool", 2, Op.ran("add", 12, 20))), "cpu:0")
+    assert member.trace.device_steps == [
+        DeviceStep("jit_f", EPOCH + 10, EPOCH + 32),
+        DeviceStep("jit_f", EPOCH + 40, EPOCH + 45),
+    ]
+
+
+def test_a_name_that_two_programs_use_differently_has_no_category(tmp_path: Path) -> None:
+    metadata = Plane("/host:metadata")
+    metadata.module("a", 3, hlo([instruction("x", "dot", array(1)), instruction("y", "sort", array(1))]))
+    metadata.module("b", 4, hlo([instruction("x", "copy", array(1))]))
+    name, start, length, told = Op.ran("x", 40, 5)
+    ops = Op.ran("x", 0, 5), Op.ran("y", 10, 5), (name, start, length, {**told, "program_id": 4})
+    rows = Member(write(tmp_path, metadata, Plane("/host:CPU").line("pool", 1, *ops)), "cpu:0").batches[
+        "kernel", "device"
+    ]
+    assert {name: (rows.name_categories or {}).get(code) for name, code in rows.names.items()} == {
+        "x": None,
+        "y": "reduction",
+    }
+
+
+def nested(depth: int) -> bytes:
+    shape = array(1)
+    for _ in range(depth):
+        shape = message((2, 13), (4, shape))
+    return shape
+
+
+def read_all(path: Path) -> None:
+    for part in host.members(path, space(path).planes):
+        Member(path, part.member)
+
+
+def ran(*events: Event) -> Plane:
+    return Plane("/host:CPU").line("pool", 1, *events)
+
+
+DAMAGED = {
+    "no ops": ((ran(("add", 0, 1, {})),), "no op of a CPU device"),
+    "no planes": ((Plane("/host:metadata"),), "no op of a CPU device"),
+    "a device no machine has": ((ran(Op.ran("add", 0, 1, 1 << 40)),), "ran on device 1099511627776"),
+    "negative duration": ((ran(Op.ran("add", 0, -5)),), "impossible time"),
+    "garbage for a program": (
+        (Plane("/host:metadata").module("a", 3, b"\xff" * 40), ran(Op.ran("add", 0, 5))),
+        "HLO module is damaged",
+    ),
+    "types nested in types": (
+        (
+            Plane("/host:metadata").module("a", 3, hlo([instruction("x", "tuple", nested(300))])),
+            ran(Op.ran("x", 0, 5)),
+        ),
+        "HLO module is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize(("planes", "says"), DAMAGED.values(), ids=DAMAGED)
+def test_damage_gives_one_line_with_the_file(tmp_path: Path, planes: tuple[Plane, ...], says: str) -> None:
+    path = write(tmp_path, *planes)
+    with pytest.raises(InputError, match=says) as raised:
+        read_all(path)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_begin_that_is_no_time_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, Plane("/host:CPU"), epoch=-5)
+    with pytest.raises(InputError, match="profile_start_time is -5, not a time"):
+        host.members(path, space(path).planes)
+
+
+def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) -> None:
+    content = (repository / "traces" / "tiny-jax-dp2-tp4-cpu" / "tiny_jax.xplane.pb").read_bytes()
+    assert not any(
+        mark in content for mark in (b"/home", b"/root", b"/tmp", b"/usr", b"/work", b"site-packages")
+    )
+    assert b"tiny_jax.py" in content
