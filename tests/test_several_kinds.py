@@ -17,8 +17,8 @@ import cclbench
 import cclbench.learned
 from cclbench.analyzers.sources import side_by_side
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, DeviceStep, Evidence, Names, Part, Payload, Rows, Trace
+from cclbench.record.facts import TraceFacts
 from cclbench.schema import COUNTERS, SERVING
 
 Row = dict[str, Any]

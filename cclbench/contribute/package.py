@@ -27,9 +27,10 @@ from cclbench.contribute.verify import record, rows_of
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import read_calibration
-from cclbench.ingestion import Options, calibration_at
+from cclbench.ingestion import calibration_at
 from cclbench.learned import trace_facts
 from cclbench.problem import check
+from cclbench.record.manifest import Options
 from cclbench.source import Source, SourceFile, find
 from cclbench.units import humanise
 

@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.pipeline import open_run
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, STEPS, VERSION, group_id
-from cclbench.store import EventFile, StoredRun, write_table
 
 KERNELS_A_COLLECTIVE = 30
 STEPS_OF_RUN = 10
@@ -60,7 +61,7 @@ def faithful(sources: list[str], store: str | None) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for source in sources:
         run = open_run(source, store=store)
-        replay = Replay(run._stored)
+        replay = Replay(run)
         nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
         none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
         met, measured = int((nodes.kind == n.MEETING).sum()), replay.measured_ns / 1e6
@@ -105,7 +106,7 @@ def fast(ranks: int, events: int) -> None:
     )
 
 
-def make(path: Path, ranks: int, events: int) -> StoredRun:
+def make(path: Path, ranks: int, events: int) -> Run:
     """A run on disk: kernels of chance lengths, an all-reduce of all ranks every 30, which is awaited.
 
     Of its events a third each are kernels, launches and host operators.
@@ -151,7 +152,7 @@ def make(path: Path, ranks: int, events: int) -> StoredRun:
         "clocks": {"reference_ns": 0, "ranks": []},
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    return StoredRun(path)
+    return Run(path)
 
 
 def _write(

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from cclbench import __version__
 from cclbench.compare.subject import Subject
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.run import Run
 from cclbench.report.page import write_run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
-from cclbench.store import EventFile, StoredRun, write_table
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")
 NAMES = [f"void kernel_{n}<float, {n % 7}, Layout<{n}>>(Params)" for n in range(200)]
@@ -84,7 +85,7 @@ def make(path: Path, ranks: int, steps: int, kernels: int) -> Subject:
         _write(path, rank, random, durations[rank], begin, step_ns)
     write_table(path / "groups.parquet", GROUPS.empty_table())
     (path / "manifest.json").write_text(json.dumps(_manifest(ranks, steps)))
-    return Subject("A", StoredRun(path), _results(work, step_ns), None)
+    return Subject("A", Run(path), _results(work, step_ns), None)
 
 
 def _write(

@@ -13,7 +13,7 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows, run_rows, window_policy
 from cclbench.analyzers.view import RankView
 from cclbench.card.model import Card, card_of
-from cclbench.facts import TraceFacts
+from cclbench.record.facts import TraceFacts
 from cclbench.schema import COLLECTIVES, EVENTS, STEPS
 
 DEVICE_KINDS = ("kernel", "copy", "memset", "sync")

@@ -19,7 +19,7 @@ from cclbench.compare.claims.frameworks import examine_frameworks
 from cclbench.compare.claims.overlap import examine_overlap
 from cclbench.errors import UsageError
 from cclbench.published import import_ccl_bench
-from cclbench.store import Store
+from cclbench.record.store import Store
 
 TOKENS, DOUBLED = "throughput.tokens_per_device", "whatif.scale_up_bandwidth_x2"
 

@@ -14,7 +14,7 @@ from cclbench.contribute import manifest
 from cclbench.contribute.manifest import File, Manifest, read, schema
 from cclbench.contribute.record import Digest, Results
 from cclbench.errors import InputError
-from cclbench.ingestion import Options
+from cclbench.record.manifest import Options
 
 SHA = "ab" * 32
 ROW = {"metric": "time.step", "value": 0.1, "unit": "s", "status": "ok", "window": "steps", "version": 1}

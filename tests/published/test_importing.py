@@ -22,8 +22,8 @@ from cclbench.errors import InputError
 from cclbench.published import Imported, import_ccl_bench
 from cclbench.published.columns import COLUMNS
 from cclbench.published.results import result_rows
+from cclbench.record.store import Store
 from cclbench.schema import RESULTS
-from cclbench.store import Store
 
 from .conftest import metadata, published
 
@@ -46,7 +46,7 @@ def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None
     found, store = imported
     assert len(found.runs) == len(store.runs()) == 102
     assert all(run.new for run in found.runs)
-    tables = [stored.results for stored in store.runs()]
+    tables = [stored.saved_results for stored in store.runs()]
     assert all(table is not None and len(table) == 25 + 2 for table in tables)
     rows = pa.concat_tables([table for table in tables if table is not None])
     assert rows.schema.names == RESULTS.names
@@ -71,7 +71,7 @@ def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None
 
 def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> None:
     _, store = imported
-    table = store.get(FSDP4).results
+    table = store.get(FSDP4).saved_results
     assert table is not None
     rows = by_metric(table)
     values = {key: row["value"] for key, row in rows.items()}
@@ -94,7 +94,7 @@ def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> Non
 def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) -> None:
     _, store = imported
     (alone,) = (run for run in store.runs() if run.id.startswith(ALONE))
-    table = alone.results
+    table = alone.saved_results
     assert table is not None
     row = by_metric(table)["overlap.ratio", None]
     assert row["value"] == pytest.approx(0.824935)
@@ -163,12 +163,12 @@ def test_importing_again_changes_nothing(imported: tuple[Imported, Store], board
 
 def test_a_published_run_is_computed_from_nothing_else(imported: tuple[Imported, Store]) -> None:
     _, store = imported
-    before = store.get(FSDP4).results
+    before = store.get(FSDP4).saved_results
     run = cclbench.metrics(FSDP4, store=store.folder)
     assert len(run.rows) == 27
     asked = cclbench.metrics(FSDP4, store=store.folder, metrics=["compute_comm_overlap", "time.*"])
     assert [row["metric"] for row in asked.rows] == ["overlap.ratio", "time.step"]
-    after = store.get(FSDP4).results
+    after = store.get(FSDP4).saved_results
     assert before is not None
     assert before.equals(after)
 

@@ -11,19 +11,19 @@ import pytest
 
 import cclbench
 from cclbench.errors import InputError
+from cclbench.record.run import Run
 from cclbench.replay.place import place_of
 from cclbench.replay.pricing import Place
 from cclbench.schema import LAYOUT, VERSION
-from cclbench.store import StoredRun
 
 
-def stored(folder: Path, files: list[str], **facts: Any) -> StoredRun:
+def stored(folder: Path, files: list[str], **facts: Any) -> Run:
     """A run whose ranks' traces are those files."""
     told = {"works_on": "device", **facts}
     ranks = [{"rank": r, "facts": told, "files": [{"name": name}]} for r, name in enumerate(files)]
     manifest = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks, "clocks": {"ranks": []}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    return StoredRun(folder)
+    return Run(folder)
 
 
 TWO_FILES = ["b.nsys", "b.nsys", "a.nsys", "a.nsys"]
@@ -70,4 +70,4 @@ def test_a_rank_that_is_in_no_file_is_on_no_known_node() -> None:
 
 def test_processes_of_a_real_capture(test_data: Path, tmp_path: Path) -> None:
     capture = test_data / "nsys" / "nsysai_mfu_2gpu_before_c8f71e.sqlite"
-    assert place_of(cclbench.ingest(capture, store=tmp_path)._stored).tier((0, 1)) == "scale_up"
+    assert place_of(cclbench.ingest(capture, store=tmp_path)).tier((0, 1)) == "scale_up"

@@ -16,13 +16,13 @@ from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
 from cclbench.hardware.collectives.sweeps import Sweep
 from cclbench.hardware.collectives.transport import software
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.place import place_of
 from cclbench.replay.pricing import Place, Ratios, changed, ratios
 from cclbench.replay.scenario import scenario
 from cclbench.schema import LAYOUT, VERSION
-from cclbench.store import StoredRun
 
 GROUPS = {"0-1": (0, 1)}
 CARD = """\
@@ -136,7 +136,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     told = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks, "clocks": {"ranks": []}}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
-    found = ratios(graph, scenario([change]), place_of(StoredRun(tmp_path)), GROUPS)
+    found = ratios(graph, scenario([change]), place_of(Run(tmp_path)), GROUPS)
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
     assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns
