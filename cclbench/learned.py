@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cclbench.card import TraceFacts, TraceFile
+from cclbench.card import CardFacts, TraceFile
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.catalog import by_device_name
@@ -28,7 +28,7 @@ def trace_facts(
     step_annotation: str | None = None,
     inference: bool = True,
     progress: Progress | None = None,
-) -> TraceFacts:
+) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
     ingested = ingest(
@@ -58,7 +58,7 @@ def trace_facts(
         for description in group["descriptions"]
     ]
     library = max((library for entry in entries for library in entry.collectives.libraries), default=None)
-    return TraceFacts(
+    return CardFacts(
         traces=tuple(
             TraceFile(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
             for file in (*found.files, *found.beside, *found.evidence)

@@ -189,6 +189,7 @@ def manifest(run: str) -> dict[str, Any]:
         "tables": LAYOUT,
         "cclbench": "0.1.0",
         "run": run,
+        "fingerprint": "0" * 64,
         "source": f"traces/{run}",
         "card": None,
         "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)],

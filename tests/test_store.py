@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typed import figures, run_of
 
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.schema import COLLECTIVES, EVENTS, LAYOUT, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
 
 RESULT = dict.fromkeys(RESULTS.names) | {
     "metric": "time.step",
@@ -49,9 +50,7 @@ def fill(folder: Path, ranks: int = 2) -> None:
         step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
         write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
-    entries = [{"rank": rank, "facts": {"world_size": ranks, "works_on": "device"}} for rank in range(ranks)]
-    manifest = {"schema": VERSION, "tables": LAYOUT, "ranks": entries, "clocks": {"ranks": []}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], world_size=ranks)
 
 
 @pytest.fixture
@@ -181,10 +180,10 @@ def test_all_ranks_steps_in_rank_order(run: Run) -> None:
 
 
 def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
-    assert run.results is None
-    run.save_results([RESULT, RESULT | {"rank": 1}])
-    run.save_results([RESULT | {"value": 0.2}])
-    kept = run.results
+    assert run.saved_results is None
+    run.save_results(figures([RESULT, RESULT | {"rank": 1}]))
+    run.save_results(figures([RESULT | {"value": 0.2}]))
+    kept = run.saved_results
     assert kept is not None
     assert kept.to_pylist() == [RESULT | {"value": 0.2}]
     assert left(store) == ["job-1"]
@@ -201,7 +200,7 @@ def test_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_sql_reads_the_four_tables(run: Run) -> None:
-    run.save_results([RESULT])
+    run.save_results(figures([RESULT]))
     answer = run.sql("SELECT name, rank, dur_ns FROM events ORDER BY rank, start_ns")
     assert [tuple(row.values()) for row in answer.to_pylist()] == [
         ("a", 0, 10),
@@ -338,16 +337,16 @@ def test_a_full_disk_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_full_disk_keeps_the_results_there_were(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.save_results([RESULT])
+    run.save_results(figures([RESULT]))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    assert "No space left" in str(broken(lambda: run.save_results([RESULT | {"value": 2.0}])))
+    assert "No space left" in str(broken(lambda: run.save_results(figures([RESULT | {"value": 2.0}]))))
     monkeypatch.undo()
-    assert run.results is not None
-    assert run.results["value"].to_pylist() == [0.1]
+    assert run.saved_results is not None
+    assert run.saved_results["value"].to_pylist() == [0.1]
     assert [path.name for path in run.path.parent.iterdir()] == [run.id]
 
 

@@ -106,16 +106,15 @@ def whatif(
     from cclbench.cli.output import emit
     from cclbench.pipeline import open_run
     from cclbench.pipeline import whatif as replay
-    from cclbench.record.rows import builtins
     from cclbench.schema import RESULTS
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
     found = replay(opened, *options.pop("sets"), **options)
-    window = found.rows[0].window
+    window = found.figures[0].window
     emit(
         form,
-        document=document(opened.record, found.rows, window),
-        rows=builtins(found.rows),
+        document=document(opened.record, found.figures, window),
+        rows=found.rows,
         columns=RESULTS.names,
         table=lambda: _page(found, verbosity),
     )
@@ -167,10 +166,10 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     knees = [
         f"knee of {row.category}: "
         + (row.reason or "" if row.value is None else f"x{row.value:g}; {row.reason}")
-        for row in found.rows
+        for row in found.figures
         if row.metric == "whatif.knee"
     ]
-    faith = [row.reason for row in found.rows if row.metric == "whatif.replayed_step" and row.reason]
+    faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
     bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
     lines = [*knees, *faith, *bases, *found.notes]
     return [table, *(Text(printable(f"- {line}")) for line in lines)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from cclbench.card import TraceFacts, validate
+from cclbench.card import CardFacts, validate
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
 from cclbench.contribute.archive import is_archive, unpack
@@ -224,9 +224,9 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
     return scratch / "unpacked"
 
 
-def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> TraceFacts:
+def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
     if not found.files:
-        return TraceFacts(traces=())
+        return CardFacts(traces=())
     return trace_facts(
         found.path,
         store=store,
@@ -241,7 +241,7 @@ def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Pr
 def _settled(
     card: Value,
     found: Source,
-    facts: TraceFacts,
+    facts: CardFacts,
     programs: Mapping[str, Path],
     wishes: Wishes,
     name: str,
@@ -285,7 +285,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 def _entries(
     found: Source,
-    facts: TraceFacts,
+    facts: CardFacts,
     names: Mapping[str, str],
     staged: Place,
     licence: str,

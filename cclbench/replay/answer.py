@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
-from cclbench.record.rows import Row
+from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
@@ -63,13 +63,18 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All outcomes, `rows` of `schema.RESULTS`, and notes for people."""
+    """All outcomes, result rows (`figures`, and `rows` as flat dicts), and notes for people."""
 
     measured_ns: float
     unchanged: Outcome
     predicted: tuple[Predicted, ...]
-    rows: tuple[Row, ...]
+    figures: tuple[Row, ...]
     notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows as flat dicts with the columns of `schema.RESULTS`."""
+        return builtins(self.figures)
 
 
 class Replay:

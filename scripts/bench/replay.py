@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import resource
 import sys
 import tempfile
@@ -21,13 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.pipeline import open_run
+from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
+from cclbench.record.manifest import File, Manifest, RankEntry
+from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, STEPS, VERSION, group_id
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 
 KERNELS_A_COLLECTIVE = 30
 STEPS_OF_RUN = 10
@@ -133,25 +135,16 @@ def make(path: Path, ranks: int, events: int) -> Run:
             schema=GROUPS,
         ),
     )
-    span = [0, int(1_000_000 + latest[-1])]
     entries = [
-        {
-            "rank": rank,
-            "facts": {"works_on": "device", "world_size": ranks},
-            "span_ns": span,
-            "files": [{"reader": "kineto"}],
-        }
+        RankEntry(
+            rank=rank,
+            facts=TraceFacts(works_on="device", world_size=ranks),
+            span_ns=(0, int(1_000_000 + latest[-1])),
+            files=[File(f"rank{rank}.json", 0, "", "kineto")],
+        )
         for rank in members
     ]
-    manifest = {
-        "schema": VERSION,
-        "tables": LAYOUT,
-        "ranks": entries,
-        "sources": [],
-        "inference": None,
-        "clocks": {"reference_ns": 0, "ranks": []},
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(Manifest(run=path.name, fingerprint="", source="simulated", ranks=entries), path)
     return Run(path)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typed import figures
 
 from cclbench.contribute import manifest
 from cclbench.contribute.manifest import File, Manifest, read, schema
@@ -30,7 +31,7 @@ def good() -> Manifest:
         ingest=Options(step_annotation="train_.*"),
         files=[File("a.json", SHA, 3), File("b/c.json", SHA, 5, "https://example.org/c.json")],
         redactions={"user name": 2},
-        results=Results({"time.step": Digest(1, 2, SHA)}, [ROW]),
+        results=Results({"time.step": Digest(1, 2, SHA)}, figures([ROW])),
     )
 
 

@@ -21,11 +21,19 @@ from cclbench.card import load
 from cclbench.errors import InputError
 from cclbench.published import Imported, import_ccl_bench
 from cclbench.published.columns import COLUMNS
+from cclbench.published.leaderboard import PublishedRow
 from cclbench.published.results import result_rows
+from cclbench.record.rows import builtins
 from cclbench.record.store import Store
 from cclbench.schema import RESULTS
 
 from .conftest import metadata, published
+
+
+def results_of(row: PublishedRow) -> list[dict[str, Any]]:
+    """The result rows of a published one."""
+    return builtins(result_rows(row))
+
 
 FSDP4 = "ccl-bench-llama3-torchtitan-nccl-4gpu-fsdp_4-b_4-s_512-720d98fa"
 ALONE = "ccl-bench-llama-3.1-8b-torchxla-vllm-tp1-tpu-group-4-"
@@ -106,7 +114,7 @@ def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) 
 
 
 def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
-    rows = {row["metric"]: row for row in result_rows(published({"straggler": 0.0, "moe_fraction": 0.0}))}
+    rows = {row["metric"]: row for row in results_of(published({"straggler": 0.0, "moe_fraction": 0.0}))}
     assert (rows["balance.straggler_delay"]["status"], rows["balance.straggler_delay"]["value"]) == (
         "not_applicable",
         None,
@@ -116,16 +124,16 @@ def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
 
 
 def test_every_column_has_one_row() -> None:
-    rows = result_rows(published({}))
+    rows = results_of(published({}))
     assert len(rows) == len(COLUMNS) + 2
     assert len({(row["metric"], row["collective"]) for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("lacking", ["batch_size", "seq_len", "total_count"])
 def test_throughput_needs_all_it_is_made_of(lacking: str) -> None:
-    *_, tokens, per_device = result_rows(published({"avg_step_time": 2.0}))
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}))
     assert (tokens["value"], per_device["value"]) == (4 * 512 / 2, 4 * 512 / 2 / 4)
-    *_, tokens, per_device = result_rows(published({"avg_step_time": 2.0}, **{lacking: ""}))
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}, **{lacking: ""}))
     assert tokens["status"] == per_device["status"] == "not_applicable"
 
 

@@ -184,7 +184,14 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
     published = {
-        "published": {"source": "somebody", "row": 3, "metadata": {}, "flags": ["<b>summed</b>"]},
+        "published": {
+            "source": "somebody",
+            "generated_at": None,
+            "sha256": "0" * 64,
+            "row": 3,
+            "metadata": {"flags": ["<b>summed</b>"]},
+            "left_out_of_card": [],
+        },
         "ranks": [],
     }
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
