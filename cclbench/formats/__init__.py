@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.formats.rewriting import Redactor
 from cclbench.intervals import Int64
+from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.registry import Registry
 
 HEAD_BYTES = 1 << 16

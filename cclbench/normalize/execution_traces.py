@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from cclbench.facts import TraceFacts
 from cclbench.formats import ExecutionTrace, Payload, Told
 from cclbench.normalize.collectives import payload_bytes
+from cclbench.record.facts import TraceFacts
 
 _NUMBER = re.compile(r"(\d{1,6})\D*$")
 

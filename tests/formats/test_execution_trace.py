@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup
 from cclbench.formats import ExecutionTrace, Payload, execution_trace_reader
+from cclbench.record.facts import ProcessGroup
 
 READER = execution_trace_reader("execution_trace")
 Node = dict[str, Any]

@@ -19,7 +19,7 @@ import pytest
 from cclbench.formats.xplane.collectives import Member, of_program
 from cclbench.formats.xplane.host_events import decode
 from cclbench.formats.xplane.proto import space
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 ID = "tiny-jax-dp2-tp4-cpu"

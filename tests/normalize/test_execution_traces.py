@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.formats import Call, ExecutionTrace, Payload, Told
 from cclbench.normalize.execution_traces import owners, place
+from cclbench.record.facts import ProcessGroup, TraceFacts
 
 A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
 

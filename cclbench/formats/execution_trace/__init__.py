@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup
 from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
 from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
+from cclbench.record.facts import ProcessGroup
 
 _MOST_BYTES: Final = 1 << 29
 _LEAST_LIMIT: Final = 64 << 20

@@ -20,12 +20,12 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify import kind_of
-from cclbench.facts import Communicator
 from cclbench.formats import Payload, Told
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.payloads import LONGEST_BLOB, decode, layout_of
 from cclbench.formats.nsys.rows import TableReader, thread
 from cclbench.intervals import Int64
+from cclbench.record.facts import Communicator
 
 _CALL: Final = re.compile(
     r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll|Gather|Scatter|Send|Recv)"

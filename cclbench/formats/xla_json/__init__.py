@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.formats import READERS, Part, Reader, Rows, Trace
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.rewriting import Redactor
@@ -23,6 +22,7 @@ from cclbench.formats.xplane import gpu, host, process, tpu
 from cclbench.formats.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
+from cclbench.record.facts import TraceFacts
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""

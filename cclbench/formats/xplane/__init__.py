@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.formats import READERS, Part, Reader, Rows, Trace
 from cclbench.formats.files import output, uncompressed
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.record.facts import TraceFacts
 
 _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 _HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"

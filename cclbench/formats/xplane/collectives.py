@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cclbench.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.formats import Payload
 from cclbench.formats.xplane import hlo
 from cclbench.formats.xplane.hlo_proto import Instruction
 from cclbench.intervals import Int64
+from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.schema import group_id
 
 _KINDS: Final = {

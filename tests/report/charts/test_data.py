@@ -67,7 +67,7 @@ def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
 
 def test_bandwidth_by_size_and_what_the_links_carry(tmp_path: Path) -> None:
     run = one(tmp_path)
-    points = [(p.kind, p.group, p.low, p.high, p.row["value"]) for p in points_of(run)]
+    points = [(p.kind, p.group, p.low, p.high, p.row.value) for p in points_of(run)]
     assert points == [("all_reduce", "0-1", 2**10, 2**12, 2e9), ("all_reduce", "0-1", 2**20, 2**22, 4e9)]
     (roof,) = roofs_of(run)
     assert (roof.rate, roof.groups) == (12e9, ("0-1",))  # 3 GB/s are a quarter of it
