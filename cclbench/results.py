@@ -44,48 +44,48 @@ class _MetricTask:
 
 
 def compute(
-    stored: Run, chosen: Chosen, selection: Selection, *, jobs: int, progress: Progress | None = None
+    run: Run, chosen: Chosen, selection: Selection, *, jobs: int, progress: Progress | None = None
 ) -> tuple[list[Row], str]:
     """The rows of the chosen metrics, and the window that they are about; all of a run are kept with it."""
-    selection.check(stored)
+    selection.check(run)
     window, steps, ranks = selection.window, selection.steps, selection.ranks
-    if stored.record.published is not None:
-        published = stored.saved_results
+    if run.record.published is not None:
+        published = run.saved_results
         return _asked([] if published is None else rows_of(published), chosen), window
     unique = list({metric.name: metric for metric, _ in chosen}.values())
     of_ranks = [metric for metric in unique if metric.per_rank is not None]
-    runs = [stored, *stored.sources]
+    runs = [run, *run.sources]
     wanted = [
-        (run, rank)
-        for run in runs
-        for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
+        (one, rank)
+        for one in runs
+        for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
     ]
     names = tuple(m.name for m in of_ranks)
-    tasks = [_MetricTask(run.path, rank, names, selection) for run, rank in wanted]
+    tasks = [_MetricTask(one.path, rank, names, selection) for one, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
-    answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
+    answers = dict(zip([(one.path, rank) for one, rank in wanted], computed, strict=True))
 
     everything = len(unique) == len(list(METRICS))
     narrowed = window != "steps" or steps is not None or ranks is not None
-    replayed = _replayed(stored, everything, narrowed) if selection.model else None
+    replayed = _replayed(run, everything, narrowed) if selection.model else None
 
-    def figures_of(run: Run, metrics: Sequence[Metric]) -> list[Row]:
-        own = {rank: answer for (path, rank), answer in answers.items() if path == run.path}
+    def figures_of(one: Run, metrics: Sequence[Metric]) -> list[Row]:
+        own = {rank: answer for (path, rank), answer in answers.items() if path == one.path}
         found = run_rows(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(run, selection, replayed), metrics),
+            run_values(_run_view(one, selection, replayed), metrics),
             asked=window,
-            source=run.reader,
+            source=one.reader,
         )
-        return with_caveat(found, run.inferred)
+        return with_caveat(found, one.inferred)
 
-    others = {run.reader or "": figures_of(run, of_ranks) for run in stored.sources}
-    rows = side_by_side(figures_of(stored, unique), others)
+    others = {one.reader or "": figures_of(one, of_ranks) for one in runs[1:]}
+    rows = side_by_side(figures_of(run, unique), others)
     policies = [policy for _, policy in answers.values()]
     if ranks is None and steps is None and everything:
-        stored.save_results(rows, made=key(window, selection.model))
+        run.save_results(rows, made=key(window, selection.model))
     return _asked(rows, chosen), max(policies, key=POLICIES.index, default=window)
 
 
@@ -98,19 +98,17 @@ def _asked(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
 
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
-    stored = Run(task.path)
-    view = _rank_view(stored, task.rank, task.selection)
+    run = Run(task.path)
+    view = _rank_view(run, task.rank, task.selection)
     chosen = [METRICS.get(name) for name in task.metrics]
     return rank_rows(view, chosen, model=task.selection.model), window_policy(view, task.selection.window)
 
 
-def _rank_view(stored: Run, rank: int, selection: Selection) -> RankView:
-    return RankView(
-        stored.rank(rank), rank=rank, window=selection.window, steps=selection.steps, card=stored.card
-    )
+def _rank_view(run: Run, rank: int, selection: Selection) -> RankView:
+    return RankView(run.rank(rank), rank=rank, window=selection.window, steps=selection.steps, card=run.card)
 
 
-def _replayed(stored: Run, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
+def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
     """What replays the run for a metric, or says why it does not."""
 
     def replayed(setting: str) -> Replayed:
@@ -119,15 +117,15 @@ def _replayed(stored: Run, everything: bool, narrowed: bool) -> Callable[[str], 
         if narrowed:
             raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
         try:
-            return ratio(stored, setting, PASSING_ROWS if everything else None)
+            return ratio(run, setting, PASSING_ROWS if everything else None)
         except InputError as error:
             raise NotApplicable(error.what) from None
 
     return replayed
 
 
-def _run_view(stored: Run, selection: Selection, replayed: Callable[[str], Replayed] | None) -> RunView:
+def _run_view(run: Run, selection: Selection, replayed: Callable[[str], Replayed] | None) -> RunView:
     def view(rank: int) -> RankView:
-        return _rank_view(stored, rank, selection)
+        return _rank_view(run, rank, selection)
 
-    return RunView(stored, ranks=stored.ranks, view=cache(view), card=stored.card, replayed=replayed)
+    return RunView(run, ranks=run.ranks, view=cache(view), card=run.card, replayed=replayed)

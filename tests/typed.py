@@ -15,6 +15,16 @@ from cclbench.record.manifest import File, Manifest, RankEntry
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 
+PUBLISHED = {
+    "source": "somebody",
+    "generated_at": None,
+    "sha256": "0" * 64,
+    "row": 3,
+    "metadata": {},
+    "left_out_of_card": [],
+}
+"""What a manifest says of published figures."""
+
 
 def figures(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
     """The rows; what one does not say is that of a measured step time."""

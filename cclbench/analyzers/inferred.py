@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from cclbench.analyzers.metric import METRICS
 from cclbench.record.rows import Row
 
@@ -19,7 +17,7 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
     if caveat is None:
         return list(rows)
     return [
-        msgspec.structs.replace(row, reason=f"{row.reason}; {caveat}" if row.reason else caveat)
+        row.noted(caveat)
         if row.value is not None and (row.group is not None or METRICS.get(row.metric).rests_on_groups)
         else row
         for row in rows

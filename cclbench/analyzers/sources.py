@@ -39,7 +39,7 @@ def _first_that_answers(
             why = f"by {reader}: {own[0].source} does not tell"
             if not own[0].has_value:
                 why += f" ({own[0].reason})"
-            found[0] = msgspec.structs.replace(found[0], reason=_joined(found[0].reason, why))
+            found[0] = found[0].noted(why)
             return found, {name: rows for name, rows in others.items() if name != reader}
     return own, {}
 
@@ -58,12 +58,5 @@ def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
             continue
         figure = humanise(other.number, other.unit)
         says = f"{row.source} is preferred; {reader} says {figure}"
-        told += [
-            msgspec.structs.replace(row, reason=_joined(row.reason, says)),
-            msgspec.structs.replace(other, stat=reader),
-        ]
+        told += [row.noted(says), msgspec.structs.replace(other, stat=reader)]
     return told
-
-
-def _joined(reason: str | None, more: str) -> str:
-    return f"{reason}; {more}" if reason else more

@@ -49,9 +49,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def narrowed(self) -> bool:
         """Whether it is about a part only of what its run or rank did."""
-        return any(
-            part is not None for part in (self.step, self.group, self.collective, self.category, self.stat)
-        )
+        whole = self.step is None and self.group is None and self.collective is None
+        return not (whole and self.category is None and self.stat is None)
+
+    def noted(self, words: str | None) -> Row:
+        """The row with those words after its reason."""
+        return msgspec.structs.replace(self, reason="; ".join(filter(None, (self.reason, words))) or None)
 
 
 def rows_of(table: pa.Table) -> list[Row]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
@@ -183,16 +182,7 @@ def _rows(
         rows += _predicted_rows(one, unchanged)
     for curve in swept:
         rows.append(_knee(curve))
-    return [
-        msgspec.structs.replace(row, reason=_joined(row.reason, replay.caveat))
-        if row.provenance == "modelled"
-        else row
-        for row in rows
-    ]
-
-
-def _joined(*reasons: str | None) -> str | None:
-    return "; ".join(filter(None, reasons)) or None
+    return [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
 
 
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,6 @@ from cclbench.errors import UsageError
 from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.record.manifest import Clocks
 from cclbench.record.run import Run
-
-if TYPE_CHECKING:
-    from cclbench.record.manifest import Clocks
 
 MOST_RANKS: Final = 32
 MOST_MEETINGS: Final = 200

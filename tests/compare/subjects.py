@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from typed import record
+from typed import PUBLISHED, record
 
 from cclbench.compare.subject import Subject
 from cclbench.record.manifest import Manifest
@@ -17,14 +17,6 @@ from cclbench.schema import RESULTS
 
 Row = dict[str, Any]
 CUT = {"file": "x.json", "byte": 1, "reason": "ends early"}
-PUBLISHED = {
-    "source": "x",
-    "generated_at": None,
-    "sha256": "",
-    "row": 1,
-    "metadata": {},
-    "left_out_of_card": [],
-}
 PARTS = ("compute", "exposed_transfer", "exposed_wait", "exposed_unmatched", "exposed_copy", "idle_host")
 
 

@@ -125,12 +125,13 @@ def test_rows_are_those_of_results(bound_by_communication: Run, repository: Path
     schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
     row = {**schema, **schema["definitions"]["row"]}
     row.pop("$id", None)
-    for one in found.rows:
+    rows = found.rows
+    for one in rows:
         jsonschema.validate(one, row)
-    measured = next(r for r in found.rows if r["metric"] == "whatif.measured_step")
+    measured = next(r for r in rows if r["metric"] == "whatif.measured_step")
     assert measured["provenance"] == "measured"
-    assert {r["provenance"] for r in found.rows if r is not measured} == {"modelled"}
-    assert {r["stat"] for r in found.rows if r["metric"] == "whatif.step"} == {None, "low", "high"}
+    assert {r["provenance"] for r in rows if r is not measured} == {"modelled"}
+    assert {r["stat"] for r in rows if r["metric"] == "whatif.step"} == {None, "low", "high"}
 
 
 def test_what_is_known_within_bounds_only_is_null_with_its_bounds(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
+from typed import PUBLISHED
 
 from cclbench.compare.subject import Subject
 from cclbench.errors import InputError, UsageError
@@ -184,14 +185,7 @@ def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
     published = {
-        "published": {
-            "source": "somebody",
-            "generated_at": None,
-            "sha256": "0" * 64,
-            "row": 3,
-            "metadata": {"flags": ["<b>summed</b>"]},
-            "left_out_of_card": [],
-        },
+        "published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}},
         "ranks": [],
     }
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]

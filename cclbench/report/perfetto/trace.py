@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from cclbench import __version__
 from cclbench.errors import UsageError
 from cclbench.record.run import Rank, Run
+from cclbench.record.selection import Steps
 from cclbench.report.destination import check_folder
 from cclbench.report.perfetto.events import Events
 from cclbench.report.perfetto.lines import line
@@ -27,10 +28,6 @@ from cclbench.report.perfetto.meetings import Latest
 from cclbench.report.perfetto.shown import Shown
 from cclbench.report.timeline import Clock, clocks_of
 from cclbench.units import humanise
-
-if TYPE_CHECKING:
-    from cclbench.record.run import Run
-    from cclbench.record.selection import Steps
 
 _COMPRESSION: Final = 3
 SUFFIXES: Final = (".json", ".json.gz")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from report_run import by_rank, by_step, results, row, subject
+from typed import PUBLISHED
 
 from cclbench.compare.comparison import PARTS, Change, Versus
 from cclbench.report.charts import straggler as heat
@@ -56,7 +57,7 @@ def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) ->
 def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
-    made = subject(tmp_path / "pub", rows=rows, published={"source": "somebody", "metadata": {}}, ranks=[])
+    made = subject(tmp_path / "pub", rows=rows, published=PUBLISHED, ranks=[])
     chart = overlap(seen([made]))
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
