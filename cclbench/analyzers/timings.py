@@ -9,13 +9,14 @@ from itertools import compress
 from statistics import fmean
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.labels import UNKNOWN
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
+from cclbench.formats import READERS
 
-_BENCHMARK: Final = "nccl_tests"
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {
     "file": "{}",
@@ -33,6 +34,7 @@ class _Sweep:
     """Bus bandwidths that one sweep states, by size and placement."""
 
     setting: tuple[Any, ...]
+    source: str
     stated: dict[tuple[int, bool], list[float]] = field(default_factory=dict)
     rounded: int = 0
     """Figures that are printed as 0.00 GB/s."""
@@ -60,7 +62,8 @@ class _Sweep:
 def measured_busbw(run: RunView) -> Iterator[Value]:
     """By kind; by kind and size."""
     table = run.table("timings")
-    rows = table.filter(pc.equal(table["source"], _BENCHMARK)).to_pylist()
+    benchmarks = pa.array([name for name in READERS if READERS.get(name).benchmark])
+    rows = table.filter(pc.is_in(table["source"].cast(pa.string()), benchmarks)).to_pylist()
     if not rows:
         raise NotApplicable(_NONE)
     for kind, sweeps in sorted(_sweeps(rows).items()):
@@ -68,7 +71,8 @@ def measured_busbw(run: RunView) -> Iterator[Value]:
             yield from _values(kind, sweeps[0])
             continue
         reason = f"{len(sweeps)} sweeps: see their rows"
-        yield Value(value=None, status="not_applicable", collective=kind, source=_BENCHMARK, reason=reason)
+        source = sweeps[0].source if len({sweep.source for sweep in sweeps}) == 1 else None
+        yield Value(value=None, status="not_applicable", collective=kind, source=source, reason=reason)
         for label, sweep in zip(_labels(sweeps), sweeps, strict=True):
             for value in _values(kind, sweep):
                 yield replace(value, category=", ".join(filter(None, (label, value.category))))
@@ -78,7 +82,9 @@ def _sweeps(rows: list[dict[str, Any]]) -> dict[str, list[_Sweep]]:
     found: dict[str, dict[tuple[Any, ...], _Sweep]] = {}
     for row in rows:
         setting = tuple(row[name] for name in _SETTING)
-        sweep = found.setdefault(row["kind"] or UNKNOWN, {}).setdefault(setting, _Sweep(setting))
+        sweep = found.setdefault(row["kind"] or UNKNOWN, {}).setdefault(
+            setting, _Sweep(setting, row["source"])
+        )
         if row["busbw"]:
             sweep.stated.setdefault((row["bytes"], bool(row["in_place"])), []).append(row["busbw"])
         else:
@@ -105,7 +111,7 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
             value=None,
             status="not_applicable",
             collective=kind,
-            source=_BENCHMARK,
+            source=sweep.source,
             reason="the sweep states no bandwidth above 0.00 GB/s",
             left_out=left_out,
         )
@@ -119,7 +125,7 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
                 collective=kind,
                 category=_words(size),
                 stat="in_place" if in_place else None,
-                source=_BENCHMARK,
+                source=sweep.source,
                 reason=repeated,
             )
             yield one
@@ -129,7 +135,7 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
                     value=one.value,
                     collective=kind,
                     stat=one.stat,
-                    source=_BENCHMARK,
+                    source=sweep.source,
                     reason=reason,
                     left_out={} if in_place else left_out,
                 )

@@ -15,14 +15,13 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, Final, TypeVar
 
 from cclbench.errors import InputError
+from cclbench.formats.json_events import LARGEST_RATIO
 from cclbench.problem import shown
 
 Member = TypeVar("Member")
 
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 1 << 40
-LARGEST_RATIO: Final = 400
-"""Kineto JSON compresses 15 to 50 times, deflate's own limit is 1,032."""
 ALWAYS_BYTES: Final = 64 << 20
 """What an archive may unpack to whatever its ratio: small ones pad a lot."""
 _DEEPEST = 32

@@ -236,6 +236,8 @@ class Format(Protocol):
     """How to capture it: Markdown, commands in backticks."""
     counts: Mapping[str, str] = {}
     """How to capture counters of bytes with it, by the ports they are of: nic, nvlink."""
+    benchmark: bool = False
+    """Whether its timings are of collectives by themselves, not of a job's."""
     precedence: int = 0
     """Where several formats tell the same of a run, the one with the highest counts."""
     after_other_text: bool = False

@@ -13,7 +13,7 @@ import pytest
 from docs.test_pages import installed
 from page_commands import blocks, here
 
-from cclbench.formats import READERS
+from cclbench.formats import READERS, by_precedence
 
 CARD = """\
 version: 2
@@ -121,6 +121,13 @@ def test_bytes_that_a_format_cannot_rewrite_are_refused_with_the_reason(outside:
     assert called.returncode == 3
     assert "job.packed: cannot be redacted: format packed cannot rewrite its texts" in called.stderr
     assert list((outside.parent / "collection").rglob("*.*")) == []
+
+
+def test_the_format_that_tells_most_comes_first_and_an_unknown_one_last() -> None:
+    traces = ["a-plug-in", "xla_json", "xplane", "nsys", "kineto"]
+    assert by_precedence(traces) == ["kineto", "nsys", "xplane", "xla_json", "a-plug-in"]
+    counters = ["fabric_counters", "nvidia_smi", "dcgm", "nsys"]
+    assert by_precedence(counters) == ["nsys", "dcgm", "nvidia_smi", "fabric_counters"]
 
 
 @pytest.mark.parametrize("name", list(READERS))

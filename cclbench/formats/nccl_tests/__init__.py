@@ -46,6 +46,7 @@ class NcclTests(EvidenceReader):
         " documentation: older tables, RCCL's and JSON, by the benchmarks' source"
     )
     after_other_text = True
+    benchmark = True
 
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
