@@ -10,7 +10,7 @@ import pyarrow as pa
 from cclbench.card import TraceFacts, TraceFile
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.hardware.catalog import by_device_name
+from cclbench.machine import machine_of
 from cclbench.pipeline import Run, ingest
 from cclbench.source import find
 
@@ -44,8 +44,8 @@ def trace_facts(
         raise InputError("holds no trace to learn a card from", where=str(source))
     facts = entries[0]["facts"]
     framework = _FRAMEWORKS.get(facts.get("producer"))
-    device = facts.get("device_name")
-    known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
+    machine = machine_of(ingested._stored)
+    accelerator = machine.accelerator.value
     ranks: dict[str, list[int]] = {}
     for run in (ingested._stored, *ingested._stored.sources):
         for entry in run.manifest["ranks"]:
@@ -65,9 +65,9 @@ def trace_facts(
             for file in (*found.files, *found.beside, *found.evidence)
         ),
         world_size=facts.get("world_size"),
-        accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,
-        accelerator_name=device,
-        per_node=facts.get("device_count") or None,
+        accelerator=None if accelerator is None else accelerator.id,
+        accelerator_name=facts.get("device_name"),
+        per_node=machine.per_node.value,
         framework=framework,
         framework_version=facts.get("producer_version") if framework else None,
         communication_library=library,

@@ -20,6 +20,7 @@ from cclbench.analyzers.view import RankView
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.catalog import users_own
+from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
 from cclbench.store import StoredRun
 
@@ -80,6 +81,7 @@ class _MetricTask:
     rank: int
     metrics: tuple[str, ...]
     selection: Selection
+    machine: Machine
 
 
 def compute(
@@ -100,7 +102,8 @@ def compute(
         for rank in (run.ranks if ranks is None else sorted(set(ranks) & set(run.ranks)))
     ]
     names = tuple(m.name for m in of_ranks)
-    tasks = [_MetricTask(run.path, rank, names, selection) for run, rank in wanted]
+    machines = {run.path: machine_of(run) for run in runs}
+    tasks = [_MetricTask(run.path, rank, names, selection, machines[run.path]) for run, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip([(run.path, rank) for run, rank in wanted], computed, strict=True))
 
@@ -114,7 +117,7 @@ def compute(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(run, selection, replayed), metrics),
+            run_values(_run_view(run, selection, machines[run.path], replayed), metrics),
             asked=window,
             source=run.reader,
         )
@@ -138,14 +141,19 @@ def _asked(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     stored = StoredRun(task.path)
-    view = _rank_view(stored, task.rank, task.selection)
+    view = _rank_view(stored, task.rank, task.selection, task.machine)
     chosen = [METRICS.get(name) for name in task.metrics]
     return rank_rows(view, chosen, model=task.selection.model), window_policy(view, task.selection.window)
 
 
-def _rank_view(stored: StoredRun, rank: int, selection: Selection) -> RankView:
+def _rank_view(stored: StoredRun, rank: int, selection: Selection, machine: Machine) -> RankView:
     return RankView(
-        stored.rank(rank), rank=rank, window=selection.window, steps=selection.steps, card=stored.card
+        stored.rank(rank),
+        rank=rank,
+        window=selection.window,
+        steps=selection.steps,
+        card=stored.card,
+        machine=machine,
     )
 
 
@@ -165,8 +173,13 @@ def _replayed(stored: StoredRun, everything: bool, narrowed: bool) -> Callable[[
     return replayed
 
 
-def _run_view(stored: StoredRun, selection: Selection, replayed: Callable[[str], Replayed] | None) -> RunView:
+def _run_view(
+    stored: StoredRun,
+    selection: Selection,
+    machine: Machine,
+    replayed: Callable[[str], Replayed] | None,
+) -> RunView:
     def view(rank: int) -> RankView:
-        return _rank_view(stored, rank, selection)
+        return _rank_view(stored, rank, selection, machine)
 
     return RunView(stored, ranks=stored.ranks, view=cache(view), card=stored.card, replayed=replayed)

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
+from cclbench.card.model import Card, card_of
 from cclbench.compare.subject import Subject
+from cclbench.facts import TraceFacts
 from cclbench.schema import RESULTS
 
 Row = dict[str, Any]
@@ -74,6 +77,13 @@ def card(**changes: Any) -> dict[str, Any]:
 
 
 @dataclass
+class Facts:
+    """What a comparison uses of a rank's tables."""
+
+    facts: TraceFacts
+
+
+@dataclass
 class Stored:
     """What a comparison uses of a stored run."""
 
@@ -81,10 +91,18 @@ class Stored:
     manifest: dict[str, Any]
     reader: str | None = "kineto"
     path: Path = field(default_factory=Path)
+    raw_card: Mapping[str, Any] | None = None
 
     @property
     def ranks(self) -> list[int]:
         return [entry["rank"] for entry in self.manifest["ranks"]]
+
+    @property
+    def card(self) -> Card | None:
+        return None if self.raw_card is None else card_of(self.raw_card, Path())
+
+    def rank(self, rank: int) -> Facts:
+        return Facts(msgspec.convert(self.manifest["ranks"][rank]["facts"], TraceFacts))
 
 
 def subject(
@@ -102,7 +120,13 @@ def subject(
     """A subject of that many traced ranks on H100s."""
     told = {"world_size": world or ranks, "device_name": "H100", "works_on": "device", **facts}
     entries = [
-        {"rank": r, "facts": told, "truncated": {"byte": 1} if truncated else None} for r in range(ranks)
+        {
+            "rank": r,
+            "facts": told,
+            "files": [{"name": f"rank{r}"}],
+            "truncated": {"byte": 1} if truncated else None,
+        }
+        for r in range(ranks)
     ]
     manifest: dict[str, Any] = {
         "ranks": entries,
@@ -111,6 +135,6 @@ def subject(
     }
     if published is not None:
         manifest |= {"published": published, "ranks": []}
-    stored = Stored(f"run-{letter.lower()}", manifest, None if published else reader)
+    stored = Stored(f"run-{letter.lower()}", manifest, None if published else reader, raw_card=card)
     table = pa.Table.from_pylist(list(rows), RESULTS)
     return Subject(letter, stored, table, card)  # type: ignore[arg-type]
