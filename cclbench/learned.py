@@ -11,7 +11,7 @@ from cclbench.card import CardFacts, TraceFile
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.formats import READERS
-from cclbench.hardware.catalog import by_device_name
+from cclbench.machine import machine_of
 from cclbench.pipeline import ingest
 from cclbench.record.run import Run
 from cclbench.source import find
@@ -46,8 +46,8 @@ def trace_facts(
     framework = next(
         (of[producer] for of in (READERS.get(name).frameworks for name in READERS) if producer in of), None
     )
-    device = facts.device_name
-    known = by_device_name(device, facts.device_memory_bytes) if device else None
+    machine = machine_of(ingested)
+    accelerator = machine.accelerator.value
     ranks: dict[str, list[int]] = {}
     for run in (ingested, *ingested.sources):
         for entry in run.record.ranks:
@@ -65,9 +65,9 @@ def trace_facts(
             for file in (*found.files, *found.beside, *found.evidence)
         ),
         world_size=facts.world_size,
-        accelerator=known.id if known else "generic-cpu" if facts.works_on == "host" else None,
-        accelerator_name=device,
-        per_node=facts.device_count or None,
+        accelerator=None if accelerator is None else accelerator.id,
+        accelerator_name=facts.device_name,
+        per_node=machine.per_node.value,
         framework=framework,
         framework_version=facts.producer_version if framework else None,
         communication_library=library,

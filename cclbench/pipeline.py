@@ -117,18 +117,17 @@ def whatif(
     `system` is the catalog's machine where no card says it, `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).
     """
+    from cclbench.machine import machine_of
     from cclbench.replay.answer import answer
-    from cclbench.replay.place import place_of
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    place = place_of(opened, system=system, per_node=per_node)
     factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, jobs)
     return answer(
         opened,
         sets,
         scenarios=scenarios,
         sweeps=sweeps,
-        place=place,
+        machine=machine_of(opened, system=system, per_node=per_node),
         ranks=ranks,
         contention=factor,
         notes=notes,

@@ -20,6 +20,7 @@ from cclbench.analyzers.view import RankView
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.catalog import users_own
+from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.rows import Row, rows_of
 from cclbench.record.run import Run
@@ -41,6 +42,7 @@ class _MetricTask:
     rank: int
     metrics: tuple[str, ...]
     selection: Selection
+    machine: Machine
 
 
 def compute(
@@ -61,7 +63,8 @@ def compute(
         for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
     ]
     names = tuple(m.name for m in of_ranks)
-    tasks = [_MetricTask(one.path, rank, names, selection) for one, rank in wanted]
+    machines = {one.path: machine_of(one) for one in runs}
+    tasks = [_MetricTask(one.path, rank, names, selection, machines[one.path]) for one, rank in wanted]
     computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip([(one.path, rank) for one, rank in wanted], computed, strict=True))
 
@@ -75,7 +78,7 @@ def compute(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(one, selection, replayed), metrics),
+            run_values(_run_view(one, selection, machines[one.path], replayed), metrics),
             asked=window,
             source=one.reader,
         )
@@ -99,13 +102,20 @@ def _asked(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
 
 def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
     run = Run(task.path)
-    view = _rank_view(run, task.rank, task.selection)
+    view = _rank_view(run, task.rank, task.selection, task.machine)
     chosen = [METRICS.get(name) for name in task.metrics]
     return rank_rows(view, chosen, model=task.selection.model), window_policy(view, task.selection.window)
 
 
-def _rank_view(run: Run, rank: int, selection: Selection) -> RankView:
-    return RankView(run.rank(rank), rank=rank, window=selection.window, steps=selection.steps, card=run.card)
+def _rank_view(run: Run, rank: int, selection: Selection, machine: Machine) -> RankView:
+    return RankView(
+        run.rank(rank),
+        rank=rank,
+        window=selection.window,
+        steps=selection.steps,
+        card=run.card,
+        machine=machine,
+    )
 
 
 def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
@@ -124,8 +134,13 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rep
     return replayed
 
 
-def _run_view(run: Run, selection: Selection, replayed: Callable[[str], Replayed] | None) -> RunView:
+def _run_view(
+    run: Run,
+    selection: Selection,
+    machine: Machine,
+    replayed: Callable[[str], Replayed] | None,
+) -> RunView:
     def view(rank: int) -> RankView:
-        return _rank_view(run, rank, selection)
+        return _rank_view(run, rank, selection, machine)
 
     return RunView(run, ranks=run.ranks, view=cache(view), card=run.card, replayed=replayed)

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cclbench.analyzers import platform
 from cclbench.analyzers.columns import codes
-from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
+from cclbench.analyzers.links import devices_of
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
 from cclbench.analyzers.payloads import durations
 from cclbench.analyzers.transfers import Float64, Timed, timed
@@ -37,7 +38,7 @@ def transfer(rank: RankView) -> Iterator[Value]:
         return
     rank.needs_accelerator("the model prices collectives over accelerators' links")
     chosen = timed(rank)
-    system, assumed = system_of(rank)
+    system, assumed = platform.system(rank)
     calibration = _calibration(rank)
     band, lacking, assumptions = _prices(rank, chosen, system, calibration)
     priced = ~np.isnan(band[0])
@@ -88,7 +89,7 @@ def _prices(
     rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
-    members, row = members_of(rank, chosen.table)
+    meeting, row = devices_of(rank, chosen.table, system)
     library, names = codes(chosen.table, "library")
     known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES
@@ -106,12 +107,11 @@ def _prices(
     for number, (group, which) in enumerate(pairs.T.tolist()):
         here = at[pair.reshape(-1) == number]
         sizes, size = np.unique(chosen.payload[here], return_inverse=True)
+        devices, version = meeting[group], rank.facts.library_version
         found = (
-            priced(
-                str(kinds[which]), sizes, members[group], system, library_version=rank.facts.library_version
-            )
-            if members[group]
-            else Refusal(UNKNOWN_RANKS)
+            Refusal(devices)
+            if isinstance(devices, str)
+            else priced(str(kinds[which]), sizes, devices, system, library_version=version)
         )
         if isinstance(found, Refusal):
             lacking[found.reason] = lacking.get(found.reason, 0) + len(here)

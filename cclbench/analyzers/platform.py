@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import RankView
-from cclbench.hardware import catalog
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.hardware.system import System
+from cclbench.machine import Answer
+
+T = TypeVar("T")
 
 
 def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
@@ -22,19 +26,20 @@ def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
     return value
 
 
-def accelerator(rank: RankView) -> catalog.Accelerator:
-    """The catalog's entry for the card's accelerator, else for the device the trace names."""
-    chosen = rank.card.hardware.accelerator if rank.card else None
-    name = chosen or rank.facts.device_name
-    if name is None:
-        raise NotApplicable("neither the card (hardware.accelerator) nor the trace names the accelerator")
-    if chosen is not None:
-        found = catalog.accelerators().get(chosen)
-    else:
-        found = catalog.by_device_name(name, rank.facts.device_memory_bytes)
-    if found is None:
-        raise NotApplicable(f"the catalog knows no accelerator {name!r} (card: hardware.accelerator)")
-    return found
+def accelerator(rank: RankView) -> Accelerator:
+    """The catalog's entry for the run's accelerator."""
+    return _known(rank.machine.accelerator)
+
+
+def system(rank: RankView) -> tuple[System, str | None]:
+    """The run's system; and what it rests on where nobody names it."""
+    return _known(rank.machine.system), rank.machine.system.reason
+
+
+def _known(answer: Answer[T]) -> T:
+    if answer.value is None:
+        raise NotApplicable(answer.reason or "")
+    return answer.value
 
 
 def peak_flops_per_s(rank: RankView) -> float:

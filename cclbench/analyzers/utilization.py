@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.links import UNKNOWN_RANKS, members_of, system_of
+from cclbench.analyzers import platform
+from cclbench.analyzers.links import devices_of
 from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, counts, metric
 from cclbench.analyzers.payloads import LARGE_SIDE, durations
 from cclbench.analyzers.transfers import (
@@ -56,7 +57,7 @@ _ABOVE: Final = (
 def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
     chosen = timed(rank)
     rank.needs_accelerator("the catalog has no rate of its links")
-    system, assumed = system_of(rank)
+    system, assumed = platform.system(rank)
     limit, lacking, line = _limits(rank, chosen, system)
     known = limit > 0
     if not known.any():
@@ -73,12 +74,12 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
 
 def _limits(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:
     """Each collective's rate B, B/s, 0 where unknown; how many lack one and why; fabrics at line rate."""
-    members, row = members_of(rank, chosen.table)
-    limit = np.zeros(len(members))
+    meeting, row = devices_of(rank, chosen.table, system)
+    limit = np.zeros(len(meeting))
     lacking: dict[str, int] = {}
     line: set[str] = set()
-    for number, ranks in enumerate(members):
-        found = rate_of(system, ranks) if ranks else UNKNOWN_RANKS
+    for number, devices in enumerate(meeting):
+        found = devices if isinstance(devices, str) else rate_of(system, devices)
         if isinstance(found, Rate):
             limit[number] = found.bytes_per_s
             line |= set() if found.usable else {found.fabric}

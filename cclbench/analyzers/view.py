@@ -22,6 +22,7 @@ from cclbench.analyzers.host_ops import host_ops
 from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.intervals import Int64, Intervals
+from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
 from cclbench.record.facts import TraceFacts
 
@@ -103,8 +104,11 @@ class RankView:
         window: str = "steps",
         steps: tuple[int | None, int | None] | None = None,
         card: Card | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.tables, self.rank, self.card = tables, rank, card
+        self.machine = machine or machine_of_ranks(card, {rank: tables.facts}, {})
+        """The run's machine; by this rank's trace alone where nothing else is given."""
         self._window, self._steps = window, steps
 
     @property

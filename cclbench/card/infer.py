@@ -133,7 +133,7 @@ def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
     """Devices used on each node: what a node holds, unless the ranks can't fill whole nodes."""
     holds, ranks = facts.per_node, facts.world_size
     if holds is not None and ranks is not None and ranks % holds:
-        notes["hardware.per_node"] = f"the trace says that a node holds {holds}, and there are {ranks} ranks"
+        notes["hardware.per_node"] = f"a node holds {holds}, and there are {ranks} ranks"
         return None
     return holds
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.values import ALL_OPEN
+from cclbench.machine import Machine, machine_of
 from cclbench.published.leaderboard import PublishedRow
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row, rows_of
@@ -106,20 +107,23 @@ class Subject:
         """Ranks of the job, as its traces state it."""
         return max((f.world_size for f in self.facts if f.world_size), default=None)
 
+    @cached_property
+    def machine(self) -> Machine:
+        """What it ran on."""
+        return machine_of(self.stored)
+
     @property
     def devices(self) -> tuple[str, ...]:
         """What its traces call the accelerators; else what its card says; `CPU` where that is the device."""
-        named = dict.fromkeys(f.device_name for f in self.facts if f.device_name)
-        if not named and self.facts and all(f.works_on == "host" for f in self.facts):
-            named = {"CPU": None}
-        stated = self.field("hardware.accelerator")
-        return tuple(named) or ((str(stated),) if stated else ())
+        known = self.machine.accelerator.value
+        stated = self.field("hardware.accelerator") or (known and known.id)
+        return self.machine.device_names or ((str(stated),) if stated else ())
 
     @property
     def device_count(self) -> int | None:
-        """The card's number of accelerators, else the job's ranks; None where neither is told."""
-        count = self.field("hardware.count")
-        return count if isinstance(count, int) else self.world_size or len(self.ranks) or None
+        """Accelerators of the job; None where nobody tells how many."""
+        published = self.field("hardware.count") if self.published else None
+        return published if isinstance(published, int) else self.machine.count.value
 
     @property
     def window(self) -> str | None:

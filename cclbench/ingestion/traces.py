@@ -21,6 +21,7 @@ from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
+from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
@@ -52,10 +53,11 @@ def ingest_traces(
     entries = [rank.entry for rank in done]
     _check_one_job(entries)
     write_groups(folder, done)
+    machine = _machine(card, entries)
     inference, matching, clocks = match_ranks(
         folder,
         [entry.rank for entry in entries],
-        Places(_hosts(card, entries), _shared_clocks(entries)),
+        Places(machine.nodes, _shared_clocks(entries)),
         _degrees(card),
         _job(card, entries, done) if options.inference else None,
     )
@@ -65,7 +67,7 @@ def ingest_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *_notes(found, entries)],
+        notes=[*idle, *machine.contradicts, *_notes(found, entries)],
     )
 
 
@@ -264,22 +266,11 @@ def _check_one_job(entries: Sequence[RankEntry]) -> None:
                 raise InputError(f"is rank {entry.rank} of a world of {next(iter(told))}", where=name)
 
 
-def _hosts(card: Card | None, entries: Sequence[RankEntry]) -> dict[int, int]:
-    """Number of each rank's host: by the card's devices in a node; else one host where it has a device
-    for every rank of the world, or a file for each where files hold several ranks; else unknown."""
-    files = [entry.files[0].name for entry in entries]
-    shared = len(set(files)) < len(files)
-    per_node = None if card is None else card.hardware.per_node
-    hosts = {}
-    for entry in entries:
-        devices, world = entry.facts.device_count, entry.facts.world_size
-        if per_node:
-            hosts[entry.rank] = entry.rank // per_node
-        elif devices and world and devices >= world:
-            hosts[entry.rank] = 0
-        elif shared:
-            hosts[entry.rank] = sorted(set(files)).index(entry.files[0].name)
-    return hosts
+def _machine(card: Card | None, entries: Sequence[RankEntry]) -> Machine:
+    """Where the ranks ran: nodes are hosts."""
+    facts = {entry.rank: entry.facts for entry in entries}
+    files = {entry.rank: entry.files[0].name for entry in entries}
+    return machine_of_ranks(card, facts, files)
 
 
 def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:

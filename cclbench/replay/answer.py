@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
+from cclbench.machine import Machine, machine_of
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
@@ -17,7 +18,7 @@ from cclbench.replay import tables
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.pricing import Float, Place, Ratios, ratios
+from cclbench.replay.pricing import Float, Ratios, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.simulate import Times
 from cclbench.replay.windows import Window, lengths, step_time, windows
@@ -86,7 +87,7 @@ class Replay:
         self,
         run: Run,
         *,
-        place: Place | None = None,
+        machine: Machine | None = None,
         ranks: Sequence[int] | None = None,
         contention: float = 1.0,
     ) -> None:
@@ -94,7 +95,9 @@ class Replay:
         self.windows: list[Window] = windows(self.graph)
         if not self.windows:
             raise InputError("holds no windows of time to replay", where=run.id)
-        self.place = place or Place()
+        self.machine = machine_of(run) if machine is None else machine
+        self.precision = run.card.workload.precision if run.card else None
+        self.library_version = run.rank(run.ranks[0]).facts.library_version
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
@@ -106,7 +109,14 @@ class Replay:
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
-        found: Ratios = ratios(self.graph, change, self.place, self.groups)
+        found: Ratios = ratios(
+            self.graph,
+            change,
+            self.machine,
+            self.groups,
+            precision=self.precision,
+            library_version=self.library_version,
+        )
         bounded = bool(np.isnan(found.expected).any())
         ratio = found.high if bounded else found.expected
         shown = self._outcome(ratio)
@@ -147,7 +157,7 @@ def answer(
     *,
     scenarios: Sequence[str] = (),
     sweeps: Sequence[str] = (),
-    place: Place | None = None,
+    machine: Machine | None = None,
     ranks: Sequence[int] | None = None,
     contention: float = 1.0,
     notes: Sequence[str] = (),
@@ -161,7 +171,7 @@ def answer(
     curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
-    replay = Replay(run, place=place, ranks=ranks, contention=contention)
+    replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
     predicted = [replay.predict(one) for one in wanted]
     swept = [[(factor, replay.predict(one)) for factor, one in curve] for curve in curves]
     rows = list(_rows(replay, predicted, swept))

@@ -8,8 +8,7 @@ a transfer that is latency as far as the shortest one shows, and one that is non
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,43 +21,16 @@ from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64, Mask
+from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.scenario import Quantity, Scenario, Tier
+from cclbench.replay.scenario import Quantity, Scenario
 
 Float = npt.NDArray[np.float64]
 
 _ARITHMETIC: Final = ("gemm", "attention", "convolution")
 _MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
 _LEAST_POINTS, _LEAST_SIZES = 5, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run ran: as much as is known.  `per_node` ranks share a node, else those of one of `hosts`."""
-
-    system: System | None = None
-    per_node: int | None = None
-    hosts: Mapping[int, int] = field(default_factory=dict)
-    """Number of each rank's node, of the ranks of which it is known."""
-    accelerator: str | None = None
-    dtype: str | None = None
-    library_version: str | None = None
-
-    def tier(self, ranks: Sequence[int]) -> Tier:
-        """The tier that a group spans."""
-        if self.system is not None:
-            return self.system.tier_of(ranks) or "scale_up"
-        if self.per_node is not None:
-            nodes = {rank // self.per_node for rank in ranks}
-        elif all(rank in self.hosts for rank in ranks):
-            nodes = {self.hosts[rank] for rank in ranks}
-        else:
-            raise InputError(
-                "neither a card nor the traces tell which ranks share a node",
-                hint="give --per-node N, or --system ID",
-            )
-        return "scale_up" if len(nodes) == 1 else "scale_out"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,14 +43,22 @@ class Ratios:
     basis: tuple[str, ...]
 
 
-def ratios(graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple[int, ...]]) -> Ratios:
-    """The ratios of all nodes under that change."""
+def ratios(
+    graph: Graph,
+    change: Scenario,
+    machine: Machine,
+    groups: dict[str, tuple[int, ...]],
+    *,
+    precision: str | None = None,
+    library_version: str | None = None,
+) -> Ratios:
+    """The ratios of all nodes under that change, on that machine; `precision` is that of its kernels."""
     one = np.ones(len(graph.nodes))
     found = Ratios(one, one.copy(), one.copy(), ())
     if change.moves_communication:
-        found = _transfers(graph, change, place, groups, found)
+        found = _transfers(graph, change, machine, groups, library_version, found)
     if change.accelerator is not None:
-        found = _accelerator(graph, change.accelerator, place, found)
+        found = _accelerator(graph, change.accelerator, machine, precision, found)
     for rank, factor in change.compute.items():
         # what CPU-only ranks compute lies in the gaps of their host nodes, which have no other time
         chosen = (graph.nodes.kind == n.COMPUTE) | (graph.nodes.busy > 0)
@@ -102,7 +82,12 @@ def _loose(graph: Graph, found: Ratios) -> Ratios:
 
 
 def _transfers(
-    graph: Graph, change: Scenario, place: Place, groups: dict[str, tuple[int, ...]], found: Ratios
+    graph: Graph,
+    change: Scenario,
+    machine: Machine,
+    groups: dict[str, tuple[int, ...]],
+    library_version: str | None,
+    found: Ratios,
 ) -> Ratios:
     nodes, calls = graph.nodes, graph.transfers
     at = np.flatnonzero(nodes.kind == n.TRANSFER)
@@ -127,7 +112,7 @@ def _transfers(
             once = np.zeros(len(rows), np.bool_)
             once[np.unique(calls.instance[call[here]], return_index=True)[1]] = True
             parts = _Parts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known)
-            expected, lows, highs, basis = _priced(change, place, parts)
+            expected, lows, highs, basis = _priced(change, machine, library_version, parts)
             bases.add(basis)
         # a part whose waiting is not told from transfer may be either
         lows, highs = (
@@ -166,33 +151,43 @@ class _Parts:
     once: Mask
 
 
-def _priced(change: Scenario, place: Place, parts: _Parts) -> tuple[Float, Float, Float, str]:
+def _priced(
+    change: Scenario, machine: Machine, library_version: str | None, parts: _Parts
+) -> tuple[Float, Float, Float, str]:
     """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
     kind, members, size = parts.kind, parts.members, parts.size
     needed = change.needs_system
-    tier = place.tier(members)
-    if place.system is None:
+    tier = machine.tier(members)
+    if tier.value is None:
+        raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")
+    named = machine.named_system
+    if named.reason is not None:
+        raise InputError(named.reason)
+    system = named.value
+    if system is None:
         if needed:
             raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
-        return _by_fit(change, tier, parts)
+        return _by_fit(change, tier.value, parts)
     algorithm = change.algorithm.get(kind)
     priced = "send_recv" if kind in ("send", "recv") else kind
     sizes, of = np.unique(size, return_inverse=True)
     there = sizes >= 0
-    new_system = changed(place.system, change)
+    new_system = changed(system, change)
+    devices = machine.numbered_in(system, members)
+    assert devices is not None  # noqa: S101 - the group's tier is known
     pairs = []
-    for machine, chosen in ((new_system, algorithm), (place.system, None)):
+    for priced_on, chosen in ((new_system, algorithm), (system, None)):
         answer = price(
             priced,
             sizes[there],
-            members,
-            machine,
-            library_version=place.library_version,
+            devices if priced_on.per_node == system.per_node else members,
+            priced_on,
+            library_version=library_version,
             algorithm=chosen,
         )
         if isinstance(answer, Refusal):
             raise InputError(
-                f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=machine.id
+                f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=priced_on.id
             )
         pairs.append(answer)
     new, old = pairs
@@ -207,7 +202,7 @@ def _priced(change: Scenario, place: Place, parts: _Parts) -> tuple[Float, Float
     if not there.all():
         least, most = _unknown(change)
         low, high = (np.where(np.isnan(b), edge, b) for b, edge in ((low, least), (high, most)))
-    return ratio, low, high, f"times scale as those of {place.system.id} in the catalog's model"
+    return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
 
 
 def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:
@@ -320,23 +315,24 @@ def _new(quantity: Quantity, old: float | None, what: str) -> float:
     return old * (quantity.factor or 1.0)
 
 
-def _accelerator(graph: Graph, new_id: str, place: Place, found: Ratios) -> Ratios:
+def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:
     """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
     if graph.on_host.any():
         raise InputError("accelerator: ranks of this run have none, the CPU is the device")
-    if place.accelerator is None:
+    old = machine.accelerator.value
+    if old is None:
         raise InputError(
             "accelerator: neither a card nor the traces tell which one the run used",
             hint="give --system ID, or a card",
         )
-    old, new = catalog.accelerator(place.accelerator), catalog.accelerator(new_id)
+    new = catalog.accelerator(new_id)
     rates = {
         dtype: float(rate) / float(other)
         for dtype, rate in old.peak_flops_per_s.items()
-        if rate and (other := new.peak_flops_per_s.get(dtype)) and place.dtype in (None, dtype)
+        if rate and (other := new.peak_flops_per_s.get(dtype)) and precision in (None, dtype)
     }
     if not rates or not old.hbm_bytes_per_s or not new.hbm_bytes_per_s:
-        what = f"a {place.dtype} peak" if place.dtype else "a peak"
+        what = f"a {precision} peak" if precision else "a peak"
         raise InputError(f"accelerator: {old.id} and {new.id} lack {what} or a memory bandwidth in common")
     moved = old.hbm_bytes_per_s / new.hbm_bytes_per_s
     low, high = min(moved, *rates.values()), max(moved, *rates.values())
@@ -354,6 +350,6 @@ def _accelerator(graph: Graph, new_id: str, place: Place, found: Ratios) -> Rati
     expected = by_category[graph.nodes.category]
     for array, ratio in ((found.expected, expected), (found.low, low), (found.high, high)):
         array[chosen] *= np.broadcast_to(ratio, chosen.shape)[chosen]
-    peak = place.dtype or "any dtype's"
+    peak = precision or "any dtype's"
     said = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by their category"
     return replace(found, basis=(*found.basis, said))

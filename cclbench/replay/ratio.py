@@ -9,7 +9,6 @@ from cclbench.errors import InputError
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
-from cclbench.replay.place import place_of
 from cclbench.replay.scenario import scenario
 
 PASSING_ROWS: Final = 2_000_000
@@ -37,7 +36,7 @@ def ratio(run: Run, setting: str, most_rows: int | None = None) -> Ratio:
             f"one of {rows:,} rows is replayed only where that is asked for, as by --metric 'whatif.*'",
             where=run.id,
         )
-    replay = Replay(run, place=place_of(run))
+    replay = Replay(run)
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
         raise InputError("no collective is part of the replay", where=run.id)
     found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns

@@ -19,10 +19,10 @@ from typing import Final, Literal
 
 from cclbench.errors import CclbenchError, UsageError, near
 from cclbench.hardware import catalog
+from cclbench.machine import Tier
 from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import parse_quantity
 
-Tier = Literal["scale_up", "scale_out"]
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
 _FACTOR = re.compile(r"[x×](\d{1,6}(?:\.\d{1,6})?)")
 _SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")

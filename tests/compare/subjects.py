@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 from typed import PUBLISHED, record
 
+from cclbench.card.model import Card, card_of
 from cclbench.compare.subject import Subject
+from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
 from cclbench.schema import RESULTS
 
@@ -77,6 +79,13 @@ def card(**changes: Any) -> dict[str, Any]:
 
 
 @dataclass
+class Facts:
+    """What a comparison uses of a rank's tables."""
+
+    facts: TraceFacts
+
+
+@dataclass
 class Stored:
     """What a comparison uses of a stored run."""
 
@@ -84,10 +93,18 @@ class Stored:
     record: Manifest
     reader: str | None = "kineto"
     path: Path = field(default_factory=Path)
+    raw_card: Mapping[str, Any] | None = None
 
     @property
     def ranks(self) -> list[int]:
         return [entry.rank for entry in self.record.ranks]
+
+    @property
+    def card(self) -> Card | None:
+        return None if self.raw_card is None else card_of(self.raw_card, Path())
+
+    def rank(self, rank: int) -> Facts:
+        return Facts(self.record.ranks[rank].facts)
 
 
 def subject(
@@ -105,7 +122,13 @@ def subject(
     """A subject of that many traced ranks on H100s."""
     told = {"world_size": world or ranks, "device_name": "H100", "works_on": "device", **facts}
     entries = [
-        {"rank": r, "facts": told, "files": [], "truncated": CUT if truncated else None} for r in range(ranks)
+        {
+            "rank": r,
+            "facts": told,
+            "files": [{"name": f"rank{r}", "bytes": 1, "sha256": "0" * 64, "reader": reader}],
+            "truncated": CUT if truncated else None,
+        }
+        for r in range(ranks)
     ]
     manifest: dict[str, Any] = {
         "ranks": entries,
@@ -114,6 +137,6 @@ def subject(
     }
     if published is not None:
         manifest |= {"published": {**PUBLISHED, **published}, "ranks": []}
-    stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader)
+    stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader, raw_card=card)
     table = pa.Table.from_pylist(list(rows), RESULTS)
     return Subject(letter, stored, table, card)  # type: ignore[arg-type]

@@ -11,11 +11,13 @@ import pytest
 from replay_rows import Item, end_of, item, rank, replayed
 
 import cclbench
+from cclbench.card.model import Hardware
+from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.graph import Graph
 from cclbench.replay.pairs import paired
-from cclbench.replay.pricing import Place, ratios
+from cclbench.replay.pricing import ratios
 from cclbench.replay.scenario import scenario
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import RankRows
@@ -116,7 +118,7 @@ def test_a_transfer_that_had_ended_when_it_was_awaited_may_have_taken_less() -> 
     graph, times = replayed(core(0, done=159.5), core(1, done=159.5))
     assert end_of(graph, times, 0) == 172
     assert (graph.nodes.slack > 0).sum() == 2
-    found = ratios(graph, scenario(["compute=x0.1"]), Place(per_node=2), {})
+    found = ratios(graph, scenario(["compute=x0.1"]), Machine(Hardware(per_node=2)), {})
     transfers = graph.nodes.kind == n.TRANSFER
     assert np.isnan(found.expected[transfers]).all()
     assert (found.low[transfers] == 0).all()

@@ -10,19 +10,21 @@ import pytest
 from replay_rows import item, rank
 from typed import run_of
 
+from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
 from cclbench.hardware.collectives.sweeps import Sweep
 from cclbench.hardware.collectives.transport import software
+from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.place import place_of
-from cclbench.replay.pricing import Place, Ratios, changed, ratios
+from cclbench.replay.pricing import Ratios, changed, ratios
 from cclbench.replay.scenario import scenario
 
 GROUPS = {"0-1": (0, 1)}
+TWO_A_NODE = Machine(Hardware(per_node=2))
 CARD = """\
 version: 2
 id: card
@@ -56,18 +58,18 @@ def test_factors_act_on_the_runs_own_fit() -> None:
     # t = 10 + S / 1000, S in bytes, t in µs
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([10 + s / 1000 for s in sizes], sizes)
-    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     expected = [(10 + s / 2000) / (10 + s / 1000) for s in sizes]
     assert of_transfers(graph, found)[0] == pytest.approx(expected)
     assert of_transfers(graph, found)[1] == pytest.approx(expected)
-    late = ratios(graph, scenario(["scale_up.latency=x3"]), Place(per_node=2), GROUPS)
+    late = ratios(graph, scenario(["scale_up.latency=x3"]), TWO_A_NODE, GROUPS)
     assert of_transfers(graph, late)[0] == pytest.approx([(30 + s / 1000) / (10 + s / 1000) for s in sizes])
     assert (found.expected[graph.nodes.kind != n.TRANSFER] == 1).all()
 
 
 def test_without_a_fit_latency_is_at_most_the_shortest_transfer() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    found = ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     expected, low, high = of_transfers(graph, found)
     assert np.isnan(expected).all()
     assert low == [0.5, 0.5]
@@ -79,7 +81,7 @@ def test_a_transfer_of_unknown_size_is_bracketed() -> None:
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([*(10 + s / 1000 for s in sizes), 50.0], [*sizes, -1])
     expected, low, high = of_transfers(
-        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     )
     assert np.isnan(expected[-1])
     assert low[-1] == 0.5
@@ -90,7 +92,7 @@ def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
     sizes = [1_000, 10_000, 20_000, 50_000, 90_000]
     graph = transfers([10 + s / 1000 for s in sizes], sizes, instances=[-1] * 5)
     expected, low, high = of_transfers(
-        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), Place(per_node=2), GROUPS)
+        graph, ratios(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     )
     assert np.isnan(expected).all()
     assert high == [1.0] * 5
@@ -99,9 +101,9 @@ def test_a_part_without_rendezvous_may_be_waiting_altogether() -> None:
 
 def test_the_other_tier_is_left_alone() -> None:
     graph = transfers([20, 100], [1_000, 9_000])
-    found = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Place(per_node=2), GROUPS)
+    found = ratios(graph, scenario(["scale_out.bandwidth=x2"]), TWO_A_NODE, GROUPS)
     assert of_transfers(graph, found) == ([1.0, 1.0],) * 3
-    across = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Place(per_node=1), GROUPS)
+    across = ratios(graph, scenario(["scale_out.bandwidth=x2"]), Machine(Hardware(per_node=1)), GROUPS)
     assert of_transfers(graph, across)[1] == [0.5, 0.5]
 
 
@@ -109,7 +111,7 @@ def test_the_catalogs_machine_gives_the_ratio_of_its_prices() -> None:
     graph = transfers([20, 100], [1 << 20, 1 << 26])
     machine = catalog.system("dgx-h100")
     change = scenario(["scale_up.bandwidth=x2"])
-    found = ratios(graph, change, Place(system=machine), GROUPS)
+    found = ratios(graph, change, Machine(Hardware(system="dgx-h100")), GROUPS)
     new = price("all_reduce", [1 << 20, 1 << 26], (0, 1), changed(machine, change))
     old = price("all_reduce", [1 << 20, 1 << 26], (0, 1), machine)
     expected, low, high = of_transfers(graph, found)
@@ -131,7 +133,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     write_calibration(Calibration(machine.id, 0.0, 1.5, 0.85, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
-    found = ratios(graph, scenario([change]), place_of(run_of(tmp_path, ["0", "1"])), GROUPS)
+    found = ratios(graph, scenario([change]), machine_of(run_of(tmp_path, ["0", "1"])), GROUPS)
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
     assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns
@@ -198,8 +200,8 @@ def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
 
 def test_kernels_on_another_accelerator() -> None:
     graph = transfers([20], [1_000])
-    place = Place(per_node=2, accelerator="nvidia-h100-sxm", dtype="bf16")
-    found = ratios(graph, scenario(["accelerator=h200"]), place, GROUPS)
+    used = Machine(Hardware(accelerator="nvidia-h100-sxm", per_node=2))
+    found = ratios(graph, scenario(["accelerator=h200"]), used, GROUPS, precision="bf16")
     old, new = catalog.accelerator("nvidia-h100-sxm"), catalog.accelerator("nvidia-h200-sxm")
     flops = old.peak_flops_per_s["bf16"] / new.peak_flops_per_s["bf16"]
     memory = old.hbm_bytes_per_s / new.hbm_bytes_per_s
@@ -215,7 +217,7 @@ def test_kernels_on_another_accelerator() -> None:
 
 def test_one_ranks_compute() -> None:
     graph = transfers([20], [1_000])
-    found = ratios(graph, scenario(["rank.1.compute=x0.5", "compute=x4"]), Place(), GROUPS)
+    found = ratios(graph, scenario(["rank.1.compute=x0.5", "compute=x4"]), Machine(), GROUPS)
     compute = graph.nodes.kind == n.COMPUTE
     assert set(found.expected[compute & (graph.nodes.rank == 0)]) == {4.0}
     assert set(found.expected[compute & (graph.nodes.rank == 1)]) == {2.0}
@@ -223,22 +225,24 @@ def test_one_ranks_compute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "kind", "says"),
+    ("text", "machine", "kind", "says"),
     [
-        ("scale_up.bandwidth=x2", Place(), InputError, "which ranks share a node"),
-        ("scale_up.bandwidth=900GB/s", Place(per_node=2), InputError, "needs a machine to start from"),
-        ("collective.all_reduce=tree", Place(per_node=2), InputError, "needs a machine to start from"),
-        ("rank.7.compute=x2", Place(), UsageError, "no rank 7"),
-        ("accelerator=h200", Place(per_node=2), InputError, "which one the run used"),
+        ("scale_up.bandwidth=x2", Machine(), InputError, "which ranks share a node"),
+        ("scale_up.bandwidth=900GB/s", TWO_A_NODE, InputError, "needs a machine to start from"),
+        ("collective.all_reduce=tree", TWO_A_NODE, InputError, "needs a machine to start from"),
+        ("rank.7.compute=x2", Machine(), UsageError, "no rank 7"),
+        ("accelerator=h200", TWO_A_NODE, InputError, "which one the run used"),
         (
             "collective.all_reduce=tree",
-            Place(system=catalog.system("google-tpu-v5e-8")),
+            Machine(Hardware(system="google-tpu-v5e-8")),
             InputError,
             "cannot be priced",
         ),
     ],
 )
-def test_what_cannot_be_priced_is_refused(text: str, place: Place, kind: type[Exception], says: str) -> None:
+def test_what_cannot_be_priced_is_refused(
+    text: str, machine: Machine, kind: type[Exception], says: str
+) -> None:
     graph = transfers([20], [1_000])
     with pytest.raises(kind, match=says):
-        ratios(graph, scenario([text]), place, GROUPS)
+        ratios(graph, scenario([text]), machine, GROUPS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view import RankView
+from cclbench.machine import machine_of
 from cclbench.problem import printable
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import light
@@ -110,7 +111,7 @@ def peaks_of(run: Seen) -> Peaks:
     """The two peaks of the first rank's accelerator, as the metrics take them."""
     stored = run.subject.stored
     rank = stored.ranks[0]
-    view = RankView(stored.rank(rank), rank=rank, card=stored.card)
+    view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
     lacking: list[str] = []
 
     def known(ask: Callable[[RankView], float]) -> float | None:
