@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats: one folder each.  A reader turns a profiler's file into batches of rows, nothing more.
+"""Formats: one folder each, which recognises its files, reads them, and rewrites their texts.
 
-What a row does (category), which step holds it and which process group a collective belongs to are
-decided later, in `cclbench.normalize`, the same way for every format.
+Reading turns a profiler's file into batches of rows, nothing more.  What a row does (category), which step
+holds it and which process group a collective belongs to are decided later, in `cclbench.normalize`, the
+same way for every format.
 
-`Reader`s read traces, whose rows are ranks' events.  `EvidenceReader`s read what lies beside traces or
-stands alone: a client's benchmark of a server, sweeps of collectives, hardware counters, logs.
+`Reader`s read traces, whose rows are ranks' events; `ExecutionTraceReader`s what tells more of their
+collectives; `EvidenceReader`s what else lies beside traces or stands alone: a client's benchmark of a
+server, sweeps of collectives, hardware counters, logs.
 Captures carry environments, user and host names and command lines: no reader hands those on.
 """
 
