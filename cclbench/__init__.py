@@ -9,8 +9,8 @@
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `readers` (one a format), `normalize` (rows, ranks, steps,
-collectives); `store`; `source`, `ingestion`; `analyzers` (one file a topic), `replay`; `pipeline`, which
-puts them together; `report` and `cli` on top.
+collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
+`replay`; `pipeline`, which puts them together; `report` and `cli` on top.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cclbench.compare.build import compare
-    from cclbench.pipeline import Run, ingest, metrics, run, runs, whatif
+    from cclbench.pipeline import ingest, metrics, run, runs, whatif
+    from cclbench.record.run import Run
 
 __version__ = "0.1.0"
 __all__ = ["Run", "compare", "ingest", "metrics", "run", "runs", "whatif"]
@@ -31,6 +32,6 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         # The package `compare` can be called: importing anything of it puts it here under its own name.
-        home = "cclbench.compare.build" if name == "compare" else "cclbench.pipeline"
-        return getattr(import_module(home), name)
+        homes = {"compare": "cclbench.compare.build", "Run": "cclbench.record.run"}
+        return getattr(import_module(homes.get(name, "cclbench.pipeline")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

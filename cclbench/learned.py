@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cclbench.card import TraceFacts, TraceFile
+from cclbench.card import CardFacts, TraceFile
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.catalog import by_device_name
-from cclbench.pipeline import Run, ingest
+from cclbench.pipeline import ingest
+from cclbench.record.run import Run
 from cclbench.source import find
 
 _FRAMEWORKS = {"PyTorch Profiler": "pytorch", "JAX profiler": "jax"}
@@ -27,7 +28,7 @@ def trace_facts(
     step_annotation: str | None = None,
     inference: bool = True,
     progress: Progress | None = None,
-) -> TraceFacts:
+) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
     ingested = ingest(
@@ -39,42 +40,40 @@ def trace_facts(
         inference=inference,
         progress=progress,
     )
-    entries = ingested.manifest["ranks"]
+    entries = ingested.record.ranks
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))
-    facts = entries[0]["facts"]
-    framework = _FRAMEWORKS.get(facts.get("producer"))
-    device = facts.get("device_name")
-    known = by_device_name(device, facts.get("device_memory_bytes")) if device else None
+    facts = entries[0].facts
+    framework = _FRAMEWORKS.get(facts.producer or "")
+    device = facts.device_name
+    known = by_device_name(device, facts.device_memory_bytes) if device else None
     ranks: dict[str, list[int]] = {}
-    for run in (ingested._stored, *ingested._stored.sources):
-        for entry in run.manifest["ranks"]:
-            for file in (entry["files"][0], *entry["beside"]):
-                ranks.setdefault(file["name"], []).append(entry["rank"])
+    for run in (ingested, *ingested.sources):
+        for entry in run.record.ranks:
+            for file in (entry.files[0], *entry.beside):
+                ranks.setdefault(file.name, []).append(entry.rank)
     groups = [
         (description, tuple(group["ranks"]))
         for group in ingested.groups().to_pylist()
         for description in group["descriptions"]
     ]
-    library = max(
-        (library for entry in entries for library in entry["collectives"]["libraries"]), default=None
-    )
-    return TraceFacts(
+    library = max((library for entry in entries for library in entry.collectives.libraries), default=None)
+    return CardFacts(
         traces=tuple(
             TraceFile(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
             for file in (*found.files, *found.beside, *found.evidence)
         ),
-        world_size=facts.get("world_size"),
-        accelerator=known.id if known else "generic-cpu" if facts.get("works_on") == "host" else None,
+        world_size=facts.world_size,
+        accelerator=known.id if known else "generic-cpu" if facts.works_on == "host" else None,
         accelerator_name=device,
-        per_node=facts.get("device_count") or None,
+        per_node=facts.device_count or None,
         framework=framework,
-        framework_version=facts.get("producer_version") if framework else None,
+        framework_version=facts.producer_version if framework else None,
         communication_library=library,
-        communication_version=facts.get("library_version"),
+        communication_version=facts.library_version,
         groups=tuple(sorted(groups)),
         precision=_precision(ingested),
-        steps=entries[0]["steps"]["found"] or None,
+        steps=entries[0].steps.found or None,
     )
 
 

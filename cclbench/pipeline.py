@@ -4,118 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cclbench.analyzers.metric import resolve
-from cclbench.analyzers.rows import Row
 from cclbench.engine import Progress
-from cclbench.errors import UsageError, near
-from cclbench.ingestion import Options
+from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
-from cclbench.results import Chosen, Selection, Steps, compute, key
-from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS
+from cclbench.record.manifest import Options
+from cclbench.record.run import Run
+from cclbench.record.selection import Selection, Steps
+from cclbench.record.store import Store
+from cclbench.results import Chosen, compute, key
+from cclbench.schema import RESULTS
 from cclbench.source import find
-from cclbench.store import Store, StoredRun
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cclbench.replay.answer import Answer
-
-
-class Run:
-    """A data point in the store, with the metrics computed from it.
-
-    `rows` are the result rows as flat dicts, `results` the same as a pandas DataFrame with the columns
-    of `schema.RESULTS`; the tables come as Arrow (`.to_pandas()` where you want that).
-    """
-
-    def __init__(self, stored: StoredRun, rows: Sequence[Row] = (), window: str = "steps") -> None:
-        self._stored, self.rows, self.window = stored, list(rows), window
-
-    @property
-    def id(self) -> str:
-        """The run's name in its store."""
-        return self._stored.id
-
-    @property
-    def path(self) -> Path:
-        """The run's folder."""
-        return self._stored.path
-
-    @property
-    def store(self) -> Path:
-        """The store's folder."""
-        return self._stored.path.parent
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """What was found: source files and their hashes, ranks, counts, what was left out and why."""
-        return self._stored.manifest
-
-    @property
-    def results(self) -> pd.DataFrame:
-        """The result rows, columns as `schema.RESULTS`."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows, columns=RESULTS.names).astype({"rank": "Int32", "step": "Int32"})
-
-    def events(
-        self,
-        *,
-        rank: int | None = None,
-        kinds: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
-        wanted = _known("kind of event", KINDS if kinds is None else _listed(kinds), KINDS)
-        known = [*EVENTS.names, "rank"]
-        names = _known("column of events", known if columns is None else _listed(columns), known)
-        schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
-        tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
-        for one in self._stored.ranks if rank is None else [rank]:
-            table = pa.Table.from_batches(self._stored.rank(one).events(wanted, schema.names), schema)
-            tables.append(table.append_column("rank", pa.repeat(pa.scalar(one, pa.int32()), len(table))))
-        return pa.concat_tables(tables).unify_dictionaries()
-
-    def collectives(self) -> pa.Table:
-        """Rows of `schema.COLLECTIVES` of all ranks."""
-        return self._stored.table("collectives")
-
-    def groups(self) -> pa.Table:
-        """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
-        return self._stored.groups()
-
-    def steps(self) -> pa.Table:
-        """Rows of `schema.STEPS` of all ranks."""
-        return self._stored.table("steps")
-
-    def evidence(self, table: str) -> pa.Table:
-        """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
-        (name,) = _known("table of evidence", [table], list(EVIDENCE))
-        return self._stored.evidence(name)
-
-    def sql(self, query: str) -> pa.Table:
-        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ..."""
-        return self._stored.sql(query)
-
-    def __repr__(self) -> str:
-        return f"<Run {self.id}: {len(self._stored.ranks)} ranks, {len(self.rows)} result rows>"
-
-    def _repr_html_(self) -> str:
-        own = self.results
-        if not len(own):
-            hint = "no metrics yet: cclbench.metrics(run) computes them"
-            return f"<p><b>{escape(self.id)}</b>: {len(self._stored.ranks)} ranks; {hint}</p>"
-        keys = ["rank", "step", "group", "collective", "category", "stat"]
-        own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
-        return f"<p><b>{escape(self.id)}</b></p>" + str(
-            own.to_html(index=False, escape=True, na_rep="", border=0)
-        )
 
 
 def run(
@@ -184,11 +91,10 @@ def full_results(
 
     Published figures are as they are.
     """
-    stored = run._stored
-    kept = stored.manifest.get("published") is not None or stored.results_made == key(window, model)
+    kept = run.record.published is not None or run.saved_by == key(window, model)
     if not kept:
-        compute(stored, resolve(["*"]), Selection(window, model=model), jobs=jobs, progress=progress)
-    found = stored.results
+        compute(run, resolve(["*"]), Selection(window, model=model), jobs=jobs, progress=progress)
+    found = run.saved_results
     return RESULTS.empty_table() if found is None else found
 
 
@@ -214,11 +120,11 @@ def whatif(
     from cclbench.replay.answer import answer
     from cclbench.replay.place import place_of
 
-    stored = open_run(run, store=store, jobs=jobs, inference=inference)._stored
-    place = place_of(stored, system=system, per_node=per_node)
-    factor, notes = (contention, ()) if contention is not None else _contention(stored, ranks, jobs)
+    opened = open_run(run, store=store, jobs=jobs, inference=inference)
+    place = place_of(opened, system=system, per_node=per_node)
+    factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, jobs)
     return answer(
-        stored,
+        opened,
         sets,
         scenarios=scenarios,
         sweeps=sweeps,
@@ -229,13 +135,13 @@ def whatif(
     )
 
 
-def _contention(stored: StoredRun, ranks: Sequence[int] | None, jobs: int) -> tuple[float, tuple[str, ...]]:
+def _contention(run: Run, ranks: Sequence[int] | None, jobs: int) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve(["compute.contention"])
-    row = compute(stored, chosen, Selection(ranks=ranks, model=False), jobs=jobs)[0][0]
-    if row["value"] is not None and row["value"] >= 1:
-        return row["value"], ()
-    why = row["reason"] if row["value"] is None else f"{row['value']:.3g}, {row['reason']}"
+    row = compute(run, chosen, Selection(ranks=ranks, model=False), jobs=jobs)[0][0]
+    if row.value is not None and row.value >= 1:
+        return row.value, ()
+    why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
     return 1.0, (
         f"kernels are taken to take as long beside communication as alone: compute.contention: {why}",
     )
@@ -257,18 +163,18 @@ def open_run(
     stored = Store(store).find(str(run))
     if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
         options = Options(allow_truncated, step_annotation, inference)
-        return Run(ingest_source(find(run), Store(store), options, jobs=jobs, progress=progress))
+        return ingest_source(find(run), Store(store), options, jobs=jobs, progress=progress)
     stored = stored or Store(store).get(str(run))
     if allow_truncated or step_annotation is not None:
         raise UsageError(f"run {stored.id} is read already", hint="name its SOURCE to read it in another way")
     if stored.inferred and not inference:
         raise UsageError(f"run {stored.id} has inferred process groups", hint="name its SOURCE instead")
-    return Run(stored)
+    return stored
 
 
 def _computed(run: Run, chosen: Chosen, selection: Selection, jobs: int, progress: Progress | None) -> Run:
-    rows, window = compute(run._stored, chosen, selection, jobs=jobs, progress=progress)
-    return Run(run._stored, rows, window)
+    figures, window = compute(run, chosen, selection, jobs=jobs, progress=progress)
+    return Run(run.path, figures, window)
 
 
 def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
@@ -288,16 +194,9 @@ def ingest(
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
     options = Options(allow_truncated, step_annotation, inference)
-    return Run(ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress))
+    return ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress)
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:
     """A lone name is a list of one."""
     return [names] if isinstance(names, str) else list(names)
-
-
-def _known(noun: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
-    return list(names)

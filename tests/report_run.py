@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from cclbench.compare.comparison import PARTS, CardDifference, Change, Comparison, Figure, Line, Mover, Versus
 from cclbench.compare.subject import Subject
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.run import Run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
-from cclbench.store import EventFile, StoredRun, write_table
 
 Row = dict[str, Any]
 Event = tuple[int, str, str, int, int]
@@ -133,9 +134,7 @@ EVENTS_OF_RUN: tuple[Event, ...] = (
 )
 
 
-def stored(
-    path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "kernel", **other: Any
-) -> StoredRun:
+def stored(path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "kernel", **other: Any) -> Run:
     """A run of two ranks on disk, with two windows each."""
     for rank in (0, 1):
         own = [event for event in events if event[0] == rank]
@@ -163,7 +162,7 @@ def stored(
         write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
     write_table(path / "groups.parquet", GROUPS.empty_table())
     (path / "manifest.json").write_text(json.dumps(manifest(path.name) | other))
-    return StoredRun(path)
+    return Run(path)
 
 
 def filled(columns: dict[str, list[Any]], schema: pa.Schema, count: int) -> pa.Table:
@@ -190,6 +189,7 @@ def manifest(run: str) -> dict[str, Any]:
         "tables": LAYOUT,
         "cclbench": "0.1.0",
         "run": run,
+        "fingerprint": "0" * 64,
         "source": f"traces/{run}",
         "card": None,
         "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in (0, 1)],

@@ -20,8 +20,8 @@ import pytest
 import cclbench
 import cclbench.readers.kineto
 from cclbench.errors import InputError, UsageError
-from cclbench.pipeline import Run
 from cclbench.pipeline import ingest as ingest_run
+from cclbench.record.run import Run
 
 GEMM = "ampere_sgemm_128x64_nn<float>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -159,8 +159,8 @@ def test_the_api_keeps_its_names_after_use(job: Path, store: Path) -> None:
 
 def test_a_killed_ingest_leaves_no_run_and_the_next_one_sweeps(job: Path, store: Path) -> None:
     stuck = (
-        "import sys, time, cclbench.store\n"
-        "cclbench.store.EventFile.close = lambda file: time.sleep(600)\n"
+        "import sys, time, cclbench.record.files\n"
+        "cclbench.record.files.EventFile.close = lambda file: time.sleep(600)\n"
         "import cclbench.pipeline\n"
         "cclbench.pipeline.ingest(sys.argv[1], store=sys.argv[2])\n"
     )

@@ -17,8 +17,9 @@ import cclbench
 import cclbench.learned
 from cclbench.analyzers.sources import side_by_side
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, DeviceStep, Evidence, Names, Part, Payload, Rows, Trace
+from cclbench.record.facts import TraceFacts
+from cclbench.record.rows import Row as Figure
 from cclbench.schema import COUNTERS, SERVING
 
 Row = dict[str, Any]
@@ -274,24 +275,19 @@ def test_traces_of_two_kinds_are_shown_side_by_side(tmp_path, run):
 
 
 def test_a_metric_one_source_cannot_give_is_the_others():
-    def row(source: str, value: float | None, reason: str | None = None) -> Row:
-        keys: Row = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
-        keys["provenance"] = None if value is None else "measured"
+    def row(source: str, value: float | None, reason: str | None = None, by: str = "measured") -> Figure:
+        told = {"provenance": None if value is None else by, "source": source, "reason": reason}
         status = "not_applicable" if value is None else "ok"
-        return (
-            {"metric": "m.x", "value": value, "unit": "s", "status": status, "reason": reason}
-            | keys
-            | {"source": source}
-        )
+        return Figure(metric="m.x", value=value, unit="s", status=status, window="steps", version=1, **told)
 
     (told,) = side_by_side([row("a", None, "no bytes")], {"b": [row("b", 2.0)]})
-    assert (told["value"], told["source"], told["reason"]) == (2.0, "b", "by b: a does not tell (no bytes)")
-    modelled = row("a", 7.0) | {"provenance": "modelled"}
+    assert (told.value, told.source, told.reason) == (2.0, "b", "by b: a does not tell (no bytes)")
+    modelled = row("a", 7.0, by="modelled")
     (told,) = side_by_side([modelled], {"b": [row("b", 2.0)]})
-    assert (told["value"], told["reason"]) == (2.0, "by b: a does not tell")
-    assert side_by_side([row("a", 2.0)], {"b": [modelled | {"source": "b"}]}) == [row("a", 2.0)]
+    assert (told.value, told.reason) == (2.0, "by b: a does not tell")
+    assert side_by_side([row("a", 2.0)], {"b": [row("b", 7.0, by="modelled")]}) == [row("a", 2.0)]
     nobody = side_by_side([row("a", None, "no bytes")], {"b": [row("b", None, "none")]})
-    assert [r["reason"] for r in nobody] == ["no bytes"]
+    assert [r.reason for r in nobody] == ["no bytes"]
 
 
 def test_a_damaged_range_is_read_again_in_order(tmp_path, run, monkeypatch):

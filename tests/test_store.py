@@ -16,10 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typed import figures, run_of
 
 from cclbench.errors import CclbenchError, InputError, UsageError
-from cclbench.schema import COLLECTIVES, EVENTS, LAYOUT, RESULTS, STEPS, VERSION
-from cclbench.store import EventFile, Store, StoredRun, write_table
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
 
 RESULT = dict.fromkeys(RESULTS.names) | {
     "metric": "time.step",
@@ -47,9 +50,7 @@ def fill(folder: Path, ranks: int = 2) -> None:
         step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
         write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
-    entries = [{"rank": rank, "facts": {"world_size": ranks, "works_on": "device"}} for rank in range(ranks)]
-    manifest = {"schema": VERSION, "tables": LAYOUT, "ranks": entries, "clocks": {"ranks": []}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], world_size=ranks)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def run(store: Store) -> StoredRun:
+def run(store: Store) -> Run:
     """A run of two ranks."""
     with store.creating("job-1") as folder:
         fill(folder)
@@ -96,7 +97,7 @@ def test_a_failure_leaves_nothing(store: Store, failure: type[BaseException]) ->
     assert left(store) == []
 
 
-def test_a_run_replaces_one_of_its_name_as_a_whole(store: Store, run: StoredRun) -> None:
+def test_a_run_replaces_one_of_its_name_as_a_whole(store: Store, run: Run) -> None:
     with store.creating("job-1") as folder:
         fill(folder, ranks=1)
         assert run.ranks == [0, 1]
@@ -135,12 +136,12 @@ def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) ->
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../runs", "job-1/events", "/etc", "a\0b"])
-def test_a_run_is_named_by_its_folder_alone(store: Store, run: StoredRun, name: str) -> None:
+def test_a_run_is_named_by_its_folder_alone(store: Store, run: Run, name: str) -> None:
     assert store.find(run.id) is not None
     assert store.find(name) is None
 
 
-def test_a_run_that_is_not_there_gets_near_names(store: Store, run: StoredRun) -> None:
+def test_a_run_that_is_not_there_gets_near_names(store: Store, run: Run) -> None:
     with pytest.raises(UsageError, match=f"did you mean {run.id}"):
         store.get("job-2")
 
@@ -158,7 +159,7 @@ def test_the_store_is_the_argument_the_environment_or_runs(monkeypatch: pytest.M
 # ---------------------------------------------------------------------------------- reading tables
 
 
-def test_events_come_back_as_written(run: StoredRun) -> None:
+def test_events_come_back_as_written(run: Run) -> None:
     batches = list(run.rank(1).events(["kernel"], ["name", "dur_ns", "bytes"]))
     assert pa.Table.from_batches(batches).to_pylist() == [
         {"name": "a", "dur_ns": 10, "bytes": None},
@@ -168,27 +169,27 @@ def test_events_come_back_as_written(run: StoredRun) -> None:
     assert run.rank(1).facts.world_size == 2
 
 
-def test_tables_carry_the_schemas_version(run: StoredRun) -> None:
+def test_tables_carry_the_schemas_version(run: Run) -> None:
     for path in [*run.path.glob("*/*.parquet"), *run.path.glob("events/*/*.parquet")]:
         assert pq.read_schema(path).metadata[b"cclbench.schema"] == str(VERSION).encode(), path
 
 
-def test_all_ranks_steps_in_rank_order(run: StoredRun) -> None:
-    assert run.table("steps")["rank"].to_pylist() == [0, 1]
-    assert run.table("collectives").schema.equals(COLLECTIVES)
+def test_all_ranks_steps_in_rank_order(run: Run) -> None:
+    assert run.steps()["rank"].to_pylist() == [0, 1]
+    assert run.collectives().schema.equals(COLLECTIVES)
 
 
-def test_results_are_kept_and_replaced(store: Store, run: StoredRun) -> None:
-    assert run.results is None
-    run.save_results([RESULT, RESULT | {"rank": 1}])
-    run.save_results([RESULT | {"value": 0.2}])
-    kept = run.results
+def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
+    assert run.saved_results is None
+    run.save_results(figures([RESULT, RESULT | {"rank": 1}]))
+    run.save_results(figures([RESULT | {"value": 0.2}]))
+    kept = run.saved_results
     assert kept is not None
     assert kept.to_pylist() == [RESULT | {"value": 0.2}]
     assert left(store) == ["job-1"]
 
 
-def test_a_kind_that_is_none_is_refused(run: StoredRun, tmp_path: Path) -> None:
+def test_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean kernel"):
         list(run.rank(0).events(["kernels"], ["name"]))
     with pytest.raises(CclbenchError, match=r"'\.\./x'"):
@@ -198,8 +199,8 @@ def test_a_kind_that_is_none_is_refused(run: StoredRun, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- SQL
 
 
-def test_sql_reads_the_four_tables(run: StoredRun) -> None:
-    run.save_results([RESULT])
+def test_sql_reads_the_four_tables(run: Run) -> None:
+    run.save_results(figures([RESULT]))
     answer = run.sql("SELECT name, rank, dur_ns FROM events ORDER BY rank, start_ns")
     assert [tuple(row.values()) for row in answer.to_pylist()] == [
         ("a", 0, 10),
@@ -214,7 +215,7 @@ def test_sql_reads_the_four_tables(run: StoredRun) -> None:
     assert run.sql("DESCRIBE events")["column_name"].to_pylist() == [*EVENTS.names, "rank"]
 
 
-def test_a_table_nothing_was_written_to_is_empty(run: StoredRun) -> None:
+def test_a_table_nothing_was_written_to_is_empty(run: Run) -> None:
     assert run.sql("SELECT * FROM results").column_names == RESULTS.names
     shutil.rmtree(run.path / "events")
     assert run.sql("FROM events").column_names == [*EVENTS.names, "rank"]
@@ -251,7 +252,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_sql_refuses_all_but_one_select(run: StoredRun, query: str) -> None:
+def test_sql_refuses_all_but_one_select(run: Run, query: str) -> None:
     before = sorted(run.path.rglob("*"))
     with pytest.raises(UsageError, match="takes one SELECT and nothing else"):
         run.sql(query.format(run=run.path))
@@ -272,7 +273,7 @@ def test_sql_refuses_all_but_one_select(run: StoredRun, query: str) -> None:
         "SELECT * FROM statements",
     ],
 )
-def test_sql_reaches_nothing_but_the_run(store: Store, run: StoredRun, query: str) -> None:
+def test_sql_reaches_nothing_but_the_run(store: Store, run: Run, query: str) -> None:
     with store.creating("job-2") as folder:
         fill(folder)
     with pytest.raises(UsageError, match=r"Permission Error|Catalog Error"):
@@ -282,7 +283,7 @@ def test_sql_reaches_nothing_but_the_run(store: Store, run: StoredRun, query: st
 @pytest.mark.parametrize(
     "query", ["SELECT * FROM kernels", "SELEC 1", "SELECT nothing FROM steps", "SELECT 1 +"]
 )
-def test_an_sql_error_is_one_line_that_names_the_tables(run: StoredRun, query: str) -> None:
+def test_an_sql_error_is_one_line_that_names_the_tables(run: Run, query: str) -> None:
     with pytest.raises(UsageError) as raised:
         run.sql(query)
     (line,) = str(raised.value).splitlines()
@@ -335,17 +336,17 @@ def test_a_full_disk_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatc
     assert left(store) == []
 
 
-def test_a_full_disk_keeps_the_results_there_were(run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.save_results([RESULT])
+def test_a_full_disk_keeps_the_results_there_were(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.save_results(figures([RESULT]))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    assert "No space left" in str(broken(lambda: run.save_results([RESULT | {"value": 2.0}])))
+    assert "No space left" in str(broken(lambda: run.save_results(figures([RESULT | {"value": 2.0}]))))
     monkeypatch.undo()
-    assert run.results is not None
-    assert run.results["value"].to_pylist() == [0.1]
+    assert run.saved_results is not None
+    assert run.saved_results["value"].to_pylist() == [0.1]
     assert [path.name for path in run.path.parent.iterdir()] == [run.id]
 
 
@@ -357,30 +358,30 @@ def test_a_source_that_goes_away_is_not_the_stores_fault(store: Store, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "ranks": []}', "\xff"])
-def test_a_damaged_manifest_is_named(run: StoredRun, text: str) -> None:
+def test_a_damaged_manifest_is_named(run: Run, text: str) -> None:
     (run.path / "manifest.json").write_bytes(text.encode("latin-1"))
-    error = broken(lambda: StoredRun(run.path).ranks)
+    error = broken(lambda: Run(run.path).ranks)
     assert error.where == str(run.path / "manifest.json")
 
 
-def test_facts_of_a_wrong_type_are_a_damaged_manifest(run: StoredRun) -> None:
+def test_facts_of_a_wrong_type_are_a_damaged_manifest(run: Run) -> None:
     manifest = run.manifest | {"ranks": [{"rank": 0, "facts": {"world_size": "two"}}]}
     (run.path / "manifest.json").write_text(json.dumps(manifest))
-    assert "world_size" in str(broken(lambda: StoredRun(run.path).rank(0)))
+    assert "world_size" in str(broken(lambda: Run(run.path).rank(0)))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 100])
-def test_a_damaged_table_is_named(run: StoredRun, content: bytes) -> None:
+def test_a_damaged_table_is_named(run: Run, content: bytes) -> None:
     kernels = run.path / "events" / "rank=0" / "kernel-000.parquet"
     kernels.write_bytes(content)
     (run.path / "steps" / "rank=0.parquet").write_bytes(content)
     error = broken(lambda: list(run.rank(0).events(["kernel"], ["name"])))
     assert error.where == str(kernels)
-    assert "damaged table" in str(broken(lambda: run.table("steps")))
+    assert "damaged table" in str(broken(lambda: run.steps()))
     with pytest.raises(UsageError, match="SQL"):
         run.sql("SELECT count(name) FROM events")
 
 
-def test_a_rank_that_is_not_there_is_told(run: StoredRun) -> None:
+def test_a_rank_that_is_not_there_is_told(run: Run) -> None:
     with pytest.raises(UsageError, match=r"has no rank 2.*\[0, 1\]"):
         run.rank(2)

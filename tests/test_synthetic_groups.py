@@ -11,7 +11,7 @@ from synthetic import Case, Collective, Compute, Distortion, Layout, Program, Tr
 from true_rows import in_random_cases
 
 import cclbench
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 SILENT = Distortion(metadata="none", listed_groups=False)
 KINDS = Distortion(seq=False, peers=False, listed_groups=False, group_ranks=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.analyzers.rows import Row
+from cclbench.record.rows import Row
 
 
 def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
@@ -17,9 +17,8 @@ def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
     if caveat is None:
         return list(rows)
     return [
-        {**row, "reason": f"{row['reason']}; {caveat}" if row["reason"] else caveat}
-        if row["value"] is not None
-        and (row["group"] is not None or METRICS.get(row["metric"]).rests_on_groups)
+        row.noted(caveat)
+        if row.value is not None and (row.group is not None or METRICS.get(row.metric).rests_on_groups)
         else row
         for row in rows
     ]

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import (
@@ -23,9 +25,9 @@ from cclbench.analyzers.metric import (
 from cclbench.analyzers.run_view import RunView
 from cclbench.analyzers.view import RankView
 from cclbench.normalize.steps import POLICIES
-from cclbench.schema import HAS_VALUE, group_id
+from cclbench.record.rows import Row
+from cclbench.schema import group_id
 
-Row = dict[str, Any]
 NO_TRACE: Final = Value(value=None, status="not_applicable", reason="the run has no trace")
 
 
@@ -192,38 +194,44 @@ def _ordered(values: Sequence[Value]) -> Iterator[Value]:
 
 
 def _row(metric: Metric, value: Value, rank: int | None, window: str, source: str | None) -> Row:
-    """One flat row with the columns of `schema.RESULTS`, in their order."""
     coverage = value.coverage if value.status == "partial" else None
-    return {
-        "metric": metric.name,
-        "value": float(value.value) if value.has_value and value.value is not None else None,
-        "unit": value.unit or metric.unit,
-        "status": value.status,
-        "coverage": coverage and coverage.by_count,
-        "coverage_time": coverage and coverage.by_time,
-        "provenance": value.provenance if value.has_value else None,
-        "reason": value.words,
-        "better": metric.better,
-        "rank": rank,
-        "step": value.step,
-        "group": value.group,
-        "collective": value.collective,
-        "category": value.category,
-        "stat": value.stat,
-        "window": window,
-        "version": metric.version,
-        "source": value.source or source,
-    }
+    return Row(
+        metric=metric.name,
+        value=float(value.value) if value.has_value and value.value is not None else None,
+        unit=value.unit or metric.unit,
+        status=value.status,
+        coverage=None if coverage is None else coverage.by_count,
+        coverage_time=None if coverage is None else coverage.by_time,
+        provenance=value.provenance if value.has_value else None,
+        reason=value.words,
+        better=metric.better,
+        rank=rank,
+        step=value.step,
+        group=value.group,
+        collective=value.collective,
+        category=value.category,
+        stat=value.stat,
+        window=window,
+        version=metric.version,
+        source=value.source or source,
+    )
 
 
 def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
     """The rows of the alias's metric that it asks for; a row that says so where there are none."""
-    own = [row for row in rows if row["metric"] == alias.metric]
-    if not alias.collectives or all(row["status"] not in HAS_VALUE for row in own):
+    own = [row for row in rows if row.metric == alias.metric]
+    if not alias.collectives or not any(row.has_value for row in own):
         return own
-    kept = [row for row in own if row["collective"] in alias.collectives]
+    kept = [row for row in own if row.collective in alias.collectives]
     if kept:
         return kept
     reason = f"{' or '.join(alias.collectives)}: no such collective of known size in the window"
-    nothing = {"value": None, "status": "not_applicable", "provenance": None, "reason": reason}
-    return [own[0] | nothing | {"collective": alias.collectives[0] if len(alias.collectives) == 1 else None}]
+    nothing = msgspec.structs.replace(
+        own[0],
+        value=None,
+        status="not_applicable",
+        provenance=None,
+        reason=reason,
+        collective=alias.collectives[0] if len(alias.collectives) == 1 else None,
+    )
+    return [nothing]

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cclbench.analyzers.rows import Row
-from cclbench.schema import HAS_VALUE
-from cclbench.units import humanise
+import msgspec
 
-_NARROW = ("step", "group", "collective", "category", "stat")
+from cclbench.record.rows import Row
+from cclbench.units import humanise
 
 
 def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> list[Row]:
@@ -19,11 +18,11 @@ def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> li
     tells it.  A metric that the preferred traces cannot give has the rows of the first that can.
     """
     merged: list[Row] = []
-    for metric in dict.fromkeys(row["metric"] for row in rows):
-        own = [row for row in rows if row["metric"] == metric]
+    for metric in dict.fromkeys(row.metric for row in rows):
+        own = [row for row in rows if row.metric == metric]
         own, rest = _first_that_answers(own, metric, others)
         for reader, theirs in rest.items():
-            own = _beside(own, reader, [r for r in theirs if r["metric"] == metric and _plain(r)])
+            own = _beside(own, reader, [r for r in theirs if r.metric == metric and not r.narrowed])
         merged += own
     return merged
 
@@ -35,37 +34,29 @@ def _first_that_answers(
     if _told(own[0]):
         return own, dict(others)
     for reader, theirs in others.items():
-        found = [dict(row) for row in theirs if row["metric"] == metric]
+        found = [row for row in theirs if row.metric == metric]
         if found and _told(found[0]):
-            why = f"by {reader}: {own[0]['source']} does not tell"
-            if own[0]["status"] not in HAS_VALUE:
-                why += f" ({own[0]['reason']})"
-            found[0]["reason"] = _joined(found[0]["reason"], why)
+            why = f"by {reader}: {own[0].source} does not tell"
+            if not own[0].has_value:
+                why += f" ({own[0].reason})"
+            found[0] = found[0].noted(why)
             return found, {name: rows for name, rows in others.items() if name != reader}
     return own, {}
 
 
 def _told(row: Row) -> bool:
-    return bool(row["status"] in HAS_VALUE and row["provenance"] != "modelled")
+    return row.has_value and row.provenance != "modelled"
 
 
 def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
-    by_rank = {row["rank"]: row for row in theirs if _told(row)}
+    by_rank = {row.rank: row for row in theirs if _told(row)}
     told: list[Row] = []
     for row in own:
-        other = by_rank.get(row["rank"]) if _plain(row) and row["status"] in HAS_VALUE else None
+        other = by_rank.get(row.rank) if not row.narrowed and row.has_value else None
         if other is None:
             told.append(row)
             continue
-        figure = humanise(other["value"], other["unit"])
-        says = f"{row['source']} is preferred; {reader} says {figure}"
-        told += [row | {"reason": _joined(row["reason"], says)}, {**other, "stat": reader}]
+        figure = humanise(other.number, other.unit)
+        says = f"{row.source} is preferred; {reader} says {figure}"
+        told += [row.noted(says), msgspec.structs.replace(other, stat=reader)]
     return told
-
-
-def _plain(row: Row) -> bool:
-    return all(row[key] is None for key in _NARROW)
-
-
-def _joined(reason: str | None, more: str) -> str:
-    return f"{reason}; {more}" if reason else more

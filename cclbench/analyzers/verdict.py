@@ -5,11 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cclbench.analyzers.rows import Row
-from cclbench.schema import HAS_VALUE
+from cclbench.record.rows import Row
 from cclbench.units import humanise
-
-_KEYS = ("rank", "step", "group", "collective", "category", "stat")
 
 
 def verdict(rows: Sequence[Row], caveat: str | None = None) -> str | None:
@@ -18,7 +15,7 @@ def verdict(rows: Sequence[Row], caveat: str | None = None) -> str | None:
     None where the rows hold no exposed communication of the whole run, or no split of it.  `caveat` is what
     the run says of its process groups.
     """
-    own = {row["metric"]: row for row in rows if all(row[key] is None for key in _KEYS)}
+    own = {row.metric: row for row in rows if row.rank is None and not row.narrowed}
     exposed, wait, transfer, unmatched = (
         _number(own.get(f"time.exposed_{part}")) for part in ("comm", "wait", "transfer", "unmatched")
     )
@@ -33,11 +30,11 @@ def verdict(rows: Sequence[Row], caveat: str | None = None) -> str | None:
         judged = "most of it is not matched across ranks"
     elif wait > transfer:
         judged = "a balance problem, not the network"
-        if straggler and straggler["status"] in HAS_VALUE:
-            judged += f"; {straggler['reason']}"
+        if straggler and straggler.has_value:
+            judged += f"; {straggler.reason}"
     else:
         judged = "a network problem more than one of balance"
-    step = " per step" if own["time.exposed_comm"]["window"] == "steps" else ""
+    step = " per step" if own["time.exposed_comm"].window == "steps" else ""
     if caveat and caveat not in judged:
         judged += f"; {caveat}"
     said = f"Of {humanise(exposed, 's')} exposed communication{step}, {told}: {judged}."
@@ -47,7 +44,7 @@ def verdict(rows: Sequence[Row], caveat: str | None = None) -> str | None:
 def _hedge(own: Mapping[str, Row]) -> str:
     """What keeps compute and communication from being told apart, in a sentence; empty where nothing does."""
     row = own["time.exposed_comm"]
-    return f"But {row['reason']}: more of it may communicate." if row["status"] == "partial" else ""
+    return f"But {row.reason}: more of it may communicate." if row.status == "partial" else ""
 
 
 def _share(part: float, whole: float) -> str:
@@ -55,4 +52,4 @@ def _share(part: float, whole: float) -> str:
 
 
 def _number(row: Row | None) -> float | None:
-    return row["value"] if row and row["status"] in HAS_VALUE else None
+    return row.value if row and row.has_value else None

@@ -21,9 +21,9 @@ from cclbench.analyzers.exposed import Exposed
 from cclbench.analyzers.host_ops import host_ops
 from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable, Unknown
-from cclbench.facts import TraceFacts
 from cclbench.intervals import Int64, Intervals
 from cclbench.normalize.steps import choose_windows
+from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card

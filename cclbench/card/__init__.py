@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cclbench.card.conform import schema
 from cclbench.card.evidence import root_of
-from cclbench.card.infer import TraceFacts, TraceFile, infer, rooted
+from cclbench.card.infer import CardFacts, TraceFile, infer, rooted
 from cclbench.card.model import Card
 from cclbench.card.upgrade import Upgrade, upgrade
 from cclbench.card.validate import load, validate
@@ -16,8 +16,8 @@ from cclbench.problem import Problem
 
 __all__ = [
     "Card",
+    "CardFacts",
     "Problem",
-    "TraceFacts",
     "TraceFile",
     "Upgrade",
     "infer",

@@ -27,7 +27,7 @@ class TraceFile:
 
 
 @dataclass(frozen=True)
-class TraceFacts:
+class CardFacts:
     """What the traces of one run hold; None and () where they don't say.
 
     `per_node` is the number of devices that a node holds, whether all are used or not;
@@ -73,7 +73,7 @@ _DECORATION = re.compile(r"^mesh_|_group$|:\d+$")
 _DP_UNKNOWN = "the trace names a group dp of {n} ranks; where it shards (FSDP, ZeRO), dp_shard is {n} instead"
 
 
-def infer(facts: TraceFacts, card_id: str | None = None) -> str:
+def infer(facts: CardFacts, card_id: str | None = None) -> str:
     """YAML of a version 2 card that holds `facts`, with `# to fill in: ...` for the rest.
 
     `card_id` is the data point's id; without it, the folder under `traces/` gives it.
@@ -106,14 +106,14 @@ def _known(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, {})}
 
 
-def _folder(facts: TraceFacts) -> str | None:
+def _folder(facts: CardFacts) -> str | None:
     """The `<id>` of `traces/<id>/...`, where all files share it."""
     places = {PurePosixPath(trace.path).parts[:2] for trace in facts.traces}
     place = places.pop() if len(places) == 1 else ()
     return place[1] if len(place) == 2 and place[0] == "traces" else None
 
 
-def _description(facts: TraceFacts) -> str:
+def _description(facts: CardFacts) -> str:
     ranks = "one rank" if facts.world_size == 1 else f"{facts.world_size or 'an unknown number of'} ranks"
     device = facts.accelerator or facts.accelerator_name or "an unknown accelerator"
     return f"Traces of {ranks} on {device}."
@@ -129,7 +129,7 @@ def _trace(trace: TraceFile) -> Mapping[str, Any]:
     )
 
 
-def _per_node(facts: TraceFacts, notes: dict[str, str]) -> int | None:
+def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
     """Devices used on each node: what a node holds, unless the ranks can't fill whole nodes."""
     holds, ranks = facts.per_node, facts.world_size
     if holds is not None and ranks is not None and ranks % holds:
@@ -138,7 +138,7 @@ def _per_node(facts: TraceFacts, notes: dict[str, str]) -> int | None:
     return holds
 
 
-def _degrees(facts: TraceFacts, notes: dict[str, str]) -> dict[str, int]:
+def _degrees(facts: CardFacts, notes: dict[str, str]) -> dict[str, int]:
     """Parallel degrees: sizes of the groups whose description names a dimension.
 
     A dimension whose groups differ in size stays a gap.  One device needs no groups to have degrees of 1.
@@ -164,7 +164,7 @@ def _degrees(facts: TraceFacts, notes: dict[str, str]) -> dict[str, int]:
     return degrees
 
 
-def rooted(facts: TraceFacts, root: Path) -> TraceFacts:
+def rooted(facts: CardFacts, root: Path) -> CardFacts:
     """`facts` with the traces' paths relative to `root`, the folder that the card's paths start from.
 
     Raises `UsageError` for a trace outside `root`, which no card there can name.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,13 +18,14 @@ from cclbench.cli.figures import metrics_lines, missing, qualifiers
 from cclbench.cli.findings import findings
 from cclbench.cli.options import QUIET, VERBOSE
 from cclbench.cli.output import console, emit
-from cclbench.normalize.inferred_groups import caveat
 from cclbench.problem import printable
-from cclbench.report.findings import Manifest, step_numbers, summary
-from cclbench.report.partition import Row, plot_partition
+from cclbench.record.manifest import Manifest
+from cclbench.record.rows import Row, builtins
+from cclbench.report.findings import scope_of, step_numbers, summary
+from cclbench.report.partition import plot_partition
 
 if TYPE_CHECKING:
-    from cclbench.pipeline import Run
+    from cclbench.record.run import Run
 
 
 def show(run: Run, form: str, verbosity: int) -> None:
@@ -32,30 +34,31 @@ def show(run: Run, form: str, verbosity: int) -> None:
 
     emit(
         form,
-        document=document(run.manifest, run.rows, run.window),
+        document=document(run.record, run.figures, run.window),
         rows=run.rows,
         columns=RESULTS.names,
         table=lambda: page(
-            run.manifest, run.rows, run.window, verbosity=verbosity, unicode=_unicode(console())
+            run.record, run.figures, run.window, verbosity=verbosity, unicode=_unicode(console())
         ),
     )
 
 
 def plot_run(run: Run, path: Path) -> None:
     """Draw the run's step partition."""
-    steps = summary(run.manifest, run.rows, run.window)["steps"]
+    steps = scope_of(run.figures).steps
     of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
-    plot_partition(run.rows, path, title=f"{run.id}: {of}")
+    plot_partition(run.figures, path, title=f"{run.id}: {of}")
 
 
-def document(manifest: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
-    return {"schema": "result.v1", "run": summary(manifest, rows, window), "results": list(rows)}
+    run = msgspec.to_builtins(summary(record, scope_of(rows), window))
+    return {"schema": "result.v1", "run": run, "results": builtins(rows)}
 
 
 def page(
-    manifest: Manifest,
-    rows: Sequence[dict[str, Any]],
+    record: Manifest,
+    rows: Sequence[Row],
     window: str,
     *,
     verbosity: int = 0,
@@ -66,11 +69,11 @@ def page(
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
-    parts: list[RenderableType] = [findings(manifest, rows, window, verbose=verbose)]
+    parts: list[RenderableType] = [findings(record, rows, window, verbose=verbose)]
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
-    inferred = caveat(manifest["inference"])
+    inferred = record.inferred
     if (sentence := verdict(rows, inferred)) is not None:
         parts += [Text(), Text(printable(sentence))]
     parts += [Text(), table] if table.renderables else []

@@ -8,7 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.report.partition import PARTS, RankPartition, Row, extremes, partitions
+from cclbench.record.rows import Row
+from cclbench.report.partition import PARTS, RankPartition, extremes, partitions
 from cclbench.units import humanise
 
 _MOST_RANKS: Final = 16

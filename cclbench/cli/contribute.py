@@ -114,7 +114,7 @@ def contribute(
     from cclbench.cli.output import emit, progress
     from cclbench.contribute.package import Wishes
     from cclbench.contribute.package import contribute as made
-    from cclbench.ingestion import Options
+    from cclbench.record.manifest import Options
 
     reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
     ask = None if no_input or not sys.stdin.isatty() else _ask

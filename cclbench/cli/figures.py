@@ -12,10 +12,9 @@ from typing import Final
 from rich.text import Text
 
 from cclbench.problem import printable
-from cclbench.report.partition import Row
+from cclbench.record.rows import Row
 from cclbench.report.topics import TOPICS, place
 from cclbench.report.words import partly
-from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _LABEL: Final = 34
@@ -43,27 +42,27 @@ class Figure:
     @property
     def applies(self) -> bool:
         """Whether there is a number for the run, or for a part of it."""
-        return (self.own is not None and self.own["status"] in HAS_VALUE) or bool(self.parts)
+        return (self.own is not None and self.own.has_value) or bool(self.parts)
 
 
 def figures(rows: Sequence[Row]) -> list[Figure]:
     """Rows grouped by metric, in the order of `TOPICS`; rows of single steps are left to --json."""
     found: dict[str, Figure] = {}
     for row in rows:
-        figure = found.setdefault(row["metric"], Figure(row["metric"]))
-        narrowed = any(row[key] is not None for key in _NARROWED)
-        if row["step"] is not None:
+        figure = found.setdefault(row.metric, Figure(row.metric))
+        narrowed = any(getattr(row, key) is not None for key in _NARROWED)
+        if row.step is not None:
             continue
-        if row["rank"] is not None:
-            if not narrowed and row["stat"] is None and row["status"] in HAS_VALUE:
+        if row.rank is not None:
+            if not narrowed and row.stat is None and row.has_value:
                 figure.ranks.append(row)
         elif narrowed:
-            if row["stat"] is None and row["status"] in HAS_VALUE:
+            if row.stat is None and row.has_value:
                 figure.parts.append(row)
-        elif row["stat"] is None:
+        elif row.stat is None:
             figure.own = row
-        elif row["status"] in HAS_VALUE:
-            figure.stats[row["stat"]] = row
+        elif row.has_value:
+            figure.stats[row.stat] = row
     return sorted(found.values(), key=lambda figure: place(figure.metric))
 
 
@@ -84,7 +83,7 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
 
 def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
     own = figure.own
-    if own is not None and own["status"] in HAS_VALUE:
+    if own is not None and own.has_value:
         yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
         plain = [
             f"{stat} {_number(row)}".replace(" ", _STUCK)
@@ -95,15 +94,15 @@ def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
             yield Text(f"    {line.replace(_STUCK, ' ')}", "dim")
     else:
         yield Text(f"  {figure.metric}")
-    parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row["value"])
+    parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row.number)
     for row in parts if verbose else parts[:_MOST_PARTS]:
-        label = " ".join(str(row[key]) for key in ("collective", "category", "group") if row[key] is not None)
+        label = " ".join(filter(None, (row.collective, row.category, row.group)))
         yield _line(f"    {label}", _value(row), style="dim", origin=_origin(row))
     if len(parts) > _MOST_PARTS and not verbose:
         yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
     if verbose and len(figure.ranks) > 1:
         for row in figure.ranks:
-            yield _line(f"    rank {row['rank']}", _value(row), style="dim", origin=_origin(row))
+            yield _line(f"    rank {row.rank}", _value(row), style="dim", origin=_origin(row))
 
 
 def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
@@ -119,18 +118,18 @@ def _line(label: str, value: str, span: str = "", style: str = "", *, origin: st
 
 def _coarsest(parts: Sequence[Row]) -> list[Row]:
     """The parts that no other part holds: finer ones split the same amounts again."""
-    keys = [{(key, row[key]) for key in _NARROWED if row[key] is not None} for row in parts]
+    keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
     every = {frozenset(own) for own in keys}
     return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
 
 
 def _number(row: Row) -> str:
-    return humanise(row["value"], row["unit"])
+    return humanise(row.number, row.unit)
 
 
 def _value(row: Row) -> str:
     """A modelled value is never without its mark, in colour or not."""
-    return ("~" if row["provenance"] == "modelled" else "") + _number(row)
+    return ("~" if row.provenance == "modelled" else "") + _number(row)
 
 
 def _range(figure: Figure) -> str:
@@ -138,15 +137,15 @@ def _range(figure: Figure) -> str:
         return f"{_number(figure.stats['low'])} .. {_number(figure.stats['high'])}"
     if len(figure.ranks) < 2:
         return ""
-    least, most = (pick(figure.ranks, key=lambda row: row["value"]) for pick in (min, max))
+    least, most = (pick(figure.ranks, key=lambda row: row.number) for pick in (min, max))
     return f"{_number(least)} .. {_number(most)}"
 
 
 def _origin(row: Row) -> str:
     """One word, for which a line has room: of a partial number the notes say how much it holds."""
-    if row["status"] == "partial":
+    if row.status == "partial":
         return "partial"
-    return "" if row["provenance"] == "measured" else str(row["provenance"])
+    return "" if row.provenance == "measured" else str(row.provenance)
 
 
 def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
@@ -155,18 +154,18 @@ def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
     shared: list[str] = []
     for figure in figures(rows):
         for row in (figure.own, *figure.parts):
-            if row is not None and row["status"] in HAS_VALUE and row["reason"]:
-                reason = row["reason"]
+            if row is not None and row.has_value and row.reason:
+                reason = row.reason
                 if caveat and reason.endswith(caveat):
                     shared.append(figure.metric)
                     reason = reason.removesuffix(caveat).removesuffix("; ")
-                if row["status"] == "partial":
-                    origin = "" if row["provenance"] == "measured" else f"{row['provenance']}, "
+                if row.status == "partial":
+                    origin = "" if row.provenance == "measured" else f"{row.provenance}, "
                     reason = f"{origin}{partly(row)}; {reason}"
                 if reason:
                     found.setdefault(reason, []).append(figure.metric)
     if caveat and shared:
-        found[caveat] = _shortened(list(dict.fromkeys(shared)), {row["metric"] for row in rows})
+        found[caveat] = _shortened(list(dict.fromkeys(shared)), {row.metric for row in rows})
     return [_because(reason, metrics) for reason, metrics in found.items()]
 
 
@@ -174,9 +173,9 @@ def missing(rows: Sequence[Row], status: str) -> list[Text]:
     """Metrics of which the run has no number, with that status: a line a reason."""
     found: dict[str, list[str]] = {}
     for figure in figures(rows):
-        if figure.own is not None and figure.own["status"] == status and not figure.applies:
-            found.setdefault(figure.own["reason"], []).append(figure.metric)
-    every = {row["metric"] for row in rows}
+        if figure.own is not None and figure.own.status == status and not figure.applies:
+            found.setdefault(figure.own.reason or "", []).append(figure.metric)
+    every = {row.metric for row in rows}
     return [_because(reason, _shortened(metrics, every)) for reason, metrics in found.items()]
 
 

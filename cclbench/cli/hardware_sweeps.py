@@ -48,8 +48,8 @@ class Checked:
 def swept_in(paths: Iterable[str], system: System, store: Path | None, inference: bool) -> list[Swept]:
     """All sweeps of files, folders or else runs' own collectives; what is in none is counted on stderr."""
     from cclbench.errors import InputError
+    from cclbench.record.store import Store
     from cclbench.source import find
-    from cclbench.store import Store
 
     found: list[Swept] = []
     left_out: dict[str, int] = {}
@@ -100,14 +100,13 @@ def _of_run(
 ) -> tuple[list[Swept], dict[str, int]]:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     from cclbench.analyzers.swept import own_sweeps
-    from cclbench.normalize.inferred_groups import caveat
     from cclbench.pipeline import open_run
 
     opened = open_run(run, store=store, inference=inference)
-    if inferred := caveat(opened.manifest["inference"]):
-        click.echo(f"note: {opened.id}: {inferred}", err=True)
+    if opened.inferred:
+        click.echo(f"note: {opened.id}: {opened.inferred}", err=True)
     members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
-    version = next((entry["facts"].get("library_version") for entry in opened.manifest["ranks"]), None)
+    version = next((entry.facts.library_version for entry in opened.record.ranks), None)
     own, left_out = own_sweeps(opened.collectives(), members, system, version)
     return [Swept(opened.id, sweep) for sweep in own], left_out
 

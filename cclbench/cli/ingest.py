@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from cclbench.cli.options import (
     store_option,
     verbosity_options,
 )
+
+if TYPE_CHECKING:
+    from cclbench.record.manifest import Manifest
 
 _COLUMNS = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
 
@@ -42,30 +45,30 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) 
     from cclbench.pipeline import ingest as read
 
     with progress(verbosity) as bars:
-        manifests = [read(source, progress=bars, **options).manifest for source in sources]
+        runs = [read(source, progress=bars, **options) for source in sources]
     emit(
         form,
-        document={"schema": "manifest.v1", "runs": manifests},
-        rows=[row for manifest in manifests for row in _rows(manifest)],
+        document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},
+        rows=[row for run in runs for row in _rows(run.record)],
         columns=_COLUMNS,
-        table=lambda: [findings(manifest, (), None, verbose=verbosity > 0) for manifest in manifests],
+        table=lambda: [findings(run.record, (), None, verbose=verbosity > 0) for run in runs],
     )
 
 
-def _rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(record: Manifest) -> list[dict[str, Any]]:
     """A row a trace file; counts are those of its rank."""
     return [
         {
-            "run": manifest["run"],
-            "rank": rank["rank"],
-            "file": file["name"],
-            "bytes": file["bytes"],
-            "reader": file["reader"],
-            "rows": sum(rank["rows"].values()),
-            "dropped": sum(rank["dropped"].values()),
-            "steps": rank["steps"]["found"],
-            "truncated": rank["truncated"]["reason"] if rank["truncated"] else None,
+            "run": record.run,
+            "rank": rank.rank,
+            "file": file.name,
+            "bytes": file.bytes,
+            "reader": file.reader,
+            "rows": sum(rank.rows.values()),
+            "dropped": sum(rank.dropped.values()),
+            "steps": rank.steps.found,
+            "truncated": rank.truncated.reason if rank.truncated else None,
         }
-        for rank in manifest["ranks"]
-        for file in rank["files"]
+        for rank in record.ranks
+        for file in rank.files
     ]

@@ -111,23 +111,23 @@ def _hardware(_: Path) -> Rows:
 
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
-    from cclbench.store import Store
+    from cclbench.record.store import Store
 
     rows: Rows = []
     for stored in Store(store).runs():
         try:
-            manifest = stored.manifest
+            record = stored.record
         except InputError as error:
             rows.append({"run": stored.id, "source": f"not readable: {error.what}; {error.hint}"})
             continue
         rows.append(
             {
-                "run": manifest["run"],
-                "ranks": len(manifest["ranks"]),
-                "steps": max((rank["steps"]["found"] for rank in manifest["ranks"]), default=0),
-                "card": manifest["card"]["id"] if manifest["card"] else None,
-                "published": (manifest.get("published") or {}).get("source"),
-                "source": manifest["source"],
+                "run": record.run,
+                "ranks": len(record.ranks),
+                "steps": max((rank.steps.found for rank in record.ranks), default=0),
+                "card": record.card.id if record.card else None,
+                "published": record.published.source if record.published else None,
+                "source": record.source,
             }
         )
     return rows

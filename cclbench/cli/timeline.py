@@ -56,7 +56,6 @@ def timeline(
       cclbench timeline my-job-3f2a91c0 -o step4.svg --step 4 --ranks 0-7
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
-    from cclbench.normalize.inferred_groups import caveat
     from cclbench.pipeline import open_run
     from cclbench.report.picture import check_picture
     from cclbench.report.timeline import timeline as timeline_of
@@ -66,6 +65,6 @@ def timeline(
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
     shown = timeline_of(opened, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    inferred = ", process groups inferred" if caveat(opened.manifest["inference"]) else ""
+    inferred = ", process groups inferred" if opened.inferred else ""
     plot_timeline(shown, output, title=f"{opened.id}: {of}{inferred}")
     click.echo(f"wrote {output}", err=True)

@@ -110,10 +110,10 @@ def whatif(
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
     found = replay(opened, *options.pop("sets"), **options)
-    window = found.rows[0]["window"]
+    window = found.figures[0].window
     emit(
         form,
-        document=document(opened.manifest, found.rows, window),
+        document=document(opened.record, found.figures, window),
         rows=found.rows,
         columns=RESULTS.names,
         table=lambda: _page(found, verbosity),
@@ -164,12 +164,12 @@ def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
     if verbosity <= QUIET:
         return [table]
     knees = [
-        f"knee of {row['category']}: "
-        + (row["reason"] if row["value"] is None else f"x{row['value']:g}; {row['reason']}")
-        for row in found.rows
-        if row["metric"] == "whatif.knee"
+        f"knee of {row.category}: "
+        + (row.reason or "" if row.value is None else f"x{row.value:g}; {row.reason}")
+        for row in found.figures
+        if row.metric == "whatif.knee"
     ]
-    faith = [row["reason"] for row in found.rows if row["metric"] == "whatif.replayed_step" and row["reason"]]
+    faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
     bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
     lines = [*knees, *faith, *bases, *found.notes]
     return [table, *(Text(printable(f"- {line}")) for line in lines)]

@@ -10,7 +10,8 @@ from typing import Final
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.values import NS_PER_S
 from cclbench.compare.comparison import Change, Dimension, Mover
-from cclbench.compare.subject import KEYS, Row, Subject
+from cclbench.compare.subject import KEYS, Subject
+from cclbench.record.rows import Row
 
 _METRIC: Final = "time.step_parts"
 _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
@@ -73,15 +74,19 @@ def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     found: dict[tuple[Dimension, str], float] = {}
     for row in subject.run_rows:
-        if row["metric"] == _METRIC and row["stat"] == part and any(row[key] is not None for key in KEYS[1:]):
+        if (
+            row.metric == _METRIC
+            and row.stat == part
+            and any(getattr(row, key) is not None for key in KEYS[1:])
+        ):
             place = _place(row, part)
-            found[place] = found.get(place, 0.0) + row["value"]
+            found[place] = found.get(place, 0.0) + row.number
     return found
 
 
 def _place(row: Row, part: str) -> tuple[Dimension, str]:
-    if row["group"] is not None:
-        return "group", row["group"]
-    if row["collective"] is not None:
-        return "collective", row["collective"]
-    return ("category" if part == "compute" else "dimension"), row["category"]
+    if row.group is not None:
+        return "group", row.group
+    if row.collective is not None:
+        return "collective", row.collective
+    return ("category" if part == "compute" else "dimension"), row.category or ""

@@ -16,7 +16,8 @@ from cclbench.compare.verdict import versus
 from cclbench.compare.work import warnings
 from cclbench.engine import Progress
 from cclbench.errors import UsageError
-from cclbench.pipeline import Run, full_results, open_run
+from cclbench.pipeline import full_results, open_run
+from cclbench.record.run import Run
 
 
 def compare(
@@ -77,5 +78,5 @@ def subject_of(
 ) -> Subject:
     """A run with all its results, computed unless the store has them, and its card."""
     results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
-    card = run._stored.card
-    return Subject(letter, run._stored, results, None if card is None else card.raw)
+    card = run.card
+    return Subject(letter, run, results, None if card is None else card.raw)

@@ -49,13 +49,12 @@ def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
-    manifest = subject.stored.manifest
-    card = manifest["card"]
+    record = subject.stored.record
     return {
         "letter": subject.letter,
         "id": subject.id,
-        "source": manifest["source"],
-        "card": card["id"] if card else None,
+        "source": record.source,
+        "card": record.card.id if record.card else None,
         "published": subject.published,
         "devices": list(subject.devices),
         "device_count": subject.device_count,

@@ -20,12 +20,12 @@ from cclbench.compare.comparison import Check
 from cclbench.compare.interval import difference
 from cclbench.compare.lines import selector
 from cclbench.compare.shown import stated
-from cclbench.compare.subject import KEYS, Row, Subject
+from cclbench.compare.subject import KEYS, Subject
 from cclbench.compare.verdict import step_costs, too_few
 from cclbench.compare.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.problem import shown
-from cclbench.schema import HAS_VALUE
+from cclbench.record.rows import Row
 from cclbench.units import Dimension, parse_quantity
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -161,24 +161,24 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     row, before = (subject.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
     for subject, found in pairs:
-        if found is None or found["status"] not in HAS_VALUE:
-            why = f": {found['reason']}" if found and found["reason"] else ""
+        if found is None or not found.has_value:
+            why = f": {found.reason}" if found and found.reason else ""
             return judged("failed", f"{subject.letter} has no {name}{why}")
-        if found["status"] == "partial":
-            return judged("refused", f"{name} of {subject.letter} is partial ({found['reason']})")
+        if found.status == "partial":
+            return judged("refused", f"{name} of {subject.letter} is partial ({found.reason})")
     assert row is not None  # noqa: S101 - just looked
     said = f"{name} of {other.letter} is {stated(row)}"
     if not gate.against or before is None:
-        return judged("failed" if _OPERATORS[gate.operator](row["value"], gate.number) else "passed", said)
+        return judged("failed" if _OPERATORS[gate.operator](row.number, gate.number) else "passed", said)
     said += f", of {base.letter} {stated(before)}"
     if refusal := _refusal(base, other, before, row):
         return judged("refused", f"{said}, and {refusal}")
-    limit = before["value"] * (1 + gate.number) if gate.percent else before["value"] + gate.number
-    if not before["value"] or before["value"] < 0 or row["value"] <= 0:
-        return judged("failed" if _OPERATORS[gate.operator](row["value"], limit) else "passed", said)
-    said += f": {_percent(row['value'] / before['value'])}"
+    limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
+    if not before.number or before.number < 0 or row.number <= 0:
+        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
+    said += f": {_percent(row.number / before.number)}"
     if gate.keys or not _of_steps(gate.metric):
-        return judged("failed" if _OPERATORS[gate.operator](row["value"], limit) else "passed", said)
+        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
     costs = step_costs(base, gate.metric), step_costs(other, gate.metric)
     steps = len(costs[0]), len(costs[1])
     told = difference(*costs) if min(steps) else None
@@ -191,8 +191,8 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     said += f" (95 % interval {_percent(low)} to {_percent(high)})"
     # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
     decisive = low if gate.operator.startswith(">") else high
-    beyond = _OPERATORS[gate.operator](decisive * before["value"], limit)
-    if not beyond and _OPERATORS[gate.operator](row["value"], limit):
+    beyond = _OPERATORS[gate.operator](decisive * before.number, limit)
+    if not beyond and _OPERATORS[gate.operator](row.number, limit):
         said += ", which does not lie beyond the limit"
     return judged("failed" if beyond else "passed", said)
 
@@ -211,9 +211,9 @@ def _refusal(base: Subject, other: Subject, before: Row, row: Row) -> str | None
     if reasons := unequal(base, other):
         return f"their work differs ({', '.join(reasons)})"
     for subject, found in ((base, before), (other, row)):
-        if found["window"] == "trace" and not subject.published:
+        if found.window == "trace" and not subject.published:
             return f"the window of {subject.letter} is its whole trace, as long as the capture"
-    kinds = [_TAKEN.get(found["provenance"], found["provenance"]) for found in (before, row)]
+    kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
     if kinds[0] != kinds[1]:
         return f"{base.letter}'s is {kinds[0]}, {other.letter}'s {kinds[1]}"
     return None

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from cclbench.compare.comparison import CardDifference, Figure, Line
 from cclbench.compare.subject import KEYS, Subject
-from cclbench.schema import HAS_VALUE
 
 _NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
 """What tells cards apart, not what ran."""
@@ -56,18 +55,18 @@ def lines(subjects: Sequence[Subject], metrics: Sequence[str]) -> tuple[Line, ..
 def _parts(subject: Subject, metric: str) -> Iterator[tuple[tuple[str, str], ...]]:
     """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
     for row in subject.run_rows:
-        keys = tuple((key, row[key]) for key in KEYS if row[key] is not None)
-        if row["metric"] == metric and row["status"] in HAS_VALUE and keys and row["stat"] not in _BAND:
+        keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
+        if row.metric == metric and row.has_value and keys and row.stat not in _BAND:
             yield keys
 
 
 def _line(subjects: Sequence[Subject], metric: str, keys: Mapping[str, str]) -> Line:
     known = [row for s in subjects if (row := s.row(metric, **keys)) is not None]
-    first = next((row for row in known if row["status"] in HAS_VALUE), known[0])
+    first = next((row for row in known if row.has_value), known[0])
     return Line(
         selector(metric, keys),
-        first["unit"],
-        first["better"],
+        first.unit,
+        first.better,
         {s.letter: figure(s, metric, keys) for s in subjects},
     )
 
@@ -83,7 +82,7 @@ def figure(subject: Subject, metric: str, keys: Mapping[str, str]) -> Figure:
     if row is None:
         return Figure(None, "not_applicable", None, "this run has no such figure")
     low, high = (
-        subject.value(metric, **{**keys, "stat": end}) if row["provenance"] == "modelled" else None
+        subject.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
         for end in _BAND
     )
-    return Figure(row["value"], row["status"], row["provenance"], row["reason"], low, high, row["coverage"])
+    return Figure(row.value, row.status, row.provenance, row.reason, low, high, row.coverage)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from cclbench.compare.comparison import Change, Comparison, Figure, Line, Mover, Versus
-from cclbench.compare.subject import Row, Subject
+from cclbench.compare.subject import Subject
 from cclbench.problem import printable
+from cclbench.record.rows import Row
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12
@@ -51,8 +52,8 @@ def cell(figure: Figure, unit: str) -> str:
 
 def stated(row: Row) -> str:
     """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
-    figure = humanise(row["value"], row["unit"])
-    return figure if row["provenance"] in ("measured", "derived") else f"{row['provenance']} {figure}"
+    figure = humanise(row.number, row.unit)
+    return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"
 
 
 def seconds(change: Change, versus: Versus) -> tuple[str, str]:

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.values import ALL_OPEN
 from cclbench.published.leaderboard import PublishedRow
+from cclbench.record.facts import TraceFacts
+from cclbench.record.rows import Row, rows_of
+from cclbench.record.run import Run
 from cclbench.schema import HAS_VALUE
-from cclbench.store import StoredRun
 
-Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 KEYS: Final = ("stat", "collective", "group", "category")
 """What narrows a row of the whole run."""
@@ -44,7 +45,7 @@ class Subject:
 
     letter: str
     """"A", "B", ...: how tables and pictures call it."""
-    stored: StoredRun
+    stored: Run
     results: pa.Table
     """Rows of `schema.RESULTS` of a full computation."""
     card: Mapping[str, Any] | None
@@ -58,18 +59,17 @@ class Subject:
     @property
     def published(self) -> bool:
         """Whether its figures are somebody's published ones."""
-        return self.stored.manifest.get("published") is not None
+        return self.stored.record.published is not None
 
     @cached_property
     def run_rows(self) -> list[Row]:
         """The result rows about the whole run: of no single rank, of no single step."""
         table = self.results
-        found: list[Row] = table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())).to_pylist()
-        return found
+        return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
 
     @cached_property
     def _by_key(self) -> dict[tuple[str | None, ...], Row]:
-        return {(row["metric"], *(row[key] for key in KEYS)): row for row in self.run_rows}
+        return {(row.metric, *(getattr(row, key) for key in KEYS)): row for row in self.run_rows}
 
     def row(self, metric: str, **keys: str) -> Row | None:
         """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
@@ -78,7 +78,7 @@ class Subject:
     def value(self, metric: str, **keys: str) -> float | None:
         """That row's number; None where there is no row or no number."""
         row = self.row(metric, **keys)
-        return row["value"] if row is not None and row["status"] in HAS_VALUE else None
+        return row.value if row is not None and row.has_value else None
 
     def by_step(self, metric: str) -> Floats:
         """The run's number of each step, shape (steps,), in their order."""
@@ -97,20 +97,20 @@ class Subject:
         return self.stored.ranks
 
     @cached_property
-    def facts(self) -> list[Mapping[str, Any]]:
+    def facts(self) -> list[TraceFacts]:
         """What each rank's trace says of itself."""
-        return [entry["facts"] for entry in self.stored.manifest["ranks"]]
+        return [entry.facts for entry in self.stored.record.ranks]
 
     @property
     def world_size(self) -> int | None:
         """Ranks of the job, as its traces state it."""
-        return max((f["world_size"] for f in self.facts if f.get("world_size")), default=None)
+        return max((f.world_size for f in self.facts if f.world_size), default=None)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """What its traces call the accelerators; else what its card says; `CPU` where that is the device."""
-        named = dict.fromkeys(f["device_name"] for f in self.facts if f.get("device_name"))
-        if not named and self.facts and all(f.get("works_on") == "host" for f in self.facts):
+        named = dict.fromkeys(f.device_name for f in self.facts if f.device_name)
+        if not named and self.facts and all(f.works_on == "host" for f in self.facts):
             named = {"CPU": None}
         stated = self.field("hardware.accelerator")
         return tuple(named) or ((str(stated),) if stated else ())
@@ -125,7 +125,7 @@ class Subject:
     def window(self) -> str | None:
         """The window policy that its step time rests on; None without one, or where it is published."""
         row = self.row("time.step")
-        return row["window"] if row is not None and row["status"] == "ok" and not self.published else None
+        return row.window if row is not None and row.status == "ok" and not self.published else None
 
     @cached_property
     def steps(self) -> int:
@@ -136,7 +136,7 @@ class Subject:
     def all_open(self) -> bool:
         """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
         row = self.row("time.step")
-        return row is not None and (row["reason"] or "").startswith(ALL_OPEN)
+        return row is not None and (row.reason or "").startswith(ALL_OPEN)
 
     def field(self, path: str) -> Any:
         """The card's value at a dotted path, or what was published of it; None without such a field."""
@@ -150,7 +150,8 @@ class Subject:
     @cached_property
     def published_row(self) -> PublishedRow:
         """The metadata that were published with its figures, without the figures."""
-        return PublishedRow(0, self.stored.manifest["published"]["metadata"], {}, "")
+        published = self.stored.record.published
+        return PublishedRow(0, published.metadata if published else {}, {}, "")
 
     def published_field(self, path: str) -> str | int | None:
         """What those metadata say of a field of the card, word for word; None where they say nothing."""

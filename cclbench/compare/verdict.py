@@ -88,11 +88,11 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
         row = subject.row(measure)
         if not subject.value(measure):
             lacks = f"{subject.letter} has no {measure}"
-            if row is not None and row["reason"]:
-                lacks += f" ({row['reason']})"
+            if row is not None and row.reason:
+                lacks += f" ({row.reason})"
             return f"their work differs ({', '.join(reasons)}) and {lacks}" if reasons else lacks
-        if row is not None and row["status"] == "partial":
-            return f"{measure} of {subject.letter} is partial ({row['reason']})"
+        if row is not None and row.status == "partial":
+            return f"{measure} of {subject.letter} is partial ({row.reason})"
     return None
 
 

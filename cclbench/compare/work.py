@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.subject import Subject
-from cclbench.schema import HAS_VALUE
 
 _TOKENS_EQUAL: Final = 1e-6
 """Relative difference below which two derived token counts are one."""
@@ -129,7 +128,7 @@ def _alone(subject: Subject) -> Iterator[str]:
         yield (
             f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
         )
-    if any(entry["truncated"] for entry in subject.stored.manifest["ranks"]):
+    if any(entry.truncated for entry in subject.stored.record.ranks):
         yield f"a trace of {letter} ends early: its figures end before the cut"
 
 
@@ -138,8 +137,8 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
     sources: dict[str, dict[str, str]] = {}
     for subject in subjects:
         for row in subject.run_rows:
-            if row["status"] in HAS_VALUE and row["stat"] is None:
-                sources.setdefault(row["metric"], {}).setdefault(subject.letter, row["provenance"])
+            if row.has_value and row.stat is None:
+                sources.setdefault(row.metric, {}).setdefault(subject.letter, row.provenance or "")
     mixed: dict[str, list[str]] = {}
     for metric, of in sources.items():
         modelled = [letter for letter, provenance in of.items() if provenance == "modelled"]
@@ -159,7 +158,7 @@ def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
         silent = [s for s in whole if s.value("time.step_parts", stat=part) is None]
         if silent and len(silent) < len(whole):
             row = silent[0].row("time.step_parts", stat=into)
-            why = f" ({row['reason']})" if row and row["reason"] else ""
+            why = f" ({row.reason})" if row and row.reason else ""
             who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
             yield f"{who}: all of it is in {PARTS[into]}"
 

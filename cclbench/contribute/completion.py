@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cclbench.card.conform import home, misfit
 from cclbench.card.consistency import field, layouts
-from cclbench.card.infer import TraceFacts, infer
+from cclbench.card.infer import CardFacts, infer
 from cclbench.card.read import Document, parse, scalar
 from cclbench.card.validate import examine
 from cclbench.card.write import render
@@ -84,7 +84,7 @@ def draft(document: Document, root: Path) -> Value:
     return card
 
 
-def learn(card: Value, facts: TraceFacts) -> Learnt:
+def learn(card: Value, facts: CardFacts) -> Learnt:
     """The card with what the traces tell and it does not.
 
     Degrees only where the card has none at all and the traces' account for every rank.

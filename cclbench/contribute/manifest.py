@@ -17,8 +17,8 @@ from cclbench.contribute.place import is_inside
 from cclbench.contribute.record import Results
 from cclbench.document import Document
 from cclbench.errors import InputError
-from cclbench.ingestion import Options
 from cclbench.problem import printable, shown
+from cclbench.record.manifest import Options
 
 SCHEMA: Final = "data-point.v1"
 LARGEST_BYTES: Final = 64 << 20
@@ -56,6 +56,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         plain = msgspec.to_builtins(self)
         if self.calibration is None:
             del plain["calibration"]
+        for row in plain["results"]["rows"]:
+            for name in [name for name, value in row.items() if value is None]:
+                del row[name]
         return "".join(_lines({name: plain[name] for name in order if name in plain}, "")) + "\n"
 
 
@@ -104,8 +107,8 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
     if len(set(names)) < len(names):
         yield "lists a file twice"
     for row in manifest.results.rows:
-        if row["metric"] not in manifest.results.metrics:
-            yield f"has a row of {shown(row['metric'])}, which is not among its metrics"
+        if row.metric not in manifest.results.metrics:
+            yield f"has a row of {shown(row.metric)}, which is not among its metrics"
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from cclbench.card import TraceFacts, validate
+from cclbench.card import CardFacts, validate
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
 from cclbench.contribute.archive import is_archive, unpack
@@ -27,9 +27,10 @@ from cclbench.contribute.verify import record, rows_of
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import read_calibration
-from cclbench.ingestion import Options, calibration_at
+from cclbench.ingestion import calibration_at
 from cclbench.learned import trace_facts
 from cclbench.problem import check
+from cclbench.record.manifest import Options
 from cclbench.source import Source, SourceFile, find
 from cclbench.units import humanise
 
@@ -223,9 +224,9 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
     return scratch / "unpacked"
 
 
-def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> TraceFacts:
+def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
     if not found.files:
-        return TraceFacts(traces=())
+        return CardFacts(traces=())
     return trace_facts(
         found.path,
         store=store,
@@ -240,7 +241,7 @@ def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Pr
 def _settled(
     card: Value,
     found: Source,
-    facts: TraceFacts,
+    facts: CardFacts,
     programs: Mapping[str, Path],
     wishes: Wishes,
     name: str,
@@ -284,7 +285,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 def _entries(
     found: Source,
-    facts: TraceFacts,
+    facts: CardFacts,
     names: Mapping[str, str],
     staged: Place,
     licence: str,

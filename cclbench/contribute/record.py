@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.analyzers.metric import METRICS
+from cclbench.record.rows import Row
 
-Row = Mapping[str, Any]
 TOLERANCE: Final = 1e-12
 DIGITS: Final = 9
 _KEY: Final = ("rank", "step", "group", "collective", "category", "stat", "source")
@@ -41,10 +41,10 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """Recorded results: digests by metric, and the run's own rows without the keys that are null."""
+    """Recorded results: digests by metric, and the run's own rows."""
 
     metrics: dict[str, Digest]
-    rows: list[dict[str, Any]]
+    rows: list[Row]
 
 
 @dataclass(frozen=True)
@@ -84,32 +84,28 @@ class Comparison:
 def recorded(rows: Sequence[Row]) -> Results:
     """The record of result rows; metrics of other people's plug-ins are left out: not everybody has them."""
     metrics: dict[str, Digest] = {}
-    kept: list[dict[str, Any]] = []
+    kept: list[Row] = []
     for metric, own in _by_metric(rows).items():
-        metrics[metric] = Digest(own[0]["version"], len(own), _digest(own))
-        kept += [
-            {key: value for key, value in row.items() if value is not None}
-            for row in own
-            if row["rank"] is None
-        ]
+        metrics[metric] = Digest(own[0].version, len(own), _digest(own))
+        kept += [row for row in own if row.rank is None]
     return Results(metrics, kept)
 
 
 def compare(record: Results, rows: Sequence[Row]) -> Comparison:
     """Every recorded row beside its computed one."""
     computed = _by_metric(rows)
-    before: dict[str, list[dict[str, Any]]] = {metric: [] for metric in record.metrics}
+    before: dict[str, list[Row]] = {metric: [] for metric in record.metrics}
     for row in record.rows:
-        before[row["metric"]].append(row)
+        before[row.metric].append(row)
     changes: list[Change] = []
     outdated = []
     compared = exact = 0
     for metric, digest in record.metrics.items():
         own = computed.get(metric)
-        if own is None or own[0]["version"] != digest.version:
+        if own is None or own[0].version != digest.version:
             outdated.append(metric)
             continue
-        of_run = {_key(row): row for row in own if row["rank"] is None}
+        of_run = {_key(row): row for row in own if row.rank is None}
         was = {_key(row): row for row in before[metric]}
         different = [
             _change(metric, key, was.get(key), of_run.get(key))
@@ -117,7 +113,7 @@ def compare(record: Results, rows: Sequence[Row]) -> Comparison:
             if not _same(was.get(key), of_run.get(key))
         ]
         compared += len(was)
-        exact += sum(key in of_run and row.get("value") == of_run[key]["value"] for key, row in was.items())
+        exact += sum(key in of_run and row.value == of_run[key].value for key, row in was.items())
         now = Digest(digest.version, len(own), _digest(own))
         if not different and now != digest:
             different = [Change(metric, {"rows": "of single ranks"}, str(digest), str(now))]
@@ -130,7 +126,7 @@ def differences(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:
     """Rows that two computations do not have in common, bit for bit; only the reasons' words may differ."""
 
     def keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
-        return {(row["metric"], *_key(row)): row for row in rows}
+        return {(row.metric, *_key(row)): row for row in rows}
 
     was, now = keyed(before), keyed(after)
     return [
@@ -140,16 +136,16 @@ def differences(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:
     ]
 
 
-def _bits(row: Row | None) -> dict[str, Any] | None:
-    return None if row is None else {name: value for name, value in row.items() if name != "reason"}
+def _bits(row: Row | None) -> Row | None:
+    return row and msgspec.structs.replace(row, reason=None)
 
 
 def _by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
     ours = {name for name in METRICS if METRICS.origin(name).startswith("cclbench.")}
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row["metric"] in ours and row["provenance"] != "modelled":
-            found.setdefault(row["metric"], []).append(row)
+        if row.metric in ours and row.provenance != "modelled":
+            found.setdefault(row.metric, []).append(row)
     return found
 
 
@@ -157,8 +153,8 @@ def _digest(rows: Sequence[Row]) -> str:
     lines = (
         json.dumps(
             [
-                *(row[column] for column in (*_KEY, *_HELD)),
-                None if row["value"] is None else f"{row['value']:.{DIGITS}g}",
+                *(getattr(row, column) for column in (*_KEY, *_HELD)),
+                None if row.value is None else f"{row.value:.{DIGITS}g}",
             ]
         )
         for row in rows
@@ -167,7 +163,7 @@ def _digest(rows: Sequence[Row]) -> str:
 
 
 def _key(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(column) for column in _KEY)
+    return tuple(getattr(row, column) for column in _KEY)
 
 
 def _about(key: tuple[Any, ...]) -> dict[str, Any]:
@@ -179,9 +175,9 @@ def _about(key: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _same(was: Row | None, now: Row | None) -> bool:
-    if was is None or now is None or any(was.get(column) != now[column] for column in _HELD):
+    if was is None or now is None or any(getattr(was, column) != getattr(now, column) for column in _HELD):
         return False
-    before, after = was.get("value"), now["value"]
+    before, after = was.value, now.value
     if before is None or after is None:
         return before is after
     return math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=0)
@@ -189,7 +185,7 @@ def _same(was: Row | None, now: Row | None) -> bool:
 
 def _change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> Change:
     both = was is not None and now is not None
-    others = [name for name in _HELD if both and (was or {}).get(name) != (now or {})[name]]
+    others = [name for name in _HELD if both and getattr(was, name) != getattr(now, name)]
     return Change(metric, _about(key), _words(was, others), _words(now, others))
 
 
@@ -197,7 +193,7 @@ def _words(row: Row | None, others: Sequence[str]) -> str:
     """A row's value with its unit, and what else of it differs."""
     if row is None:
         return "no such row"
-    value = row.get("value")
-    unit = "" if row["unit"] == "1" else f" {row['unit']}"
-    shown = str(row["status"]).replace("_", " ") if value is None else f"{value!r}{unit}"
-    return ", ".join([shown, *(f"{name} {row.get(name)}" for name in others)])
+    value = row.value
+    unit = "" if row.unit == "1" else f" {row.unit}"
+    shown = row.status.replace("_", " ") if value is None else f"{value!r}{unit}"
+    return ", ".join([shown, *(f"{name} {getattr(row, name)}" for name in others)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from cclbench import __version__
 from cclbench.card import Card, load
@@ -17,11 +17,13 @@ from cclbench.contribute.place import MANIFEST, Place, digest, listed
 from cclbench.contribute.record import Comparison, compare, recorded
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError
-from cclbench.ingestion import Options, ingest
-from cclbench.pipeline import Run, metrics
+from cclbench.ingestion import ingest
+from cclbench.pipeline import metrics
 from cclbench.problem import shown
+from cclbench.record.manifest import Options
+from cclbench.record.rows import Row
+from cclbench.record.store import Store
 from cclbench.source import Source, find
-from cclbench.store import Store
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
 MEANING: Final[Mapping[Status, str]] = {
@@ -58,10 +60,10 @@ def rows_of(
     model: bool,
     jobs: int = 1,
     progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """All result rows of a source, which is ingested into `store` unless it is there."""
-    run = Run(ingest(source, Store(store), options, jobs=jobs, progress=progress))
-    return metrics(run, model=model, jobs=jobs, progress=progress).rows
+    run = ingest(source, Store(store), options, jobs=jobs, progress=progress)
+    return metrics(run, model=model, jobs=jobs, progress=progress).figures
 
 
 def verify(place: Place, elsewhere: Beside, *, jobs: int = 1, progress: Progress | None = None) -> Verdict:

@@ -10,12 +10,13 @@ clock, and their rows never mix.  `evidence` brings in what is no trace.
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from cclbench import __version__
 from cclbench.card import Card
@@ -25,13 +26,14 @@ from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
 from cclbench.ingestion.evidence import ingest_evidence
-from cclbench.ingestion.traces import Options, ingest_traces
+from cclbench.ingestion.traces import ingest_traces
 from cclbench.normalize.steps import families
+from cclbench.record.manifest import CardLine, Manifest, Options
+from cclbench.record.manifest import write as write_manifest
+from cclbench.record.run import Run
+from cclbench.record.store import Store
 from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
-from cclbench.store import Store, StoredRun
-
-__all__ = ["Options", "calibration_at", "ingest"]
 
 PREFERENCE: Final = ("kineto", "nsys", "xplane", "xla_json")
 """Of traces of several kinds the first is the run's own: the one that tells most of the collectives."""
@@ -39,7 +41,7 @@ PREFERENCE: Final = ("kineto", "nsys", "xplane", "xla_json")
 
 def ingest(
     found: Source, store: Store, options: Options, *, jobs: int = 1, progress: Progress | None = None
-) -> StoredRun:
+) -> Run:
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
     card = None if found.card is None else load_card(found.card)
@@ -49,35 +51,31 @@ def ingest(
     fingerprint = found.fingerprint(*versions, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
-    if kept is not None and kept.manifest.get("fingerprint") == fingerprint:
+    if kept is not None and kept.record.fingerprint == fingerprint:
         return kept
     with store.creating(run) as folder:
-        common = {
-            "schema": VERSION,
-            "tables": LAYOUT,
-            "cclbench": __version__,
-            "run": run,
-            "fingerprint": fingerprint,
-            "source": str(found.path),
-            "card": None if card is None else _card(found, card),
-            "ingest": {
-                "allow_truncated": options.allow_truncated,
-                "step_annotation": options.step_annotation,
-                "inference": options.inference,
-            },
-        }
+        common = Manifest(
+            run=run,
+            fingerprint=fingerprint,
+            source=str(found.path),
+            card=None if card is None else CardLine(card.id, str(found.card), card.description),
+            ingest=options,
+        )
         first, *others = _kinds(found.files) or [()]
         for files in others:
             into = folder / "sources" / files[0].reader
             of_kind = replace(found, files=files, beside=())
-            told = ingest_traces(of_kind, card, into, options, jobs=jobs, progress=progress)
-            _finish(into, found, calibration, {**common, **told, "sources": [], "evidence": []})
-        told = ingest_traces(replace(found, files=first), card, folder, options, jobs=jobs, progress=progress)
-        told["sources"] = [files[0].reader for files in others]
-        told["evidence"] = ingest_evidence(found.evidence, folder, jobs=jobs, progress=progress)
-        told["notes"] = [*_notes(found, first, others, measured), *told["notes"]]
-        _finish(folder, found, calibration, {**common, **told})
-    return StoredRun(store.folder / run)
+            own = ingest_traces(of_kind, card, into, common, jobs=jobs, progress=progress)
+            _finish(into, found, calibration, own)
+        own = ingest_traces(replace(found, files=first), card, folder, common, jobs=jobs, progress=progress)
+        whole = msgspec.structs.replace(
+            own,
+            sources=[files[0].reader for files in others],
+            evidence=ingest_evidence(found.evidence, folder, jobs=jobs, progress=progress),
+            notes=[*_notes(found, first, others, measured), *own.notes],
+        )
+        _finish(folder, found, calibration, whole)
+    return Run(store.folder / run)
 
 
 def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
@@ -90,15 +88,12 @@ def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     ]
 
 
-def _finish(
-    folder: Path, found: Source, calibration: Calibration | None, manifest: Mapping[str, Any]
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def _finish(folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest) -> None:
+    write_manifest(manifest, folder)
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
         write_calibration(calibration, folder / OF_RUN)
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
 
 
 def _calibration_file(found: Source, card: Card | None) -> Path | None:
@@ -119,10 +114,6 @@ def calibration_at(path: Path, system: str | None) -> Calibration:
             where=str(path),
         )
     return calibration
-
-
-def _card(found: Source, card: Card) -> dict[str, Any]:
-    return {"id": card.id, "path": str(found.card), "description": card.description}
 
 
 def _some(names: Sequence[str]) -> str:

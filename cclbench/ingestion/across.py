@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +15,11 @@ from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, pat
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
+from cclbench.record.files import read_table, write_table
+from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
-from cclbench.store import read_table, write_table
 
 _PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
-
-
-NOTHING_MATCHED: Final = {
-    "inference": None,
-    "matching": {
-        "rows": 0,
-        "matched": 0,
-        "instances": 0,
-        "complete": 0,
-        "partial": 0,
-        "unmatched": {},
-        "contradicted_instances": 0,
-        "wait_beyond_duration_ns": 0,
-    },
-    "clocks": {"reference_ns": 0, "ranks": []},
-}
-"""The manifest's account of a run without traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +39,19 @@ def match_ranks(
     places: Places,
     degrees: Mapping[str, int],
     job: Job | None,
-) -> dict[str, Any]:
+) -> tuple[Inference | None, Matching, Clocks]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
     `places` are where the ranks ran; `degrees`, the card's parallelism, name the dimension of groups whose
     description does not; of a `job` the process groups that no trace states are inferred, where that can be
-    done.  Returns the manifest's account of inference, matching and clocks.  For an instance that all ranks
+    done.  Returns the manifest's account of them.  For an instance that all ranks
     of its group have: wait = latest arrival − own arrival, transfer = own end − latest arrival, both within
     the own duration, whose sum they are.  Where some of its ranks have no trace, the latest arrival of those
     that have is a lower bound of the wait.
     """
     gathered = _gather(folder, ranks)
     inferred = None if job is None else infer_groups(folder, gathered, ranks, job)
-    if inferred is not None and inferred["group"] is not None:
+    if inferred is not None and inferred.group is not None:
         gathered = numbered(_gather(folder, ranks))
     rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
     found = matching.match(rows, _PAIR_KINDS)
@@ -85,20 +69,17 @@ def match_ranks(
     }
     _write(folder, ranks, gathered.lengths, found, arrival, split, dimensions)
     complete = found.present == found.expected
-    return {
-        "inference": inferred,
-        "matching": {
-            "rows": len(rows),
-            "matched": int((found.instance >= 0).sum()),
-            "instances": len(found.present),
-            "complete": int(complete.sum()),
-            "partial": int((~complete).sum()),
-            "unmatched": found.counts(),
-            "contradicted_instances": contradicted,
-            "wait_beyond_duration_ns": split.overshoot,
-        },
-        "clocks": _account(estimated),
-    }
+    matched = Matching(
+        rows=len(rows),
+        matched=int((found.instance >= 0).sum()),
+        instances=len(found.present),
+        complete=int(complete.sum()),
+        partial=int((~complete).sum()),
+        unmatched=found.counts(),
+        contradicted_instances=contradicted,
+        wait_beyond_duration_ns=split.overshoot,
+    )
+    return inferred, matched, _account(estimated)
 
 
 def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
@@ -263,19 +244,19 @@ def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table
     return table.set_column(index, COLLECTIVES.field(index), words)
 
 
-def _account(estimated: clocks.Clocks) -> dict[str, Any]:
+def _account(estimated: clocks.Clocks) -> Clocks:
     """Clocks for the manifest: ns and parts per million, of ranks that share collectives with others."""
-    return {
-        "reference_ns": estimated.t0_ns,
-        "ranks": [
-            {
-                "rank": int(estimated.ranks[i]),
-                "offset_ns": round(float(estimated.offset_ns[i]), 1),
-                "drift_ppm": round(float(estimated.drift[i]) * 1e6, 4),
-                "residual_ns": round(float(estimated.residual_ns[i]), 1),
-                "uncertainty_ns": round(float(estimated.uncertainty_ns[i]), 1),
-                "applied": bool(estimated.applied[i]),
-            }
+    return Clocks(
+        estimated.t0_ns,
+        [
+            Clock(
+                rank=int(estimated.ranks[i]),
+                offset_ns=round(float(estimated.offset_ns[i]), 1),
+                drift_ppm=round(float(estimated.drift[i]) * 1e6, 4),
+                residual_ns=round(float(estimated.residual_ns[i]), 1),
+                uncertainty_ns=round(float(estimated.uncertainty_ns[i]), 1),
+                applied=bool(estimated.applied[i]),
+            )
             for i in np.flatnonzero(estimated.known).tolist()
         ],
-    }
+    )

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from cclbench.facts import TraceFacts
 from cclbench.ingestion.part import PartRead
 from cclbench.normalize.steps import Periods, Window
 from cclbench.readers import Cut
+from cclbench.record import manifest
+from cclbench.record.facts import TraceFacts
+from cclbench.record.manifest import RankEntry, Truncation
+from cclbench.source import SourceFile
 from cclbench.units import humanise
 
 PURE: Final = 0.9
@@ -40,44 +43,56 @@ class Account:
     horizon_ns: int | None
     blind: bool
     """Whether the file is cut and no window can be told to be whole."""
+    file: SourceFile
+    beside: SourceFile | None
+    """The execution trace of its process."""
     notes: Sequence[str] = ()
 
 
-def entry(account: Account, parts: Sequence[PartRead]) -> dict[str, Any]:
-    """The rank's entry, ready for JSON."""
+def entry(account: Account, parts: Sequence[PartRead]) -> RankEntry:
+    """The rank's entry."""
     dropped: Counter[str] = sum((Counter(p.dropped) for p in parts), Counter())
     times: Counter[str] = sum((Counter(p.kernel_ns) for p in parts), Counter())
     total = times.pop("", 0)
     cut = account.cut
-    return {
-        "rank": account.rank,
-        "facts": msgspec.to_builtins(msgspec.structs.replace(account.facts, groups=(), communicators=())),
-        "span_ns": next(([w.start_ns, w.end_ns] for w in account.windows if w.source == "whole_trace"), None),
-        "rows": dict(sorted(account.rows.items())),
-        "dropped": dict(sorted(dropped.items())),
-        "steps": _steps(account),
-        "unclassified": {
-            "share": sum(times.values()) / total if total else None,
-            "names": [name for name, ns in times.most_common(10) if ns],
-        },
-        "collectives": _collectives(account),
-        "truncated": cut and {**msgspec.to_builtins(cut), "horizon_ns": account.horizon_ns},
-        "notes": list(_notes(account)),
-    }
+    return RankEntry(
+        rank=account.rank,
+        facts=msgspec.structs.replace(account.facts, groups=(), communicators=()),
+        span_ns=next(((w.start_ns, w.end_ns) for w in account.windows if w.source == "whole_trace"), None),
+        rows=dict(sorted(account.rows.items())),
+        dropped=dict(sorted(dropped.items())),
+        steps=_steps(account),
+        unclassified=manifest.Unclassified(
+            share=sum(times.values()) / total if total else None,
+            names=[name for name, ns in times.most_common(10) if ns],
+        ),
+        collectives=_collectives(account),
+        truncated=None
+        if cut is None
+        else Truncation(**msgspec.structs.asdict(cut), horizon_ns=account.horizon_ns),
+        notes=list(_notes(account)),
+        files=[kept(account.file)],
+        beside=[] if account.beside is None else [kept(account.beside)],
+    )
 
 
-def _steps(account: Account) -> dict[str, Any]:
-    windows = _step_windows(account)
-    return {
-        "found": len(windows),
-        "closed": sum(1 for w in windows if not w.open),
-        "source": windows[0].source if windows else None,
-        "left_out": dict(sorted(account.left_out.items())),
-        "least_purity": _least_purity(windows),
-        "least_host_purity": _least_purity(_host_windows(account)),
-        "device_period_ns": account.periods and account.periods.device_ns,
-        "host_period_ns": account.periods and account.periods.host_ns,
-    }
+def kept(file: SourceFile) -> manifest.File:
+    """What the manifest keeps of a source file."""
+    return manifest.File(file.name, file.bytes, file.sha256, file.reader)
+
+
+def _steps(account: Account) -> manifest.Steps:
+    windows, periods = _step_windows(account), account.periods
+    return manifest.Steps(
+        found=len(windows),
+        closed=sum(1 for w in windows if not w.open),
+        source=windows[0].source if windows else None,
+        left_out=dict(sorted(account.left_out.items())),
+        least_purity=_least_purity(windows),
+        least_host_purity=_least_purity(_host_windows(account)),
+        device_period_ns=None if periods is None else periods.device_ns,
+        host_period_ns=None if periods is None else periods.host_ns,
+    )
 
 
 def _step_windows(account: Account) -> list[Window]:
@@ -98,18 +113,18 @@ def _least_purity(windows: Sequence[Window]) -> float | None:
     return min((w.purity for w in windows if w.purity is not None), default=None)
 
 
-def _collectives(account: Account) -> dict[str, Any]:
+def _collectives(account: Account) -> manifest.Collectives:
     calls = account.calls
     sources = Counter(calls["payload_source"].cast(pa.string()).to_pylist())
     libraries = Counter(calls["library"].cast(pa.string()).to_pylist())
-    return {
-        "count": len(calls),
-        "without_bytes": sources.pop(None, 0),
-        "payload_sources": dict(sorted(sources.items())),
-        "without_group": calls["group"].null_count,
-        "ungrouped": dict(sorted(account.ungrouped.items())),
-        "libraries": dict(sorted(libraries.items())),
-    }
+    return manifest.Collectives(
+        count=len(calls),
+        without_bytes=sources.pop(None, 0),
+        payload_sources=dict(sorted(sources.items())),
+        without_group=calls["group"].null_count,
+        ungrouped=dict(sorted(account.ungrouped.items())),
+        libraries=dict(sorted(libraries.items())),
+    )
 
 
 def _notes(account: Account) -> list[str]:

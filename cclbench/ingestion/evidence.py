@@ -6,17 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from cclbench import engine
 from cclbench.engine import Progress
-from cclbench.ingestion.traces import kept
+from cclbench.ingestion.entry import kept
 from cclbench.readers import READERS
+from cclbench.record.files import write_table
+from cclbench.record.manifest import EvidenceFile
 from cclbench.schema import EVIDENCE
 from cclbench.source import SourceFile
-from cclbench.store import write_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,13 @@ class _Task:
 
 def ingest_evidence(
     files: Sequence[SourceFile], folder: Path, *, jobs: int, progress: Progress | None
-) -> list[dict[str, Any]]:
+) -> list[EvidenceFile]:
     """Write the tables of all files under `folder`; returns what the manifest says of each file."""
     tasks = [_Task(file, index, folder) for index, file in enumerate(files)]
     return engine.each(_one, tasks, jobs=jobs, progress=progress, what="reading evidence")
 
 
-def _one(task: _Task) -> dict[str, Any]:
+def _one(task: _Task) -> EvidenceFile:
     file = task.file
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
@@ -46,13 +47,13 @@ def _one(task: _Task) -> dict[str, Any]:
             rows[name] = len(table)
             path = task.folder / name / f"evidence-{task.index:03d}.parquet"
             write_table(path, of_file(table, name, file.reader, file.name))
-    return {
-        **kept(file),
-        "rows": rows,
-        "facts": told.facts,
-        "left_out": dict(sorted(told.left_out.items())),
-        "notes": told.notes,
-    }
+    return EvidenceFile(
+        **msgspec.structs.asdict(kept(file)),
+        rows=rows,
+        facts=told.facts,
+        left_out=dict(sorted(told.left_out.items())),
+        notes=told.notes,
+    )
 
 
 def of_file(table: pa.Table, name: str, reader: str, file: str) -> pa.Table:

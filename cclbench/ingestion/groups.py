@@ -15,8 +15,9 @@ import pyarrow as pa
 from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
 from cclbench.normalize import inferred_groups, matching
+from cclbench.record.files import read_table, write_table
+from cclbench.record.manifest import Inference
 from cclbench.schema import COLLECTIVES, GROUPS, group_id
-from cclbench.store import read_table, write_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,7 @@ def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], 
     write_table(folder / "groups.parquet", pa.table(columns, schema=GROUPS))
 
 
-def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Job) -> dict[str, Any] | None:
+def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Job) -> Inference | None:
     """The manifest's account of inference, None where every collective's group is stated.
 
     The group that is inferred, if any, is that of all ranks: it is then in the table of groups, and all
@@ -97,7 +98,7 @@ def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Jo
         group = group_id(tuple(ranks))
         _write(folder, [(ranks, [])], "inferred")
         _assign(folder, ranks, group)
-    return {"rule": found.rule, "group": group, "reason": found.reason}
+    return Inference(found.rule, group, found.reason)
 
 
 def numbered(gathered: Gathered) -> Gathered:

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.facts import TraceFacts
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
 from cclbench.readers import Cut, DeviceStep, Part, Rows, Told, trace_reader
+from cclbench.record.facts import TraceFacts
+from cclbench.record.files import EventFile, TableFile
 from cclbench.schema import COUNTERS
-from cclbench.store import EventFile, TableFile
 
 ROW_GROUP: Final = 1 << 16
 DEVICE_WORK: Final = ("kernel", "copy", "memset")

@@ -18,9 +18,9 @@ from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.operators import Operators
+from cclbench.record.files import EventFile, TableFile
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
-from cclbench.store import EventFile, TableFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

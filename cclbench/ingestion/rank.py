@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
 from cclbench.ingestion.pending import (
@@ -27,9 +25,11 @@ from cclbench.ingestion.pending import (
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.readers import Told, execution_trace
+from cclbench.record.facts import ProcessGroup, TraceFacts
+from cclbench.record.files import write_table
+from cclbench.record.manifest import RankEntry
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
-from cclbench.store import write_table
 
 _GUESSED = ("record_param_comms",)
 """Sources of a rank that count only where no other part of the trace states one."""
@@ -44,10 +44,10 @@ class RankTask:
     folder: Path
     parts: list[PartRead]
     step_annotation: str | None
+    file: SourceFile
+    """The file its parts are of."""
     beside: SourceFile | None = None
     """Its execution trace."""
-    file: SourceFile | None = None
-    """The file its parts are of."""
     groups: tuple[ProcessGroup, ...] = ()
     """Process groups that follow from all ranks' communicators."""
 
@@ -56,7 +56,7 @@ class RankTask:
 class RankDone:
     """A rank that is on disk: its entry in the manifest, and the process groups its trace speaks of."""
 
-    entry: dict[str, Any]
+    entry: RankEntry
     groups: collectives.Groups
     descriptions: dict[str, set[str]]
     """What the trace calls each group, by the group's id."""
@@ -118,6 +118,8 @@ def finish_rank(task: RankTask) -> RankDone:
             cut=cut,
             horizon_ns=horizon,
             blind=blind,
+            file=task.file,
+            beside=task.beside,
             notes=[*notes, *dict.fromkeys(note for p in parts for note in p.notes)],
         ),
         parts,

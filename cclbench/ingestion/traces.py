@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,8 +15,7 @@ from cclbench import engine
 from cclbench.card import Card
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.facts import HOST_DEVICE, TraceFacts
-from cclbench.ingestion.across import NOTHING_MATCHED, Places, match_ranks
+from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
@@ -24,53 +23,50 @@ from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.readers import Part, execution_trace, several_processes, trace_reader
+from cclbench.record.facts import HOST_DEVICE, TraceFacts
+from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 
 _Key = tuple[int, str]
 """A rank in the making: the ordinal of its file, and its member's name there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What shapes a run besides its source."""
-
-    allow_truncated: bool = False
-    step_annotation: str | None = None
-    inference: bool = True
-    """Whether process groups that no trace states are inferred."""
-
-
 def ingest_traces(
     found: Source,
     card: Card | None,
     folder: Path,
-    options: Options,
+    manifest: Manifest,
     *,
     jobs: int,
     progress: Progress | None,
-) -> dict[str, Any]:
-    """Bring the source's traces, all of one kind, into `folder`; returns their part of the manifest."""
+) -> Manifest:
+    """Bring the source's traces, all of one kind, into `folder`; returns `manifest` with what they hold."""
     if not found.files:
         write_groups(folder, [])
-        return {"ranks": [], **NOTHING_MATCHED, "notes": []}
+        return manifest
+    options = manifest.ingest
     read = _read(found, folder, options, jobs, progress)
     tasks, idle = _rank_tasks(found, folder, read, options)
     what = "putting ranks together"
-    done = engine.each(finish_rank, [task for task, _ in tasks], jobs=jobs, progress=progress, what=what)
+    done = engine.each(finish_rank, tasks, jobs=jobs, progress=progress, what=what)
     entries = [rank.entry for rank in done]
-    for entry, (task, file) in zip(entries, tasks, strict=True):
-        entry["files"] = [kept(file)]
-        entry["beside"] = [] if task.beside is None else [kept(task.beside)]
     _check_one_job(entries)
     write_groups(folder, done)
-    across = match_ranks(
+    inference, matching, clocks = match_ranks(
         folder,
-        [entry["rank"] for entry in entries],
+        [entry.rank for entry in entries],
         Places(_hosts(card, entries), _shared_clocks(entries)),
         _degrees(card),
         _job(card, entries, done) if options.inference else None,
     )
-    return {"ranks": entries, **across, "notes": [*idle, *_notes(found, entries)]}
+    return msgspec.structs.replace(
+        manifest,
+        ranks=entries,
+        inference=inference,
+        matching=matching,
+        clocks=clocks,
+        notes=[*idle, *_notes(found, entries)],
+    )
 
 
 def _read(
@@ -131,7 +127,7 @@ def _unnamed(folder: Path, file: int, member: int) -> Path:
 
 def _rank_tasks(
     found: Source, folder: Path, read: dict[_Key, list[PartRead]], options: Options
-) -> tuple[list[tuple[RankTask, SourceFile]], list[str]]:
+) -> tuple[list[RankTask], list[str]]:
     """A task a rank, in rank order, once every member's rank is known and its folder has that name.
 
     Devices of a file that did nothing while others worked are no ranks: they are told beside the tasks.
@@ -179,14 +175,15 @@ def _rank_tasks(
             )
             for part in parts
         ]
-        task = RankTask(rank, source, folder, moved, options.step_annotation, beside.get(rank), file, groups)
-        tasks.append((task, file))
+        tasks.append(
+            RankTask(rank, source, folder, moved, options.step_annotation, file, beside.get(rank), groups)
+        )
     notes = [
         f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
         f" did nothing and are no ranks: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
         for index, names in idle.items()
     ]
-    return sorted(tasks, key=lambda pair: pair[0].rank), notes
+    return sorted(tasks, key=attrgetter("rank")), notes
 
 
 def _worked(part: PartRead) -> bool:
@@ -250,61 +247,55 @@ _OF_A_JOB = {
 """What all ranks of a job have in common, and how it is said."""
 
 
-def _check_one_job(entries: Sequence[dict[str, Any]]) -> None:
+def _check_one_job(entries: Sequence[RankEntry]) -> None:
     """All ranks must agree on what a job's ranks share, and lie within its world."""
     for fact, words in _OF_A_JOB.items():
-        told = {value: entry for entry in entries if (value := entry["facts"].get(fact)) is not None}
+        told = {value: entry for entry in entries if (value := getattr(entry.facts, fact)) is not None}
         if len(told) > 1:
             said = " and ".join(
-                f"{words.format(value)} in {told[value]['files'][0]['name']}" for value in sorted(told)
+                f"{words.format(value)} in {told[value].files[0].name}" for value in sorted(told)
             )
             raise InputError(f"traces of different jobs: {said}", hint="run one job at a time")
         for entry in entries if fact == "world_size" else ():
-            if told and entry["rank"] >= next(iter(told)):
-                name = entry["files"][0]["name"]
-                raise InputError(f"is rank {entry['rank']} of a world of {next(iter(told))}", where=name)
+            if told and entry.rank >= next(iter(told)):
+                name = entry.files[0].name
+                raise InputError(f"is rank {entry.rank} of a world of {next(iter(told))}", where=name)
 
 
-def kept(file: SourceFile) -> dict[str, Any]:
-    """What the manifest keeps of a source file."""
-    return {"name": file.name, "bytes": file.bytes, "sha256": file.sha256, "reader": file.reader}
-
-
-def _hosts(card: Card | None, entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+def _hosts(card: Card | None, entries: Sequence[RankEntry]) -> dict[int, int]:
     """Number of each rank's host: by the card's devices in a node; else one host where it has a device
     for every rank of the world, or a file for each where files hold several ranks; else unknown."""
-    files = [entry["files"][0]["name"] for entry in entries]
+    files = [entry.files[0].name for entry in entries]
     shared = len(set(files)) < len(files)
     per_node = None if card is None else card.hardware.per_node
     hosts = {}
     for entry in entries:
-        devices, world = entry["facts"].get("device_count"), entry["facts"].get("world_size")
+        devices, world = entry.facts.device_count, entry.facts.world_size
         if per_node:
-            hosts[entry["rank"]] = entry["rank"] // per_node
+            hosts[entry.rank] = entry.rank // per_node
         elif devices and world and devices >= world:
-            hosts[entry["rank"]] = 0
+            hosts[entry.rank] = 0
         elif shared:
-            hosts[entry["rank"]] = sorted(set(files)).index(entry["files"][0]["name"])
+            hosts[entry.rank] = sorted(set(files)).index(entry.files[0].name)
     return hosts
 
 
-def _shared_clocks(entries: Sequence[dict[str, Any]]) -> dict[int, int]:
+def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
     """The lowest rank of those whose devices are the CPU of one process, which has one clock."""
     lowest: dict[str, int] = {}
     shared = {}
     for entry in entries:
-        if entry["facts"].get("device_name") == HOST_DEVICE:
-            file = entry["files"][0]["name"]
-            shared[entry["rank"]] = lowest.setdefault(file, entry["rank"])
+        if entry.facts.device_name == HOST_DEVICE:
+            shared[entry.rank] = lowest.setdefault(entry.files[0].name, entry.rank)
     return shared
 
 
-def _world(entries: Sequence[dict[str, Any]]) -> int | None:
+def _world(entries: Sequence[RankEntry]) -> int | None:
     """The job's ranks, where any trace states their number."""
-    return next((size for entry in entries if (size := entry["facts"].get("world_size"))), None)
+    return next((size for entry in entries if (size := entry.facts.world_size)), None)
 
 
-def _job(card: Card | None, entries: Sequence[dict[str, Any]], done: Sequence[RankDone]) -> Job:
+def _job(card: Card | None, entries: Sequence[RankEntry], done: Sequence[RankDone]) -> Job:
     """The world is what the traces state, else as large as the card says."""
     world = _world(entries) or (None if card is None else card.hardware.count)
     return Job(world, [rank.names for rank in done])
@@ -315,13 +306,13 @@ def _degrees(card: Card | None) -> dict[str, int]:
     return {} if card is None else dict(msgspec.structs.asdict(card.parallelism))
 
 
-def _notes(found: Source, entries: Sequence[dict[str, Any]]) -> list[str]:
+def _notes(found: Source, entries: Sequence[RankEntry]) -> list[str]:
     notes = []
-    used = {file["name"] for entry in entries for file in entry["beside"]}
+    used = {file.name for entry in entries for file in entry.beside}
     if alone := [file.name for file in found.beside if file.name not in used]:
         shown = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
         notes.append(f"{len(alone)} execution traces are of no rank's process and were not used: {shown}")
-    known = [entry["span_ns"] for entry in entries if entry["span_ns"]]
+    known = [entry.span_ns for entry in entries if entry.span_ns]
     if known and max(begin for begin, _ in known) > min(end for _, end in known):
         notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
     world = _world(entries)

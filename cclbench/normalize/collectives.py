@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
+from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES, group_id
 
 _ROWS_OWN = ("kernel", "hlo")

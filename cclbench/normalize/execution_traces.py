@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from cclbench.facts import TraceFacts
 from cclbench.normalize.collectives import payload_bytes
 from cclbench.readers import Payload, Told
 from cclbench.readers.execution_trace import ExecutionTrace
+from cclbench.record.facts import TraceFacts
 
 _NUMBER = re.compile(r"(\d{1,6})\D*$")
 

@@ -17,7 +17,7 @@ up to 14 % of instances (two groups whose transfers differ by as much as their a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -78,13 +78,6 @@ def infer(calls: Calls, ranks: Sequence[int], world: int | None) -> Inference:
         return Inference("R0", "a world of 2 ranks has no other group")
     instances = len(calls.rank) // len(ranks)
     return Inference("R1", f"all {world} ranks run one sequence of {instances} collectives in step")
-
-
-def caveat(account: Mapping[str, Any] | None) -> str | None:
-    """What results that rest on an inferred group say of it, by the manifest's account of inference."""
-    if account is None or account["group"] is None:
-        return None
-    return f"process groups are inferred ({account['rule']}): {account['reason']}"
 
 
 def _failed(calls: Calls, ranks: Sequence[int], world: int | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cclbench.errors import InputError
-from cclbench.facts import Communicator, ProcessGroup, TraceFacts
+from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _PART_OF_A_NAME = (

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -14,14 +13,18 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench import __version__
-from cclbench.ingestion.across import NOTHING_MATCHED
 from cclbench.published.cards import card_of
 from cclbench.published.columns import COLUMNS
 from cclbench.published.defects import defects
 from cclbench.published.leaderboard import Leaderboard, PublishedRow, read_leaderboard
-from cclbench.published.results import SOURCE, ResultRow, result_rows
+from cclbench.published.results import SOURCE, result_rows
+from cclbench.record.files import write_table
+from cclbench.record.manifest import CardLine, Manifest, Options, Published
+from cclbench.record.manifest import write as write_manifest
+from cclbench.record.rows import Row
+from cclbench.record.run import Run
+from cclbench.record.store import Store
 from cclbench.schema import GROUPS, LAYOUT, VERSION
-from cclbench.store import Store, StoredRun, write_table
 
 _LONGEST_NAME: Final = 100
 
@@ -85,19 +88,19 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
     run = "-".join(filter(None, (SOURCE, slug, row.sha256[:8])))
     fingerprint = sha256(f"{VERSION} {LAYOUT} {__version__} {row.sha256}".encode()).hexdigest()
     kept = store.find(run)
-    new = kept is None or kept.manifest.get("fingerprint") != fingerprint
+    new = kept is None or kept.record.fingerprint != fingerprint
     results = result_rows(row)
     if new:
         _write(row, board, store, scratch, run, fingerprint, results)
     of_columns = results[: len(COLUMNS)]
-    told = [result for result in of_columns if result["status"] == "ok"]
+    told = [result for result in of_columns if result.status == "ok"]
     given = sum(row.metrics.get(column) is not None for column in COLUMNS)
     return ImportedRun(
         run=run,
         row=row.number,
         name=row.name,
         numbers=len(told),
-        flagged=sum(result["reason"] is not None for result in told),
+        flagged=sum(result.reason is not None for result in told),
         no_number=given - len(told),
         card=(store.folder / run / "card.yaml").is_file(),
         new=new,
@@ -111,36 +114,29 @@ def _write(
     scratch: Path,
     run: str,
     fingerprint: str,
-    results: list[ResultRow],
+    results: list[Row],
 ) -> None:
     card = card_of(row, run, scratch)
-    about = {"id": run, "path": f"row {row.number}", "description": row.text("description") or None}
-    manifest = {
-        "schema": VERSION,
-        "tables": LAYOUT,
-        "cclbench": __version__,
-        "run": run,
-        "fingerprint": fingerprint,
-        "source": str(board.path),
-        "card": None if card.text is None else about,
-        "ingest": {"allow_truncated": False, "step_annotation": None, "inference": False},
-        "ranks": [],
-        **NOTHING_MATCHED,
-        "sources": [],
-        "evidence": [],
-        "notes": [f"figures are as {SOURCE} published them; no trace was read"],
-        "published": {
-            "source": SOURCE,
-            "generated_at": board.generated_at,
-            "sha256": board.sha256,
-            "row": row.number,
-            "metadata": dict(row.metadata),
-            "left_out_of_card": list(card.left_out),
-        },
-    }
+    about = CardLine(run, f"row {row.number}", row.text("description") or None)
+    manifest = Manifest(
+        run=run,
+        fingerprint=fingerprint,
+        source=str(board.path),
+        card=None if card.text is None else about,
+        ingest=Options(inference=False),
+        notes=[f"figures are as {SOURCE} published them; no trace was read"],
+        published=Published(
+            source=SOURCE,
+            generated_at=board.generated_at,
+            sha256=board.sha256,
+            row=row.number,
+            metadata=dict(row.metadata),
+            left_out_of_card=list(card.left_out),
+        ),
+    )
     with store.creating(run) as folder:
         if card.text is not None:
             (folder / "card.yaml").write_text(card.text, "utf-8")
-        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n")
+        write_manifest(manifest, folder)
         write_table(folder / "groups.parquet", GROUPS.empty_table())
-        StoredRun(folder).save_results(results)
+        Run(folder).save_results(results)

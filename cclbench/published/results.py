@@ -4,42 +4,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.published.columns import COLUMNS
 from cclbench.published.defects import defects
 from cclbench.published.leaderboard import PublishedRow
+from cclbench.record.rows import Row
 
 SOURCE: Final = "ccl-bench"
 
-ResultRow = dict[str, Any]
 
-
-def result_rows(row: PublishedRow) -> list[ResultRow]:
+def result_rows(row: PublishedRow) -> list[Row]:
     """The row's numbers in our names and units, flagged; a missing one is a row with its reason."""
     return [*(_column(row, column) for column in COLUMNS), *_throughput(row)]
 
 
-def _column(row: PublishedRow, column: str) -> ResultRow:
+def _column(row: PublishedRow, column: str) -> Row:
     alias, how = ALIASES[column], COLUMNS[column]
-    about = {
-        "collective": alias.collectives[-1] if alias.collectives else None,
-        "window": how.window(row),
-    }
+    collective, window = alias.collectives[-1] if alias.collectives else None, how.window(row)
     number = row.metrics.get(column)
     if number is None:
         why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
-        return _row(alias.metric, None, f"not published: {why}", **about)
+        return _row(alias.metric, None, f"not published: {why}", window=window, collective=collective)
     found = list(defects(row, column))
     instead = [defect.words for defect in found if defect.no_number]
     if instead:
-        return _row(alias.metric, None, instead[0], **about)
-    return _row(alias.metric, how.value(number), "; ".join(d.words for d in found) or None, **about)
+        return _row(alias.metric, None, instead[0], window=window, collective=collective)
+    return _row(
+        alias.metric,
+        how.value(number),
+        "; ".join(d.words for d in found) or None,
+        window=window,
+        collective=collective,
+    )
 
 
-def _throughput(row: PublishedRow) -> Iterator[ResultRow]:
+def _throughput(row: PublishedRow) -> Iterator[Row]:
     """Tokens per second, which the leaderboard has no column for and its step time and batch tell."""
     step, devices = row.metrics.get("avg_step_time"), row.count("total_count")
     batch, length = row.count("batch_size"), row.count("seq_len")
@@ -55,21 +57,25 @@ def _throughput(row: PublishedRow) -> Iterator[ResultRow]:
         yield _row(metric, per_second and per_second / share, why)
 
 
-def _row(metric: str, value: float | None, reason: str | None, **about: Any) -> ResultRow:
+def _row(
+    metric: str,
+    value: float | None,
+    reason: str | None,
+    *,
+    window: str = "annotations",
+    collective: str | None = None,
+) -> Row:
     known = METRICS.get(metric)
-    return {
-        "metric": metric,
-        "value": value,
-        "unit": known.unit,
-        "status": "not_applicable" if value is None else "ok",
-        "provenance": None if value is None else "published",
-        "reason": reason,
-        "better": known.better,
-        **dict.fromkeys(
-            ("coverage", "coverage_time", "rank", "step", "group", "collective", "category", "stat")
-        ),
-        "window": "annotations",
-        "version": known.version,
-        "source": SOURCE,
-        **about,
-    }
+    return Row(
+        metric=metric,
+        value=value,
+        unit=known.unit,
+        status="not_applicable" if value is None else "ok",
+        provenance=None if value is None else "published",
+        reason=reason,
+        better=known.better,
+        window=window,
+        version=known.version,
+        source=SOURCE,
+        collective=collective,
+    )

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.intervals import Int64
+from cclbench.record.facts import TraceFacts
 from cclbench.registry import Registry
 
 HEAD_BYTES = 1 << 16

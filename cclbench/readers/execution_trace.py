@@ -19,9 +19,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup
 from cclbench.readers import HEAD_BYTES, Payload
 from cclbench.readers.json_events import LARGEST_RATIO, open_bytes
+from cclbench.record.facts import ProcessGroup
 
 NAME: Final = "execution_trace"
 _MOST_BYTES: Final = 1 << 29

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, host, process, tpu
 from cclbench.readers.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
 from cclbench.readers.xplane.collectives import Member
 from cclbench.readers.xplane.host_events import HostProfile, profile_of
+from cclbench.record.facts import TraceFacts
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
+from cclbench.record.rows import Row, builtins
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
 from cclbench.replay.contention import replayed
@@ -19,9 +21,7 @@ from cclbench.replay.pricing import Float, Place, Ratios, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.simulate import Times
 from cclbench.replay.windows import Window, lengths, step_time, windows
-from cclbench.store import StoredRun
 
-Row = dict[str, Any]
 NS_PER_S: Final = 10**9
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""
@@ -62,13 +62,18 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All outcomes, `rows` of `schema.RESULTS`, and notes for people."""
+    """All outcomes, result rows (`figures`, and `rows` as flat dicts), and notes for people."""
 
     measured_ns: float
     unchanged: Outcome
     predicted: tuple[Predicted, ...]
-    rows: tuple[Row, ...]
+    figures: tuple[Row, ...]
     notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows as flat dicts with the columns of `schema.RESULTS`."""
+        return builtins(self.figures)
 
 
 class Replay:
@@ -79,7 +84,7 @@ class Replay:
 
     def __init__(
         self,
-        run: StoredRun,
+        run: Run,
         *,
         place: Place | None = None,
         ranks: Sequence[int] | None = None,
@@ -137,7 +142,7 @@ class Replay:
 
 
 def answer(
-    run: StoredRun,
+    run: Run,
     sets: Sequence[str] = (),
     *,
     scenarios: Sequence[str] = (),
@@ -177,14 +182,7 @@ def _rows(
         rows += _predicted_rows(one, unchanged)
     for curve in swept:
         rows.append(_knee(curve))
-    return [
-        row | {"reason": _joined(row["reason"], replay.caveat)} if row["provenance"] == "modelled" else row
-        for row in rows
-    ]
-
-
-def _joined(*reasons: str | None) -> str | None:
-    return "; ".join(filter(None, reasons)) or None
+    return [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
 
 
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
@@ -291,24 +289,14 @@ def _row(
     **keys: Any,
 ) -> Row:
     ok = value is not None
-    blank: Mapping[str, Any] = {
-        "metric": metric,
-        "value": value,
-        "unit": unit,
-        "status": "ok" if ok else "not_applicable",
-        "coverage": None,
-        "coverage_time": None,
-        "provenance": provenance if ok else None,
-        "reason": None,
-        "better": better,
-        "rank": None,
-        "step": None,
-        "group": None,
-        "collective": None,
-        "category": None,
-        "stat": None,
-        "window": "steps",
-        "version": _VERSION,
-        "source": None,
-    }
-    return {**blank, **keys}
+    return Row(
+        metric=metric,
+        value=value,
+        unit=unit,
+        status="ok" if ok else "not_applicable",
+        provenance=provenance if ok else None,
+        better=better,
+        window="steps",
+        version=_VERSION,
+        **keys,
+    )

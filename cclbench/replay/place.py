@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 from cclbench.hardware import catalog
+from cclbench.record.run import Run
 from cclbench.replay.pricing import Place
-from cclbench.store import StoredRun
 
 
-def place_of(run: StoredRun, *, system: str | None = None, per_node: int | None = None) -> Place:
+def place_of(run: Run, *, system: str | None = None, per_node: int | None = None) -> Place:
     """The machine `system`, else the card's; ranks a node, accelerator and dtype by card, else by the traces.
 
     One node has all ranks where the traces count a device for each of the world; else a capture is of one
     node, where one holds several ranks.
     """
     card = run.card
-    facts = [run.rank(rank).facts for rank in run.ranks]
+    facts = [entry.facts for entry in run.record.ranks]
     first = facts[0] if facts else None
     named = system or (card.hardware.system if card else None)
     known = catalog.system(named) if named else None
@@ -40,15 +40,15 @@ def place_of(run: StoredRun, *, system: str | None = None, per_node: int | None 
     )
 
 
-def _hosts(run: StoredRun) -> dict[int, int]:
+def _hosts(run: Run) -> dict[int, int]:
     """Number of each rank's node, by the file that holds it; none where no file holds two.
 
     Nor of TPUs of several files: their links do not end with the node.
     """
-    entries = run.manifest["ranks"]
-    files = {entry["rank"]: entry["files"][0]["name"] for entry in entries}
+    entries = run.record.ranks
+    files = {entry.rank: entry.files[0].name for entry in entries}
     names = sorted(set(files.values()))
-    beyond = len(names) > 1 and any(entry["facts"].get("vendor") == "google" for entry in entries)
+    beyond = len(names) > 1 and any(entry.facts.vendor == "google" for entry in entries)
     if beyond or len(names) == len(files):
         return {}
     return {rank: names.index(name) for rank, name in files.items()}

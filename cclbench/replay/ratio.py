@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from cclbench.errors import InputError
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.place import place_of
 from cclbench.replay.scenario import scenario
-from cclbench.store import StoredRun
 
 PASSING_ROWS: Final = 2_000_000
 """Rows of a run up to which it is replayed in passing, with all other metrics: some 4 s."""
@@ -26,12 +26,12 @@ class Ratio(NamedTuple):
     basis: tuple[str, ...]
 
 
-def ratio(run: StoredRun, setting: str, most_rows: int | None = None) -> Ratio:
+def ratio(run: Run, setting: str, most_rows: int | None = None) -> Ratio:
     """The run's ratio under one setting.
 
     `InputError` where it cannot be replayed, has no collectives, or more than `most_rows` rows.
     """
-    rows = sum(sum(entry["rows"].values()) for entry in run.manifest["ranks"])
+    rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
     if most_rows is not None and rows > most_rows:
         raise InputError(
             f"one of {rows:,} rows is replayed only where that is asked for, as by --metric 'whatif.*'",

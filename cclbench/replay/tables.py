@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.steps import choose_windows
-from cclbench.store import RankFiles, StoredRun
+from cclbench.record.manifest import Clock
+from cclbench.record.run import Rank, Run
 
 Int32 = npt.NDArray[np.int32]
 
@@ -138,22 +139,22 @@ class RankRows:
     """Windows without an end of their own, behind `windows`."""
 
 
-def ranks(run: StoredRun, chosen: Sequence[int] | None = None) -> list[RankRows]:
+def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[RankRows]:
     """The run's ranks with work, or some of them; times count from the earliest row of all."""
-    clocks = {c["rank"]: c for c in run.manifest["clocks"]["ranks"] if c["applied"]}
-    reference = int(run.manifest["clocks"]["reference_ns"])
-    spans = [e["span_ns"] for e in run.manifest["ranks"] if e["span_ns"]]
+    account = run.record.clocks
+    clocks = {clock.rank: clock for clock in account.ranks if clock.applied}
+    spans = [entry.span_ns for entry in run.record.ranks if entry.span_ns]
     origin = min((span[0] for span in spans), default=0)
     wanted = run.ranks if chosen is None else sorted(set(chosen))
-    return [_rank(run.rank(r), r, _Clock(clocks.get(r), reference, origin)) for r in wanted]
+    return [_rank(run.rank(r), r, _Clock(clocks.get(r), account.reference_ns, origin)) for r in wanted]
 
 
 class _Clock:
     """From a rank's own time to ns since the run's origin on the common clock."""
 
-    def __init__(self, entry: Mapping[str, Any] | None, reference: int, origin: int) -> None:
-        self.offset = float(entry["offset_ns"]) if entry else 0.0
-        self.drift = float(entry["drift_ppm"]) / 1e6 if entry else 0.0
+    def __init__(self, entry: Clock | None, reference: int, origin: int) -> None:
+        self.offset = entry.offset_ns if entry else 0.0
+        self.drift = entry.drift_ppm / 1e6 if entry else 0.0
         self.reference, self.origin = reference, origin
 
     def common(self, at: Int64) -> Int64:
@@ -161,7 +162,7 @@ class _Clock:
         return np.asarray(at - shift - self.origin, np.int64)
 
 
-def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
+def _rank(files: Rank, rank: int, clock: _Clock) -> RankRows:
     on_host = files.facts.works_on == "host"
     table = files.collectives()
     of_call = {key: i for i, key in enumerate(table["collective"].to_pylist())}
@@ -192,7 +193,7 @@ def _rank(files: RankFiles, rank: int, clock: _Clock) -> RankRows:
     )
 
 
-def _stated(files: RankFiles, clock: _Clock) -> Syncs | None:
+def _stated(files: Rank, clock: _Clock) -> Syncs | None:
     """The device's synchronisation rows, with the times of the calls that they name."""
     columns = ("name", "start_ns", "device", "track", "correlation", "event_stream", "event_record", "side")
     parts = []
@@ -221,7 +222,7 @@ def _stated(files: RankFiles, clock: _Clock) -> Syncs | None:
     return Syncs(*(column[order] for column in found))
 
 
-def _host(files: RankFiles, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
+def _host(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
     """Operators and host annotations, in order of start, and which of them are annotations."""
     ops = _read(files, ("op",), clock, of_call)
     notes = _read(files, ("annotation",), clock, of_call, side="host")
@@ -234,7 +235,7 @@ Bounds = tuple[tuple[int | None, int, int], ...]
 """Step, begin and end of windows."""
 
 
-def _windows(files: RankFiles, clock: _Clock) -> tuple[str, Bounds, Bounds]:
+def _windows(files: Rank, clock: _Clock) -> tuple[str, Bounds, Bounds]:
     """The rank's windows by the first policy that it has, what `time.step` is about, and open ones."""
     found = choose_windows(files.steps())
     if found is None:
@@ -264,7 +265,7 @@ def _calls(table: pa.Table) -> Calls:
 
 
 def _read(
-    files: RankFiles,
+    files: Rank,
     kinds: Sequence[str],
     clock: _Clock,
     of_call: Mapping[int, int],

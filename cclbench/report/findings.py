@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from cclbench.analyzers.values import OPEN
-from cclbench.report.partition import Row
+from cclbench.record.facts import TraceFacts
+from cclbench.record.manifest import CardLine, Inference, Manifest, Matching, RankEntry, Truncation
+from cclbench.record.rows import Row
 from cclbench.units import humanise
 
-Manifest = Mapping[str, Any]
 _FACTS_SHOWN: Final = 4
 
 _SOURCES: Final = {
@@ -23,7 +26,57 @@ _SOURCES: Final = {
 }
 
 
-def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict[str, Any]:
+class Scope(NamedTuple):
+    """What result rows are about: window policies, ranks, numbers of closed and open steps, each sorted."""
+
+    windows: list[str]
+    ranks: list[int]
+    steps: list[int]
+    open_steps: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        windows: Iterable[str],
+        ranks: Iterable[int | None],
+        steps: Iterable[tuple[int | None, str | None]],
+    ) -> Scope:
+        """From the rows' own words; a step comes with the row's statistic, which says whether it is open."""
+        pairs = {(step, stat == OPEN) for step, stat in steps if step is not None}
+        return cls(
+            sorted(set(windows)),
+            sorted({rank for rank in ranks if rank is not None}),
+            sorted(step for step, is_open in pairs if not is_open),
+            sorted(step for step, is_open in pairs if is_open),
+        )
+
+
+def scope_of(rows: Sequence[Row]) -> Scope:
+    """The scope of those rows."""
+    return Scope.of(
+        (row.window for row in rows), (row.rank for row in rows), ((row.step, row.stat) for row in rows)
+    )
+
+
+class ClockSummary(msgspec.Struct, frozen=True):
+    """The largest residual and correction of any rank's clock, and the ranks that are corrected."""
+
+    residual_ns: float
+    corrected: list[int]
+    offset_ns: float
+    drift_ppm: float
+
+
+class EvidenceSummary(msgspec.Struct, frozen=True):
+    """What a file that is no trace holds and tells."""
+
+    name: str
+    reader: str
+    rows: dict[str, int]
+    facts: dict[str, str | int | float | list[str]]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The `run` object of result.v1: which run, which window, ranks and steps, what it ran on.
 
     `window` is the policy of most ranks, `windows` those of all rows: a trace without steps falls back.
@@ -31,105 +84,126 @@ def summary(manifest: Manifest, rows: Sequence[Row], window: str | None) -> dict
     those that are shown and in no mean, since no step follows them;
     facts of the accelerator, producer and library are the distinct ones over the ranks.
     """
-    ranks = manifest["ranks"]
-    facts = [rank["facts"] for rank in ranks]
-    return {
-        "id": manifest["run"],
-        "source": manifest["source"],
-        "card": manifest["card"],
-        "cclbench": manifest["cclbench"],
-        "window": window,
-        "windows": sorted({row["window"] for row in rows}),
-        "ranks": sorted({row["rank"] for row in rows} & {rank["rank"] for rank in ranks}),
-        "ranks_found": [rank["rank"] for rank in ranks],
-        "world_size": max((f["world_size"] for f in facts if f.get("world_size")), default=None),
-        "steps": sorted({row["step"] for row in rows if row["step"] is not None and row["stat"] != OPEN}),
-        "open_steps": sorted(
-            {row["step"] for row in rows if row["step"] is not None and row["stat"] == OPEN}
-        ),
-        "accelerators": _distinct(f.get("device_name") for f in facts),
-        "producers": _distinct(_producer(f) for f in facts),
-        "libraries": _libraries(ranks),
-        "inference": manifest["inference"],
-        "matching": dict(manifest["matching"]),
-        "clocks": _clocks(manifest),
-        "unclassified_share": max(
-            (share for rank in ranks if (share := rank["unclassified"]["share"]) is not None), default=None
-        ),
-        "truncated": _once(rank["truncated"] for rank in ranks if rank["truncated"]),
-        "evidence": [
-            {key: file[key] for key in ("name", "reader", "rows", "facts")} for file in manifest["evidence"]
-        ],
-        "notes": _notes(manifest),
-    }
+
+    id: str
+    source: str
+    card: CardLine | None
+    cclbench: str
+    window: str | None
+    windows: list[str]
+    ranks: list[int]
+    ranks_found: list[int]
+    world_size: int | None
+    steps: list[int]
+    open_steps: list[int]
+    accelerators: list[str]
+    producers: list[str]
+    libraries: list[str]
+    inference: Inference | None
+    matching: Matching
+    clocks: ClockSummary | None
+    unclassified_share: float | None
+    truncated: list[Truncation]
+    evidence: list[EvidenceSummary]
+    notes: list[str]
 
 
-def facts(manifest: Manifest, found: Mapping[str, Any], verbose: bool = False) -> Iterator[tuple[str, str]]:
+def summary(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
+    """What a run is, and what its result rows are about."""
+    ranks = record.ranks
+    facts = [rank.facts for rank in ranks]
+    shares = [rank.unclassified.share for rank in ranks if rank.unclassified.share is not None]
+    return RunSummary(
+        id=record.run,
+        source=record.source,
+        card=record.card,
+        cclbench=record.cclbench,
+        window=window,
+        windows=scope.windows,
+        ranks=sorted(set(scope.ranks) & {rank.rank for rank in ranks}),
+        ranks_found=[rank.rank for rank in ranks],
+        world_size=max((f.world_size for f in facts if f.world_size), default=None),
+        steps=scope.steps,
+        open_steps=scope.open_steps,
+        accelerators=_distinct(f.device_name for f in facts),
+        producers=_distinct(_producer(f) for f in facts),
+        libraries=_libraries(ranks),
+        inference=record.inference,
+        matching=record.matching,
+        clocks=_clocks(record),
+        unclassified_share=max(shares, default=None),
+        truncated=_once(rank.truncated for rank in ranks if rank.truncated),
+        evidence=[EvidenceSummary(one.name, one.reader, one.rows, one.facts) for one in record.evidence],
+        notes=_notes(record),
+    )
+
+
+def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """A label and a text a fact, of `found`, the run's `summary`; `verbose` counts each rank's rows."""
-    ranks = manifest["ranks"]
-    yield "run", f"{found['id']}  {manifest['source']}"
-    card = found["card"]
+    ranks = record.ranks
+    yield "run", f"{found.id}  {found.source}"
+    card = found.card
     yield (
         "card",
-        f"{card['id']}  {card['path']}" if card else "none: what needs one says which field it lacks",
+        f"{card.id}  {card.path}" if card else "none: what needs one says which field it lacks",
     )
     if ranks:
         yield "ranks", _ranks(found)
         yield "steps", _steps(ranks, found)
-        yield "device", "; ".join(found["accelerators"]) or _kind_of_device(ranks)
-        yield "traces", "; ".join(found["producers"]) or "the producer is not named"
+        yield "device", "; ".join(found.accelerators) or _kind_of_device(ranks)
+        yield "traces", "; ".join(found.producers) or "the producer is not named"
     else:
         yield "traces", "none: the figures are from other evidence"
-    if found["libraries"]:
-        yield "library", "; ".join(found["libraries"])
-    if found["matching"]["rows"]:
-        yield "matched", _matched(found["matching"])
-    if found["inference"] is not None:
-        yield "groups", _inferred(found["inference"])
-    if found["clocks"] is not None:
-        yield "clocks", _clocks_told(found["clocks"])
-    if found["unclassified_share"] is not None:
-        yield "kernels", _classified(ranks, found["unclassified_share"])
+    if found.libraries:
+        yield "library", "; ".join(found.libraries)
+    if found.matching.rows:
+        yield "matched", _matched(found.matching)
+    if found.inference is not None:
+        yield "groups", _inferred(found.inference)
+    if found.clocks is not None:
+        yield "clocks", _clocks_told(found.clocks)
+    if found.unclassified_share is not None:
+        yield "kernels", _classified(ranks, found.unclassified_share)
     if verbose:
         for rank in ranks:
-            yield f"rank {rank['rank']}", _counts(rank)
-    for file in found["evidence"]:
-        yield file["reader"], _told(file, verbose)
-    for cut in found["truncated"]:
+            yield f"rank {rank.rank}", _counts(rank)
+    for file in found.evidence:
+        yield file.reader, _told(file, verbose)
+    for cut in found.truncated:
         yield (
             "cut",
-            f"{PurePath(cut['file']).name}: {cut['reason']} at byte {cut['byte']:,}; figures end before it",
+            f"{PurePath(cut.file).name}: {cut.reason} at byte {cut.byte:,}; figures end before it",
         )
-    for note in found["notes"]:
+    for note in found.notes:
         yield "note", note
 
 
-def _ranks(found: Mapping[str, Any]) -> str:
-    used, there = found["ranks"] or found["ranks_found"], found["ranks_found"]
+def _ranks(found: RunSummary) -> str:
+    used, there = found.ranks or found.ranks_found, found.ranks_found
     text = _ranges(used)
     if len(used) < len(there):
         text += f" (of {len(there)} traced)"
-    world = found["world_size"]
+    world = found.world_size
     if world and world != len(there):
         text += f"; {len(there)} of a world of {world} have a trace"
     return text
 
 
-def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
-    if found["windows"] == ["trace"]:
+def _steps(ranks: Sequence[RankEntry], found: RunSummary) -> str:
+    if found.windows == ["trace"]:
         return "none used: the figures are of the whole trace"
-    sources = _distinct(_SOURCES.get(rank["steps"]["source"]) for rank in ranks)
-    text = " or ".join(str(n) for n in sorted({rank["steps"]["found"] for rank in ranks}))
-    if found["steps"]:
-        used = str(len(found["steps"]))
-        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found['steps'])})"
-    if found["open_steps"]:
-        text += f" and the open {step_numbers(found['open_steps'])}, in no mean: no step follows"
-    elif found["window"] == "steps" and all(rank["steps"]["closed"] == 0 for rank in ranks):
+    sources = _distinct(_SOURCES.get(rank.steps.source or "") for rank in ranks)
+    text = " or ".join(str(n) for n in sorted({rank.steps.found for rank in ranks}))
+    if found.steps:
+        used = str(len(found.steps))
+        text = (used if used == text else f"{used} of {text}") + f" ({step_numbers(found.steps)})"
+    if found.open_steps:
+        text += f" and the open {step_numbers(found.open_steps)}, in no mean: no step follows"
+    elif found.window == "steps" and all(rank.steps.closed == 0 for rank in ranks):
         text += ", open: no step follows"
     left_out: Counter[str] = Counter()
     for rank in ranks:
-        left_out.update(rank["steps"]["left_out"])
+        left_out.update(rank.steps.left_out)
     return (
         text
         + (f", {', '.join(sources)}" if sources else "")
@@ -137,48 +211,48 @@ def _steps(ranks: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> str:
     )
 
 
-def _clocks(manifest: Manifest) -> dict[str, Any] | None:
-    """The largest residual and correction of any rank's clock; null where no ranks share a collective."""
-    ranks = manifest["clocks"]["ranks"]
+def _clocks(record: Manifest) -> ClockSummary | None:
+    """None where no ranks share a collective."""
+    ranks = record.clocks.ranks
     if not ranks:
         return None
-    return {
-        "residual_ns": max(rank["residual_ns"] for rank in ranks),
-        "corrected": [rank["rank"] for rank in ranks if rank["applied"]],
-        "offset_ns": max(abs(rank["offset_ns"]) for rank in ranks),
-        "drift_ppm": max(abs(rank["drift_ppm"]) for rank in ranks),
-    }
+    return ClockSummary(
+        residual_ns=max(rank.residual_ns for rank in ranks),
+        corrected=[rank.rank for rank in ranks if rank.applied],
+        offset_ns=max(abs(rank.offset_ns) for rank in ranks),
+        drift_ppm=max(abs(rank.drift_ppm) for rank in ranks),
+    )
 
 
-def _clocks_told(clocks: Mapping[str, Any]) -> str:
-    left = f"residual up to {humanise(clocks['residual_ns'] / 1e9, 's')}"
-    if not clocks["corrected"]:
+def _clocks_told(clocks: ClockSummary) -> str:
+    left = f"residual up to {humanise(clocks.residual_ns / 1e9, 's')}"
+    if not clocks.corrected:
         return f"not corrected, none exceeds its uncertainty; {left}"
-    text = f"corrected on rank {_ranges(clocks['corrected'])}"
-    text += f", offset up to {humanise(clocks['offset_ns'] / 1e9, 's')}"
-    if clocks["drift_ppm"]:
-        text += f", drift up to {clocks['drift_ppm']:.3g} ppm"
+    text = f"corrected on rank {_ranges(clocks.corrected)}"
+    text += f", offset up to {humanise(clocks.offset_ns / 1e9, 's')}"
+    if clocks.drift_ppm:
+        text += f", drift up to {clocks.drift_ppm:.3g} ppm"
     return f"{text}; {left}"
 
 
-def _inferred(inference: Mapping[str, Any]) -> str:
-    if inference["group"] is None:
-        return f"not stated, and not inferred: {inference['reason']}"
-    return f"{inference['group']} inferred ({inference['rule']}): {inference['reason']}"
+def _inferred(inference: Inference) -> str:
+    if inference.group is None:
+        return f"not stated, and not inferred: {inference.reason}"
+    return f"{inference.group} inferred ({inference.rule}): {inference.reason}"
 
 
-def _matched(matching: Mapping[str, Any]) -> str:
-    text = f"{matching['matched']:,} of {matching['rows']:,} parts of collectives across ranks"
-    text += "".join(f"; {n:,}: {reason}" for reason, n in matching["unmatched"].items())
-    if matching["partial"]:
-        text += f"; {matching['partial']:,} of {matching['instances']:,} collectives lack a rank"
-    return text if matching["complete"] else f"{text}; waiting can't be told from transfer"
+def _matched(matching: Matching) -> str:
+    text = f"{matching.matched:,} of {matching.rows:,} parts of collectives across ranks"
+    text += "".join(f"; {n:,}: {reason}" for reason, n in matching.unmatched.items())
+    if matching.partial:
+        text += f"; {matching.partial:,} of {matching.instances:,} collectives lack a rank"
+    return text if matching.complete else f"{text}; waiting can't be told from transfer"
 
 
-def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
-    if any(rank["facts"].get("whole_graphs") for rank in ranks):
+def _kind_of_device(ranks: Sequence[RankEntry]) -> str:
+    if any(rank.facts.whole_graphs for rank in ranks):
         return "an accelerator whose kernels are unknown: its graphs were traced whole"
-    works_on = {rank["facts"].get("works_on") for rank in ranks}
+    works_on = {rank.facts.works_on for rank in ranks}
     if works_on == {"host"}:
         return "CPU"
     if None in works_on:
@@ -186,72 +260,65 @@ def _kind_of_device(ranks: Sequence[Mapping[str, Any]]) -> str:
     return "an accelerator the traces do not name"
 
 
-def _classified(ranks: Sequence[Mapping[str, Any]], share: float) -> str:
+def _classified(ranks: Sequence[RankEntry], share: float) -> str:
     text = f"{humanise(share, '1')} of their time is of no known category"
-    names = _distinct(name for rank in ranks for name in rank["unclassified"]["names"])
+    names = _distinct(name for rank in ranks for name in rank.unclassified.names)
     return text + (f": {', '.join(name[:60] for name in names[:3])}" if share else "")
 
 
-def _counts(rank: Mapping[str, Any]) -> str:
-    files = ", ".join(
-        f"{PurePath(f['name']).name} ({humanise(f['bytes'], 'B')}, {f['reader']})" for f in rank["files"]
-    )
-    rows = ", ".join(f"{count:,} {kind}" for kind, count in rank["rows"].items())
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in rank["dropped"].items())
+def _counts(rank: RankEntry) -> str:
+    files = ", ".join(f"{PurePath(f.name).name} ({humanise(f.bytes, 'B')}, {f.reader})" for f in rank.files)
+    rows = ", ".join(f"{count:,} {kind}" for kind, count in rank.rows.items())
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in rank.dropped.items())
     return f"{files}: {rows}" + (f"; dropped: {dropped}" if dropped else "")
 
 
-def _told(file: Mapping[str, Any], verbose: bool) -> str:
+def _told(file: EvidenceSummary, verbose: bool) -> str:
     """What a file other than a trace holds, with `verbose` all that it tells of the system."""
-    rows = ", ".join(f"{count:,} rows of {table}" for table, count in file["rows"].items())
+    rows = ", ".join(f"{count:,} rows of {table}" for table, count in file.rows.items())
     facts = [
         f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for key, value in file["facts"].items()
+        for key, value in file.facts.items()
     ]
     more = len(facts) - _FACTS_SHOWN
     if more > 0 and not verbose:
         facts[_FACTS_SHOWN:] = [f"{more} more with -v"]
-    return f"{PurePath(file['name']).name}: " + "; ".join([*([rows] if rows else []), *facts] or ["no rows"])
+    return f"{PurePath(file.name).name}: " + "; ".join([*([rows] if rows else []), *facts] or ["no rows"])
 
 
-def _producer(facts: Mapping[str, Any]) -> str | None:
-    words = [facts.get(key) for key in ("producer", "producer_version")]
-    return " ".join(word for word in words if word) or None
+def _producer(facts: TraceFacts) -> str | None:
+    return " ".join(filter(None, (facts.producer, facts.producer_version))) or None
 
 
-def _libraries(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _libraries(ranks: Sequence[RankEntry]) -> list[str]:
     """The libraries seen at work, else the backend named; the version is that of the backend."""
     found: list[str | None] = []
     for rank in ranks:
-        facts, seen = rank["facts"], list(rank["collectives"]["libraries"])
-        backend, version = facts.get("backend"), facts.get("library_version")
+        facts, seen = rank.facts, list(rank.collectives.libraries)
+        backend, version = facts.backend, facts.library_version
         named = seen or [backend] if backend else seen
         alone = len(named) == 1
         found += [f"{name} {version}" if version and (alone or name == backend) else name for name in named]
     return _distinct(found)
 
 
-def _notes(manifest: Manifest) -> list[str]:
+def _notes(record: Manifest) -> list[str]:
     """Each note once, with the ranks it is about unless that is all of them."""
     about: dict[str, list[int]] = {}
-    for rank in manifest["ranks"]:
-        for note in rank["notes"]:
-            about.setdefault(note, []).append(rank["rank"])
-    everywhere = len(manifest["ranks"])
+    for rank in record.ranks:
+        for note in rank.notes:
+            about.setdefault(note, []).append(rank.rank)
+    everywhere = len(record.ranks)
     return [
-        *manifest["notes"],
-        *(
-            f"{PurePath(file['name']).name}: {note}"
-            for file in manifest["evidence"]
-            for note in file["notes"]
-        ),
+        *record.notes,
+        *(f"{PurePath(file.name).name}: {note}" for file in record.evidence for note in file.notes),
         *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
     ]
 
 
-def _once(cuts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _once(cuts: Iterable[Truncation]) -> list[Truncation]:
     """Each cut once: a file that holds several ranks is cut for all of them."""
-    return list({(cut["file"], cut["byte"], cut["horizon_ns"]): cut for cut in cuts}.values())
+    return list({(cut.file, cut.byte, cut.horizon_ns): cut for cut in cuts}.values())
 
 
 def _distinct(words: Iterable[str | None]) -> list[str]:

@@ -12,7 +12,6 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.verdict import verdict
 from cclbench.report.seen import Seen
 from cclbench.report.words import number
-from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 _TILES: Final = (
@@ -40,7 +39,7 @@ def tiles(run: Seen) -> list[Tile]:
     found = []
     for metric, label in _TILES:
         row = run.rows.run.get(metric)
-        if row and row["status"] in HAS_VALUE:
+        if row and row.has_value:
             found.append(Tile(label, number(row), _below(run, metric)))
     return found
 
@@ -49,24 +48,24 @@ def _below(run: Seen, metric: str) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
         steps = len(run.rows.over_steps(metric))
-        cv = next((row["value"] for row in run.rows.statistics(metric) if row["stat"] == "cv"), None)
+        cv = next((row.value for row in run.rows.statistics(metric) if row.stat == "cv"), None)
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
         return ", ".join(told) if steps > 1 else ""
     ranks = run.rows.ranks(metric).values()
-    unit = run.rows.run[metric]["unit"]
+    unit = run.rows.run[metric].unit
     return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
 def story(run: Seen) -> list[str]:
     """The sentences: where a step goes; whether waiting or the network exposes communication."""
     step, sentences = run.rows.run.get("time.step"), []
-    if step and step["status"] in HAS_VALUE:
-        what = "The whole trace takes" if step["window"] == "trace" else "A step takes"
-        parts = {row["stat"]: row["value"] for row in run.rows.statistics("time.step_parts")}
+    if step and step.has_value:
+        what = "The whole trace takes" if step.window == "trace" else "A step takes"
+        parts = {row.stat: row.number for row in run.rows.statistics("time.step_parts")}
         largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
-        shares = [f"{_percent(s / step['value'])} {words}" for s, words in largest if s and step["value"]]
+        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest if s and step.number]
         of = f": on its slowest rank {_listed(shares)}" if shares else ""
-        sentences.append(f"{what} {humanise(step['value'], 's')}{of}.")
+        sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
     said = verdict(list(run.rows.run.values()), run.subject.stored.inferred)
     return [*sentences, *([said] if said else [])]
 

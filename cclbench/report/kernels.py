@@ -10,8 +10,8 @@ from typing import Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import RankView
 from cclbench.normalize.steps import SOURCES
+from cclbench.record.run import Run
 from cclbench.report.seen import Seen, together
-from cclbench.store import StoredRun
 from cclbench.units import humanise
 
 MOST_ROWS: Final = 300
@@ -111,10 +111,10 @@ def kernel_table(runs: Sequence[Seen]) -> KernelTable:
 
 def _window(run: Seen) -> str:
     row = run.rows.run.get("time.step")
-    return row["window"] if row else "steps"
+    return row.window if row else "steps"
 
 
-def kernels_of(stored: StoredRun, window: str) -> Kernels | None:
+def kernels_of(stored: Run, window: str) -> Kernels | None:
     """Kernels, else operators, that begin in the ranks' windows of that policy; None where there are none.
 
     Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
@@ -143,7 +143,7 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(words)
 
 
-def _policies(stored: StoredRun, window: str) -> dict[tuple[str, bool], list[int]]:
+def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     """Ranks by the policy of their windows and by whether those are open."""
     found: dict[tuple[str, bool], list[int]] = {}
     for rank in stored.ranks:

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cclbench.errors import UsageError
+from cclbench.record.rows import Row
 from cclbench.report.picture import check_picture, save_picture
-from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Row = Mapping[str, Any]
 
 _READABLE: Final = 0.05
 """Least width, of the axis, of a part that holds its percentage."""
@@ -64,17 +62,13 @@ def partitions(rows: Sequence[Row]) -> list[RankPartition]:
     found: dict[int, dict[str, float]] = {}
     wanted = {part.metric for part in PARTS}
     for row in rows:
-        if row["metric"] in wanted and row["status"] in HAS_VALUE and row["rank"] is not None and _plain(row):
-            found.setdefault(row["rank"], {})[row["metric"]] = row["value"]
+        if row.metric in wanted and row.has_value and row.rank is not None and not row.narrowed:
+            found.setdefault(row.rank, {})[row.metric] = row.number
     return [
         RankPartition(rank, tuple(values[part.metric] for part in PARTS))
         for rank, values in sorted(found.items())
         if len(values) == len(PARTS)
     ]
-
-
-def _plain(row: Row) -> bool:
-    return all(row[key] is None for key in ("step", "group", "collective", "category", "stat"))
 
 
 def extremes(ranks: Sequence[RankPartition], most: int) -> list[RankPartition]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
+from cclbench.record.rows import Row, rows_of
+from cclbench.report.findings import Scope
 from cclbench.schema import HAS_VALUE
-
-Row = dict[str, Any]
 
 MOST_PARTS: Final = 200
 _NARROWED: Final = ("group", "collective", "category", "stat")
@@ -41,38 +41,35 @@ class Rows:
         self._of_ranks = whole.filter(_plain(whole, pc.is_valid(whole["rank"])))
 
     @cached_property
-    def about(self) -> list[Row]:
-        """Rows that together name each window policy, rank, step and statistic that any row is about."""
+    def scope(self) -> Scope:
+        """Windows, ranks and steps that any row is about."""
         windows, ranks = (self._all[key].unique().to_pylist() for key in ("window", "rank"))
-        steps = self._all.group_by(["step", "stat"]).aggregate([]).to_pylist()
-        return [
-            *({"window": window, "rank": None, "step": None, "stat": None} for window in windows),
-            *({"window": windows[0], "rank": rank, "step": None, "stat": None} for rank in ranks),
-            *({"window": windows[0], "rank": None, **step} for step in steps),
-        ]
+        steps = self._all.group_by(["step", "stat"]).aggregate([])
+        pairs = zip(steps["step"].to_pylist(), steps["stat"].to_pylist(), strict=True)
+        return Scope.of(windows, ranks, pairs)
 
     @cached_property
     def run(self) -> dict[str, Row]:
         """The run's own row of each metric, whatever its status."""
         own = self._of_run.filter(_plain(self._of_run, pc.is_valid(self._of_run["metric"])))
-        return {row["metric"]: row for row in own.to_pylist()}
+        return {row.metric: row for row in rows_of(own)}
 
     def value(self, metric: str) -> float | None:
         """The run's number; None where it has none."""
         row = self.run.get(metric)
-        return row["value"] if row and row["status"] in HAS_VALUE else None
+        return row.value if row and row.has_value else None
 
     def why_not(self, metric: str) -> str:
         """Why the run has no number."""
         row = self.run.get(metric)
-        return (row and row["reason"]) or f"its results have no {metric}"
+        return (row and row.reason) or f"its results have no {metric}"
 
     def parts(self, metric: str, most: int = MOST_PARTS) -> tuple[list[Row], int]:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""
         own = self._of_run.filter(pc.equal(self._of_run["metric"], metric))
         narrowed = pc.invert(_plain(own, pc.is_valid(own["metric"])))
         found = own.filter(pc.and_(narrowed, _has_value(own)))
-        return found.slice(0, most).to_pylist(), max(0, len(found) - most)
+        return rows_of(found.slice(0, most)), max(0, len(found) - most)
 
     def statistics(self, metric: str) -> list[Row]:
         """The run's rows that a statistic alone narrows, with a number."""
@@ -81,8 +78,7 @@ class Rows:
         )
         for key in ("group", "collective", "category"):
             own = own.filter(pc.is_null(own[key]))
-        found: list[Row] = own.filter(_has_value(own)).to_pylist()
-        return found
+        return rows_of(own.filter(_has_value(own)))
 
     def ranks(self, metric: str) -> dict[int, float]:
         """Each rank's number, by rank; modelled ones are none."""

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
+import msgspec
+
+from cclbench.record.manifest import File as SourceFile
+from cclbench.record.manifest import Manifest
 from cclbench.report.findings import facts, summary
 from cclbench.report.seen import Seen
 
@@ -43,14 +47,14 @@ class RunFacts:
 
 def run_facts(run: Seen) -> RunFacts:
     """The facts of a run; of more files than `MOST_FILES` how many more there are."""
-    manifest = run.subject.stored.manifest
-    files = list(_files(manifest))
+    record = run.subject.stored.record
+    files = list(_files(record))
     step = run.rows.run.get("time.step")
-    found = summary(manifest, run.rows.about, step["window"] if step else None)
+    found = summary(record, run.rows.scope, step.window if step else None)
     return RunFacts(
         run=run,
-        found=tuple(facts(manifest, found)),
-        published=_fields(manifest.get("published") or {}),
+        found=tuple(facts(record, found)),
+        published=_fields(msgspec.to_builtins(record.published) if record.published else {}),
         card=_fields(run.subject.card or {}),
         files=tuple(files[:MOST_FILES]),
         more_files=max(0, len(files) - MOST_FILES),
@@ -75,13 +79,13 @@ def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
         yield path, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _files(manifest: Mapping[str, Any]) -> Iterator[File]:
-    for rank in manifest["ranks"]:
-        for file in (*rank["files"], *rank.get("beside", ())):
-            yield _file(file, str(rank["rank"]))
-    for file in manifest["evidence"]:
+def _files(record: Manifest) -> Iterator[File]:
+    for rank in record.ranks:
+        for file in (*rank.files, *rank.beside):
+            yield _file(file, str(rank.rank))
+    for file in record.evidence:
         yield _file(file, "")
 
 
-def _file(file: Mapping[str, Any], rank: str) -> File:
-    return File(rank, PurePath(file["name"]).name, file["bytes"], file["sha256"], file["reader"])
+def _file(file: SourceFile, rank: str) -> File:
+    return File(rank, PurePath(file.name).name, file.bytes, file.sha256, file.reader)

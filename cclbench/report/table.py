@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from cclbench.compare.comparison import Comparison, Figure
 from cclbench.compare.comparison import Line as Compared
-from cclbench.report.rows import Row
+from cclbench.record.rows import Row
 from cclbench.report.seen import Seen
 from cclbench.report.topics import place, topic_of
 from cclbench.report.words import definition, hover, number, quantity
@@ -45,10 +45,10 @@ def of_run(run: Seen) -> list[Topic]:
     for metric in sorted(run.rows.run, key=place):
         row = run.rows.run[metric]
         parts, more = run.rows.parts(metric)
-        if row["status"] in HAS_VALUE or parts:
-            cells = (number(row), _range(run, metric, row["unit"]))
+        if row.has_value or parts:
+            cells = (number(row), _range(run, metric, row.unit))
             named = tuple((_named(part), number(part)) for part in parts)
-            tag = ", ".join(filter(None, [_tag(row["provenance"]), "partial" * (row["status"] == "partial")]))
+            tag = ", ".join(filter(None, [_tag(row.provenance), "partial" * (row.status == "partial")]))
             lines.append(Line(metric, hover(definition(metric)), cells, tag, named, more))
     return _by_topic(lines)
 
@@ -79,8 +79,8 @@ def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[bool, str, str]]
         why: dict[tuple[str, str], list[str]] = {}
         for metric in sorted(run.rows.run, key=place):
             row = run.rows.run[metric]
-            if row["status"] not in HAS_VALUE:
-                why.setdefault((row["status"], row["reason"] or "no reason given"), []).append(metric)
+            if not row.has_value:
+                why.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
         ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
         told = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
         found.append((run.letter, told))
@@ -96,7 +96,7 @@ def _tag(provenance: str | None) -> str:
 
 
 def _named(row: Row) -> str:
-    return " · ".join(str(row[key]) for key in _SPANS if row[key] is not None)
+    return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
 def _range(run: Seen, metric: str, unit: str) -> Markup:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,8 @@ from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import RankView
 from cclbench.errors import UsageError
 from cclbench.intervals import Int64, Intervals, Mask
-from cclbench.store import StoredRun
-
-if TYPE_CHECKING:
-    from cclbench.pipeline import Run
+from cclbench.record.manifest import Clocks
+from cclbench.record.run import Run
 
 MOST_RANKS: Final = 32
 MOST_MEETINGS: Final = 200
@@ -101,10 +99,9 @@ def timeline(
     `to_ms` narrow that, in ms from the step's start.  Of more than `MOST_RANKS` ranks those whose
     collectives wait least and most are shown.  `UsageError` for a step or a rank that the run lacks.
     """
-    stored = StoredRun(run.path)
-    wanted = stored.ranks if ranks is None else sorted(set(ranks))
-    clocks = clocks_of(run.manifest["clocks"])
-    views = {rank: RankView(stored.rank(rank), rank=rank) for rank in wanted}
+    wanted = run.ranks if ranks is None else sorted(set(ranks))
+    clocks = clocks_of(run.record.clocks)
+    views = {rank: RankView(run.rank(rank), rank=rank) for rank in wanted}
     # An open step is drawn where it is asked for.
     found = {rank: _windows(view, with_open=step is not None) for rank, view in views.items()}
     step, windows = chosen(found, clocks, step)
@@ -123,13 +120,12 @@ def timeline(
     )
 
 
-def clocks_of(account: Mapping[str, Any]) -> dict[int, Clock]:
+def clocks_of(account: Clocks) -> dict[int, Clock]:
     """The clocks that the manifest's account corrects, by rank."""
-    reference = account["reference_ns"]
     return {
-        entry["rank"]: Clock(entry["offset_ns"], entry["drift_ppm"] / 1e6, reference)
-        for entry in account["ranks"]
-        if entry["applied"]
+        entry.rank: Clock(entry.offset_ns, entry.drift_ppm / 1e6, account.reference_ns)
+        for entry in account.ranks
+        if entry.applied
     }
 
 

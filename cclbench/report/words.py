@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
 from cclbench.problem import printable
-from cclbench.schema import HAS_VALUE
+from cclbench.record.rows import Row
 from cclbench.units import humanise
 
 LONGEST: Final = 2000
@@ -46,31 +45,32 @@ def hover(*lines: str | None) -> Markup:
     return Markup(' title="{}"').format(text)
 
 
-def told(row: Mapping[str, Any]) -> tuple[str, ...]:
+def told(row: Row) -> tuple[str, ...]:
     """All that is known of a result row's number: value, provenance, what it is about, definition, reason."""
-    about = ", ".join(f"{key} {row[key]}" for key in _ALSO if row[key] is not None) or "the whole run"
-    exact = "no number" if row["value"] is None else f"{row['value']!r} {row['unit']}"
-    origin = [row["provenance"] or row["status"].replace("_", " "), f"window: {row['window']}"]
-    if row["status"] == "partial":
+    about = (
+        ", ".join(f"{key} {value}" for key in _ALSO if (value := getattr(row, key)) is not None)
+        or "the whole run"
+    )
+    exact = "no number" if row.value is None else f"{row.value!r} {row.unit}"
+    origin = [row.provenance or row.status.replace("_", " "), f"window: {row.window}"]
+    if row.status == "partial":
         origin.append(partly(row))
-    if row["source"]:
-        origin.append(f"source: {row['source']}")
-    origin.append(f"definition version {row['version']}")
+    if row.source:
+        origin.append(f"source: {row.source}")
+    origin.append(f"definition version {row.version}")
     return (
-        f"{row['metric']} = {exact}",
+        f"{row.metric} = {exact}",
         about,
         "; ".join(origin),
-        definition(row["metric"]),
-        row["reason"] or "",
+        definition(row.metric),
+        row.reason or "",
     )
 
 
-def partly(row: Mapping[str, Any]) -> str:
+def partly(row: Row) -> str:
     """`partial: 1.4 % of the rows, 12 % of their time`."""
-    time = (
-        f", {humanise(row['coverage_time'], '1')} of their time" if row["coverage_time"] is not None else ""
-    )
-    return f"partial: {humanise(row['coverage'], '1')} of the rows{time}"
+    time = f", {humanise(row.coverage_time, '1')} of their time" if row.coverage_time is not None else ""
+    return f"partial: {humanise(row.coverage or 0.0, '1')} of the rows{time}"
 
 
 @cache
@@ -80,12 +80,12 @@ def definition(metric: str) -> str:
     return METRICS.get(known).definition if known in METRICS else ""
 
 
-def number(row: Mapping[str, Any]) -> Markup:
+def number(row: Row) -> Markup:
     """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
-    if row["status"] not in HAS_VALUE:
-        word = "failed" if row["status"] == "failed" else "n/a"
+    if not row.has_value:
+        word = "failed" if row.status == "failed" else "n/a"
         return Markup('<span class="none"{}>{}</span>').format(hover(*told(row)), word)
-    return quantity(row["value"], row["unit"], row["provenance"], *told(row))
+    return quantity(row.number, row.unit, row.provenance, *told(row))
 
 
 def quantity(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:

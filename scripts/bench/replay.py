@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import resource
 import sys
 import tempfile
@@ -21,12 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.pipeline import open_run
+from cclbench.record.facts import TraceFacts
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.manifest import File, Manifest, RankEntry
+from cclbench.record.manifest import write as write_manifest
+from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, STEPS, VERSION, group_id
-from cclbench.store import EventFile, StoredRun, write_table
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 
 KERNELS_A_COLLECTIVE = 30
 STEPS_OF_RUN = 10
@@ -60,7 +63,7 @@ def faithful(sources: list[str], store: str | None) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for source in sources:
         run = open_run(source, store=store)
-        replay = Replay(run._stored)
+        replay = Replay(run)
         nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
         none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
         met, measured = int((nodes.kind == n.MEETING).sum()), replay.measured_ns / 1e6
@@ -105,7 +108,7 @@ def fast(ranks: int, events: int) -> None:
     )
 
 
-def make(path: Path, ranks: int, events: int) -> StoredRun:
+def make(path: Path, ranks: int, events: int) -> Run:
     """A run on disk: kernels of chance lengths, an all-reduce of all ranks every 30, which is awaited.
 
     Of its events a third each are kernels, launches and host operators.
@@ -132,26 +135,17 @@ def make(path: Path, ranks: int, events: int) -> StoredRun:
             schema=GROUPS,
         ),
     )
-    span = [0, int(1_000_000 + latest[-1])]
     entries = [
-        {
-            "rank": rank,
-            "facts": {"works_on": "device", "world_size": ranks},
-            "span_ns": span,
-            "files": [{"reader": "kineto"}],
-        }
+        RankEntry(
+            rank=rank,
+            facts=TraceFacts(works_on="device", world_size=ranks),
+            span_ns=(0, int(1_000_000 + latest[-1])),
+            files=[File(f"rank{rank}.json", 0, "", "kineto")],
+        )
         for rank in members
     ]
-    manifest = {
-        "schema": VERSION,
-        "tables": LAYOUT,
-        "ranks": entries,
-        "sources": [],
-        "inference": None,
-        "clocks": {"reference_ns": 0, "ranks": []},
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    return StoredRun(path)
+    write_manifest(Manifest(run=path.name, fingerprint="", source="simulated", ranks=entries), path)
+    return Run(path)
 
 
 def _write(

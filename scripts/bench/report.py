@@ -8,7 +8,6 @@ that agree with them), writes its report, and loads the page in Chromium where t
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 import time
@@ -17,11 +16,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cclbench import __version__
 from cclbench.compare.subject import Subject
+from cclbench.record.facts import TraceFacts
+from cclbench.record.files import EventFile, write_table
+from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
+from cclbench.record.manifest import write as write_manifest
+from cclbench.record.run import Run
 from cclbench.report.page import write_run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
-from cclbench.store import EventFile, StoredRun, write_table
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, RESULTS, STEPS
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")
 NAMES = [f"void kernel_{n}<float, {n % 7}, Layout<{n}>>(Params)" for n in range(200)]
@@ -83,8 +85,8 @@ def make(path: Path, ranks: int, steps: int, kernels: int) -> Subject:
     for rank in range(ranks):
         _write(path, rank, random, durations[rank], begin, step_ns)
     write_table(path / "groups.parquet", GROUPS.empty_table())
-    (path / "manifest.json").write_text(json.dumps(_manifest(ranks, steps)))
-    return Subject("A", StoredRun(path), _results(work, step_ns), None)
+    write_manifest(_manifest(ranks, steps), path)
+    return Subject("A", Run(path), _results(work, step_ns), None)
 
 
 def _write(
@@ -187,33 +189,21 @@ def _rows(metric: str, value: np.ndarray, **keys: np.ndarray) -> pa.Table:
     return _table(columns, RESULTS, count)
 
 
-def _manifest(ranks: int, steps: int) -> dict[str, object]:
-    entry = {
-        "facts": {"world_size": ranks, "works_on": "device", "device_name": "a simulated accelerator"},
-        "rows": {"kernel": steps},
-        "dropped": {},
-        "steps": {"found": steps, "source": "device", "left_out": {}},
-        "unclassified": {"share": 0.0, "names": []},
-        "collectives": {"libraries": {"nccl": steps}},
-        "truncated": None,
-        "notes": [],
-    }
-    file = {"bytes": 1, "sha256": "0" * 64, "reader": "kineto"}
-    return {
-        "schema": VERSION,
-        "tables": LAYOUT,
-        "cclbench": __version__,
-        "run": "simulated",
-        "source": "simulated",
-        "card": None,
-        "ranks": [entry | {"rank": n, "files": [file | {"name": f"rank{n}.json"}]} for n in range(ranks)],
-        "inference": None,
-        "matching": {"rows": 0},
-        "clocks": {"ranks": []},
-        "sources": [],
-        "evidence": [],
-        "notes": [],
-    }
+def _manifest(ranks: int, steps: int) -> Manifest:
+    facts = TraceFacts(world_size=ranks, works_on="device", device_name="a simulated accelerator")
+    entries = [
+        RankEntry(
+            rank=rank,
+            facts=facts,
+            rows={"kernel": steps},
+            steps=Steps(found=steps, source="device"),
+            unclassified=Unclassified(share=0.0),
+            collectives=Collectives(libraries={"nccl": steps}),
+            files=[File(f"rank{rank}.json", 1, "0" * 64, "kineto")],
+        )
+        for rank in range(ranks)
+    ]
+    return Manifest(run="simulated", fingerprint="", source="simulated", ranks=entries)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows, run_rows, window_policy
 from cclbench.analyzers.view import RankView
 from cclbench.card.model import Card, card_of
-from cclbench.facts import TraceFacts
+from cclbench.record.facts import TraceFacts
+from cclbench.record.rows import builtins
 from cclbench.schema import COLLECTIVES, EVENTS, STEPS
 
 DEVICE_KINDS = ("kernel", "copy", "memset", "sync")
@@ -187,11 +188,13 @@ def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     chosen = [METRICS.get(metric)]
     ranks = {view.rank: rank_rows(view, chosen) for view in views}
     chosen = [metric for metric in chosen if metric.per_rank is not None]
-    return run_rows(
-        chosen,
-        ranks,
-        {view.rank: window_policy(view, "steps") for view in views},
-        {},
-        asked="steps",
-        source="kineto",
+    return builtins(
+        run_rows(
+            chosen,
+            ranks,
+            {view.rank: window_policy(view, "steps") for view in views},
+            {},
+            asked="steps",
+            source="kineto",
+        )
     )

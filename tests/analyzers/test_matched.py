@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
+from typed import figures
 
 from cclbench.analyzers.balance import chance
 from cclbench.analyzers.hockney import t_quantile
@@ -432,7 +433,7 @@ def sentence(wait: float | None, transfer: float | None, unmatched: float = 0.0)
         if value is not None
     ]
     late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps"}
-    return verdict([*rows, {**own, **late, "reason": "rank 7 arrives last in 4 of 8 collectives"}])
+    return verdict(figures([*rows, {**own, **late, "reason": "rank 7 arrives last in 4 of 8 collectives"}]))
 
 
 def test_the_verdict() -> None:

@@ -19,6 +19,7 @@ from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
 from cclbench.hardware.collectives.sweeps import Sweep
+from cclbench.record.rows import builtins
 
 METRIC = "comm.transfer"
 MS = 10**6
@@ -121,7 +122,7 @@ def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
     views = a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1)
     metric = METRICS.get(METRIC)
     answers = {view.rank: rank_rows(view, [metric], model=True) for view in views}
-    rows = run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto")
+    rows = builtins(run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto"))
     own, *_ = rows
     assert (own["value"], own["provenance"]) == (pytest.approx(2e-3), "measured")
     assert "1 of 2 ranks left out: modelled, since" in own["reason"]
@@ -133,7 +134,7 @@ def test_ranks_that_are_all_modelled_have_a_modelled_mean_with_a_band() -> None:
     views = [a_talk(reduce(size << 20, 0, 5 * MS), rank=n) for n, size in enumerate((4, 16))]
     metric = METRICS.get(METRIC)
     answers = {view.rank: rank_rows(view, [metric], model=True) for view in views}
-    rows = run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto")
+    rows = builtins(run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto"))
     own = {row["stat"]: row for row in rows if row["rank"] is None and row["collective"] is None}
     both = zip(priced("all_reduce", 4 << 20), priced("all_reduce", 16 << 20), strict=True)
     # Two ranks, each with one call in two steps.

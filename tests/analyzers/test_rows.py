@@ -10,11 +10,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from hand_made import a_rank, collective, comm, compute, event, rows_of, window
+from typed import figures
 
 from cclbench.analyzers.metric import METRICS, Failed, Metric, NotApplicable, Value, mean_over_ranks, resolve
 from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
 from cclbench.analyzers.run_view import RunView
 from cclbench.errors import UsageError
+from cclbench.record.rows import builtins
 from cclbench.schema import EVIDENCE, RESULTS
 
 
@@ -48,13 +50,15 @@ def a_metric(per_rank: object) -> Metric:
 
 def a_row(values: dict[int, list[Value]]) -> list[dict]:
     metric = a_metric(None)
-    return run_rows(
-        [metric],
-        {r: {metric.name: v} for r, v in values.items()},
-        dict.fromkeys(values, "steps"),
-        {},
-        asked="steps",
-        source="kineto",
+    return builtins(
+        run_rows(
+            [metric],
+            {r: {metric.name: v} for r, v in values.items()},
+            dict.fromkeys(values, "steps"),
+            {},
+            asked="steps",
+            source="kineto",
+        )
     )
 
 
@@ -186,27 +190,29 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     calls = [collective("all_gather", 0, 100, in_bytes=500, out_bytes=1000, group="0-1", group_size=2)]
     rows = rows_of("comm.busbw", a_rank([comm(0, 100)], [window(0, 100)], calls))
     ((_, gather),) = resolve(["bandwidth_utilization_allgather_group_6"])
-    kept = select(rows, gather)
+    kept = builtins(select(figures(rows), gather))
     assert (kept[0]["value"], kept[0]["group"], kept[0]["rank"]) == (pytest.approx(500 / 100e-9), None, None)
     assert {row["collective"] for row in kept} == {"all_gather"}
     ((_, peers),) = resolve(["bandwidth_utilization_peertopeer_group_6"])
-    (nothing,) = select(rows, peers)
+    (nothing,) = builtins(select(figures(rows), peers))
     assert (nothing["value"], nothing["status"]) == (None, "not_applicable")
     assert "send" in nothing["reason"]
     silent = rows_of("comm.busbw", a_rank([event("copy", 0, 9)], [window(0, 9)]))
-    assert select(silent, gather) == silent
+    assert builtins(select(figures(silent), gather)) == silent
 
 
 @pytest.mark.parametrize("number", [math.inf, math.nan])
 def test_ranks_whose_combination_is_no_number_fail_the_run(number: float) -> None:
     metric = replace(a_metric(None), combine=lambda _: [Value(value=1.0), Value(value=number, stat="max")])
-    (run, *_) = run_rows(
-        [metric],
-        {0: {metric.name: [Value(value=1.0)]}},
-        {0: "steps"},
-        {},
-        asked="steps",
-        source="kineto",
+    (run, *_) = builtins(
+        run_rows(
+            [metric],
+            {0: {metric.name: [Value(value=1.0)]}},
+            {0: "steps"},
+            {},
+            asked="steps",
+            source="kineto",
+        )
     )
     assert (run["value"], run["status"], run["reason"]) == (
         None,

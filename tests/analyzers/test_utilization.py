@@ -9,9 +9,9 @@ import pytest
 from hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
 
 from cclbench.analyzers.view import RankView
-from cclbench.facts import ProcessGroup
 from cclbench.hardware.catalog import system
 from cclbench.hardware.rates import Rate, rate_of
+from cclbench.record.facts import ProcessGroup
 from cclbench.schema import group_id
 
 METRIC = "comm.bandwidth_utilization"

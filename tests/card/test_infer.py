@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cclbench.card import TraceFacts, TraceFile, infer, load, rooted, validate
+from cclbench.card import CardFacts, TraceFile, infer, load, rooted, validate
 from cclbench.card.read import parse
 from cclbench.errors import UsageError
 
 ONE = TraceFile("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
-FULL = TraceFacts(
+FULL = CardFacts(
     traces=(ONE, replace(ONE, path="traces/tiny/rank1.json.gz", ranks=(1,))),
     world_size=4,
     accelerator="nvidia-h100-sxm",
@@ -38,7 +38,7 @@ FULL = TraceFacts(
 
 def degrees(*groups: tuple[str, int], world_size: int | None = None) -> dict[str, Any]:
     members = tuple((description, tuple(range(size))) for description, size in groups)
-    text = infer(TraceFacts(traces=(ONE,), groups=members, world_size=world_size))
+    text = infer(CardFacts(traces=(ONE,), groups=members, world_size=world_size))
     return dict(parse(text, "x.yaml").value.get("parallelism", {}))
 
 
@@ -77,7 +77,7 @@ def test_the_rest_is_marked(tmp_path: Path) -> None:
 
 def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> None:
     card = tmp_path / "bare.yaml"
-    card.write_text(infer(TraceFacts(traces=(replace(ONE, path="rank0.json.gz"),))))
+    card.write_text(infer(CardFacts(traces=(replace(ONE, path="rank0.json.gz"),))))
     errors = [problem.path for problem in validate(card) if problem.severity == "error"]
     assert {"id", "workload"} <= set(errors)
     assert "# to fill in: id (" in card.read_text()
@@ -143,7 +143,7 @@ def test_names_from_a_trace_cannot_break_the_card() -> None:
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:
-    facts = TraceFacts(traces=(replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
+    facts = CardFacts(traces=(replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
     assert rooted(facts, tmp_path).traces[0].path == "traces/tiny/rank0.json.gz"
     with pytest.raises(UsageError, match="is outside"):
         rooted(facts, tmp_path / "elsewhere")

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typed import figures, record
 
 from cclbench.cli import main
+from cclbench.record.manifest import Manifest
+from cclbench.schema import LAYOUT, VERSION
 
 Row = dict[str, Any]
 
@@ -94,7 +97,9 @@ def entry() -> Callable[..., dict[str, Any]]:
 def manifest() -> dict[str, Any]:
     """Two of four ranks, no card."""
     return {
-        "schema": 1,
+        "schema": VERSION,
+        "tables": LAYOUT,
+        "fingerprint": "0" * 64,
         "cclbench": "0.1.0",
         "run": "tiny-0123abcd",
         "source": "traces/tiny",
@@ -178,6 +183,16 @@ class FakeRun:
     manifest: dict[str, Any]
     rows: list[Row]
     window: str = "steps"
+
+    @property
+    def record(self) -> Manifest:
+        """The manifest as its type."""
+        return record(self.manifest)
+
+    @property
+    def figures(self) -> list[Any]:
+        """The rows as their type."""
+        return figures(self.rows)
 
     @property
     def id(self) -> str:

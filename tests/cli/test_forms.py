@@ -82,8 +82,10 @@ def test_json_of_a_hand_made_run_follows_the_schema(
 def test_the_schema_refuses_a_row_that_is_wrong(fake_run: Any, metric: str, change: dict[str, Any]) -> None:
     from cclbench.cli.answer import document
 
-    rows = [{**row, **(change if row["metric"] == metric else {})} for row in fake_run.rows]
-    assert not schema("result").is_valid(document(fake_run.manifest, rows, "steps"))
+    made = document(fake_run.record, fake_run.figures, "steps")
+    for row in made["results"]:
+        row |= change if row["metric"] == metric else {}
+    assert not schema("result").is_valid(made)
 
 
 def test_a_number_that_is_none_is_an_internal_error(

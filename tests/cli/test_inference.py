@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+from typed import figures
 
 from cclbench.analyzers.inferred import with_caveat
 from cclbench.analyzers.verdict import verdict
@@ -106,9 +107,10 @@ def test_rows_that_rest_on_groups_carry_the_caveat() -> None:
         row("comm.count", 1.0, group="0-3"),
         row("time.idle", 1.0),
     ]
-    reasons = [one["reason"] for one in with_caveat(rows, "inferred")]
+    given = figures(rows)
+    reasons = [one.reason for one in with_caveat(given, "inferred")]
     assert reasons == ["left out: 2; inferred", "inferred", "none", None, "inferred", None]
-    assert with_caveat(rows, None) == rows
+    assert with_caveat(given, None) == given
 
 
 def test_the_verdict_ends_with_the_caveat_once() -> None:
@@ -118,12 +120,12 @@ def test_the_verdict_ends_with_the_caveat_once() -> None:
         {"metric": f"time.exposed_{part}", "value": value, "status": "ok", "window": "steps", **keys}
         for part, value in exposed.items()
     ]
-    said = verdict(rows, "groups are inferred")
+    said = verdict(figures(rows), "groups are inferred")
     assert said is not None
     assert said.endswith("a balance problem, not the network; groups are inferred.")
     late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps", **keys}
     named = verdict(
-        [*rows, late | {"reason": "rank 1 arrives last; groups are inferred"}], "groups are inferred"
+        figures([*rows, late | {"reason": "rank 1 arrives last; groups are inferred"}]), "groups are inferred"
     )
     assert named is not None
     assert named.endswith("not the network; rank 1 arrives last; groups are inferred.")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typed import figures, record
 
-from cclbench.cli.answer import page
-from cclbench.cli.chart import chart
-from cclbench.report.findings import summary
+from cclbench.cli import answer
+from cclbench.cli import chart as bars
+from cclbench.report.findings import scope_of, summary
 
 Row = dict[str, Any]
 
@@ -23,6 +24,14 @@ def text_of(parts: Any, *, width: int = 80) -> str:
         for part in parts:
             console.print(part)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any) -> Any:
+    return answer.page(record(manifest), figures(rows), window, **options)
+
+
+def chart(rows: list[Row], **options: Any) -> Any:
+    return bars.chart(figures(rows), **options)
 
 
 @pytest.fixture
@@ -251,11 +260,11 @@ def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable
 
 
 def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
-    found = summary(manifest, rows, "steps")
-    assert (found["ranks"], found["ranks_found"], found["world_size"]) == ([0, 1], [0, 1], 4)
-    assert found["steps"] == [3, 4, 5]
-    assert (found["window"], found["windows"]) == ("steps", ["steps"])
-    assert found["accelerators"] == ["NVIDIA H100 80GB HBM3"]
-    assert found["libraries"] == ["nccl 2.27.3"]
-    assert found["unclassified_share"] == 0.012
-    assert found["notes"] == ["rank 1: kernels without a launch: 3"]
+    found = summary(record(manifest), scope_of(figures(rows)), "steps")
+    assert (found.ranks, found.ranks_found, found.world_size) == ([0, 1], [0, 1], 4)
+    assert found.steps == [3, 4, 5]
+    assert (found.window, found.windows) == ("steps", ["steps"])
+    assert found.accelerators == ["NVIDIA H100 80GB HBM3"]
+    assert found.libraries == ["nccl 2.27.3"]
+    assert found.unclassified_share == 0.012
+    assert found.notes == ["rank 1: kernels without a launch: 3"]

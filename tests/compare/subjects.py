@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from typed import PUBLISHED, record
 
 from cclbench.compare.subject import Subject
+from cclbench.record.manifest import Manifest
 from cclbench.schema import RESULTS
 
 Row = dict[str, Any]
+CUT = {"file": "x.json", "byte": 1, "reason": "ends early"}
 PARTS = ("compute", "exposed_transfer", "exposed_wait", "exposed_unmatched", "exposed_copy", "idle_host")
 
 
@@ -78,13 +81,13 @@ class Stored:
     """What a comparison uses of a stored run."""
 
     id: str
-    manifest: dict[str, Any]
+    record: Manifest
     reader: str | None = "kineto"
     path: Path = field(default_factory=Path)
 
     @property
     def ranks(self) -> list[int]:
-        return [entry["rank"] for entry in self.manifest["ranks"]]
+        return [entry.rank for entry in self.record.ranks]
 
 
 def subject(
@@ -102,15 +105,15 @@ def subject(
     """A subject of that many traced ranks on H100s."""
     told = {"world_size": world or ranks, "device_name": "H100", "works_on": "device", **facts}
     entries = [
-        {"rank": r, "facts": told, "truncated": {"byte": 1} if truncated else None} for r in range(ranks)
+        {"rank": r, "facts": told, "files": [], "truncated": CUT if truncated else None} for r in range(ranks)
     ]
     manifest: dict[str, Any] = {
         "ranks": entries,
-        "card": {"id": "tiny"} if card else None,
+        "card": {"id": "tiny", "path": "tiny.yaml"} if card else None,
         "source": "traces/x",
     }
     if published is not None:
-        manifest |= {"published": published, "ranks": []}
-    stored = Stored(f"run-{letter.lower()}", manifest, None if published else reader)
+        manifest |= {"published": {**PUBLISHED, **published}, "ranks": []}
+    stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader)
     table = pa.Table.from_pylist(list(rows), RESULTS)
     return Subject(letter, stored, table, card)  # type: ignore[arg-type]

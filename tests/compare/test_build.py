@@ -21,7 +21,8 @@ from cclbench.compare.build import compare
 from cclbench.compare.comparison import Comparison
 from cclbench.errors import UsageError
 from cclbench.published.importing import import_ccl_bench
-from cclbench.store import Store, StoredRun
+from cclbench.record.run import Run
+from cclbench.record.store import Store
 
 POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
 Compared = Callable[..., Comparison]
@@ -43,7 +44,7 @@ def step_ns(comparison: Comparison, letter: str) -> Fraction:
     """Mean over steps of the longest window of any rank, from the steps table."""
     subject = next(s for s in comparison.subjects if s.letter == letter)
     longest: dict[int, int] = {}
-    for window in subject.stored.table("steps").to_pylist():
+    for window in subject.stored.steps().to_pylist():
         if window["source"] == "annotation" and window["step"] is not None:
             length = window["end_ns"] - window["start_ns"]
             longest[window["step"]] = max(longest.get(window["step"], 0), length)
@@ -94,7 +95,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ids: list[str] = []
     once = pipeline.compute
 
-    def counted(stored: StoredRun, *given: Any, **options: Any) -> Any:
+    def counted(stored: Run, *given: Any, **options: Any) -> Any:
         ids.append(stored.id)
         return once(stored, *given, **options)
 
@@ -217,7 +218,7 @@ def test_a_run_against_a_published_one(test_data: Path, repository: Path, store:
         for run in imported.runs
         if any(
             row["metric"] == "time.step" and row["status"] == "ok"
-            for row in (Store(store).get(run.run).results or pa.table({})).to_pylist()
+            for row in (Store(store).get(run.run).saved_results or pa.table({})).to_pylist()
         )
     )
     found = compare(repository / "workload_cards" / f"{POINTS[0]}.yaml", timed, store=store)

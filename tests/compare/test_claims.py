@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_field
+from typed import figures
 
 import cclbench
 from cclbench.compare.claims import examine
@@ -19,7 +21,7 @@ from cclbench.compare.claims.frameworks import examine_frameworks
 from cclbench.compare.claims.overlap import examine_overlap
 from cclbench.errors import UsageError
 from cclbench.published import import_ccl_bench
-from cclbench.store import Store
+from cclbench.record.store import Store
 
 TOKENS, DOUBLED = "throughput.tokens_per_device", "whatif.scale_up_bandwidth_x2"
 
@@ -29,8 +31,8 @@ FIGURES = {"step": "time.step", "overlap": "overlap.ratio", "tokens": TOKENS, "d
 
 def evidence(run: str, *, reason: str | None = None, **other: Any) -> Evidence:
     """A training run; those of `FIGURES` are its figures, the rest what it ran."""
-    figures = {
-        FIGURES[key]: {"value": value, "status": "ok", "provenance": "published", "reason": reason}
+    told_figures = {
+        FIGURES[key]: figures([{"value": value, "provenance": "published", "reason": reason}])[0]
         for key, value in other.items()
         if key in FIGURES
     }
@@ -46,7 +48,7 @@ def evidence(run: str, *, reason: str | None = None, **other: Any) -> Evidence:
         "plan": "fsdp4",
     }
     told = {key: value for key, value in other.items() if key not in FIGURES}
-    return Evidence(run=run, figures=figures, **facts | told)
+    return Evidence(run=run, figures=told_figures, **facts | told)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def test_gains_of_gpus_against_tpus() -> None:
 def test_a_modelled_gain_has_its_band() -> None:
     run = evidence("r", doubled=0.9)
     bounds = {
-        f"{DOUBLED}[{stat}]": run.figures[DOUBLED] | {"value": value}
+        f"{DOUBLED}[{stat}]": replace_field(run.figures[DOUBLED], value=value)
         for stat, value in (("low", 0.8), ("high", 0.95))
     }
     (row,) = examine_bandwidth([replace(run, figures={**run.figures, **bounds})]).rows

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cclbench.card import TraceFacts
+from cclbench.card import CardFacts
 from cclbench.card.read import parse
 from cclbench.contribute.completion import Gap, draft, gaps, learn, settle
 from cclbench.errors import CheckFailed
 
-FACTS = TraceFacts(
+FACTS = CardFacts(
     traces=(),
     world_size=8,
     accelerator="nvidia-h100-sxm",

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typed import figures
 
 from cclbench.contribute import manifest
 from cclbench.contribute.manifest import File, Manifest, read, schema
 from cclbench.contribute.record import Digest, Results
 from cclbench.errors import InputError
-from cclbench.ingestion import Options
+from cclbench.record.manifest import Options
 
 SHA = "ab" * 32
 ROW = {"metric": "time.step", "value": 0.1, "unit": "s", "status": "ok", "window": "steps", "version": 1}
@@ -30,7 +31,7 @@ def good() -> Manifest:
         ingest=Options(step_annotation="train_.*"),
         files=[File("a.json", SHA, 3), File("b/c.json", SHA, 5, "https://example.org/c.json")],
         redactions={"user name": 2},
-        results=Results({"time.step": Digest(1, 2, SHA)}, [ROW]),
+        results=Results({"time.step": Digest(1, 2, SHA)}, figures([ROW])),
     )
 
 

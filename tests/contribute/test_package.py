@@ -103,9 +103,9 @@ def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
     assert manifest.redactions == {"user name": 4}
     assert manifest.card == sha256(told.place.card.read_bytes()).hexdigest()
     steps = {
-        row["step"]: row["value"]
+        row.step: row.value
         for row in manifest.results.rows
-        if row["metric"] == "time.step" and "step" in row
+        if row.metric == "time.step" and row.step is not None
     }
     assert steps == {0: 100e-6, 1: 50e-6}  # from the first device row to the next step's, to the last's end
     assert len(manifest.results.metrics) == told.recorded

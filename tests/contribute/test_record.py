@@ -6,28 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict, replace
+from typed import figures
 
 from cclbench.contribute.record import Change, compare, differences, recorded
-
-Row = dict[str, Any]
+from cclbench.record.rows import Row
 
 
 def row(metric: str, value: float | None, **other: Any) -> Row:
     """A row of result.v1 of the run."""
-    found: Row = {
-        "metric": metric,
-        "value": value,
-        "unit": "s",
-        "status": "ok" if value is not None else "not_applicable",
-        "provenance": "measured" if value is not None else None,
-        "reason": None,
-        "better": "lower",
-        **dict.fromkeys(("rank", "step", "group", "collective", "category", "stat")),
-        "window": "steps",
-        "version": 1,
-        "source": "kineto",
-    }
-    return found | other
+    ok = value is not None
+    told = {"status": "ok" if ok else "not_applicable", "provenance": "measured" if ok else None}
+    about = {"metric": metric, "value": value, "better": "lower", "source": "kineto"}
+    return figures([{**about, **told, **other}])[0]
 
 
 @pytest.fixture
@@ -44,13 +35,13 @@ def rows() -> list[Row]:
 
 def other_at(rows: list[Row], index: int, **change: Any) -> list[Row]:
     """The rows with one of them otherwise."""
-    return [r | change if i == index else r for i, r in enumerate(rows)]
+    return [replace(r, **change) if i == index else r for i, r in enumerate(rows)]
 
 
-def test_a_record_has_the_runs_rows_without_nulls(rows: list[Row]) -> None:
+def test_a_record_has_the_runs_rows(rows: list[Row]) -> None:
     record = recorded(rows)
-    assert [r["metric"] for r in record.rows] == ["time.step", "time.step", "compute.mfu"]
-    assert record.rows[2] == {
+    assert [r.metric for r in record.rows] == ["time.step", "time.step", "compute.mfu"]
+    assert {name: value for name, value in asdict(record.rows[2]).items() if value is not None} == {
         "metric": "compute.mfu",
         "unit": "1",
         "status": "not_applicable",
@@ -96,7 +87,7 @@ def test_modelled_rows_and_other_peoples_metrics_are_not_recorded(rows: list[Row
         (3, {"rank": 2}, "time.step (rows of single ranks)"),
     ],
 )
-def test_a_change_is_named(rows: list[Row], index: int, change: Row, words: str) -> None:
+def test_a_change_is_named(rows: list[Row], index: int, change: dict[str, Any], words: str) -> None:
     told = compare(recorded(rows), other_at(rows, index, **change))
     assert words in str(told.changes[0])
 
@@ -109,7 +100,7 @@ def test_a_change_is_named(rows: list[Row], index: int, change: Row, words: str)
         (4, {"reason": "said in other words"}),
     ],
 )
-def test_what_is_no_change(rows: list[Row], index: int, change: Row) -> None:
+def test_what_is_no_change(rows: list[Row], index: int, change: dict[str, Any]) -> None:
     told = compare(recorded(rows), other_at(rows, index, **change))
     assert told.changes == ()
     assert told.exact == (2 if index == 0 else 3)
@@ -133,7 +124,7 @@ def test_a_row_that_is_gone_or_new_is_a_change(rows: list[Row]) -> None:
 
 
 def test_a_metric_defined_otherwise_is_not_compared(rows: list[Row]) -> None:
-    now = [r | {"version": 2, "value": 9.0} if r["metric"] == "time.step" else r for r in rows]
+    now = [replace(r, version=2, value=9.0) if r.metric == "time.step" else r for r in rows]
     told = compare(recorded(rows), now)
     assert (told.outdated, told.changes, told.rows) == (("time.step",), (), 1)
     assert compare(recorded(rows), rows[:4]).outdated == ("compute.mfu",)  # gone altogether

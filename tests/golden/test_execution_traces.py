@@ -21,7 +21,7 @@ import pytest
 
 import cclbench
 from cclbench.errors import InputError
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 

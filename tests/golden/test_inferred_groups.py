@@ -12,7 +12,7 @@ import pytest
 
 import cclbench
 from cclbench.errors import UsageError
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 CAVEAT = "process groups are inferred (R1): all 8 ranks run one sequence of 8 collectives in step"

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.pipeline import Run
 from cclbench.readers.xplane.collectives import Member, of_program
 from cclbench.readers.xplane.host_events import decode
 from cclbench.readers.xplane.proto import space
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 ID = "tiny-jax-dp2-tp4-cpu"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 Rows = Callable[[Path], list[dict[str, Any]]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 # Tesla V100-SXM2: 6 NVLink 2 of which NCCL's constants count on 20 GB/s each; 8 ranks in the node.
 USABLE_BYTES_PER_S = 6 * 20e9

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 CAPTURES = ("h100_qwen", "cpu_only", "gpu_only_mi210", "distributed_info_missing")

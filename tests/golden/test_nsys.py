@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 TWO_GPUS = "nsysai_mfu_2gpu_before_c8f71e.sqlite"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cclbench.compare.interval import difference
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 Floats = np.ndarray

@@ -11,7 +11,7 @@ import pytest
 
 import cclbench
 from cclbench.analyzers.step_parts import PARTS
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 KINETO = ("dlrm_8xv100", "ddp_a100", "resnet_mi300x", "h100_qwen", "sglang_decode_mi300x", "sampled_2of128")

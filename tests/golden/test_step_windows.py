@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
 KEEPING_UP = {

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.normalize import collectives
 from cclbench.normalize.collectives import Calls, dimension_of
 from cclbench.readers import Payload, Told
+from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES
 
 ALL_REDUCE = CollectiveName("all_reduce", "nccl")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.normalize.execution_traces import owners, place
 from cclbench.readers import Payload, Told
 from cclbench.readers.execution_trace import Call, ExecutionTrace
+from cclbench.record.facts import ProcessGroup, TraceFacts
 
 A, B = Path("run/et_0.json.gz"), Path("run/et_1.json")
 

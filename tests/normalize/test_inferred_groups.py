@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from lockstep import layout
+from typed import record
 
-from cclbench.normalize.inferred_groups import Calls, Inference, caveat, infer
+from cclbench.normalize.inferred_groups import Calls, Inference, infer
 from cclbench.schema import COLLECTIVE_KINDS
 
 US = 1000
@@ -65,11 +66,17 @@ def refused(found: Inference) -> str:
 
 def test_all_ranks_run_one_sequence_in_step() -> None:
     assert of_four() == Inference("R1", "all 4 ranks run one sequence of 8 collectives in step")
-    assert caveat({"rule": "R1", "group": "0-3", "reason": of_four().reason}) == (
+
+
+def test_a_manifest_says_what_rests_on_inferred_groups() -> None:
+    def inferred(*told: str | None) -> str | None:
+        return record({"inference": dict(zip(("rule", "group", "reason"), told, strict=True))}).inferred
+
+    assert inferred("R1", "0-3", of_four().reason) == (
         "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
     )
-    assert caveat({"rule": None, "group": None, "reason": "2 of 4 ranks have a trace"}) is None
-    assert caveat(None) is None
+    assert inferred(None, None, "2 of 4 ranks have a trace") is None
+    assert record({}).inferred is None
 
 
 @pytest.mark.parametrize(

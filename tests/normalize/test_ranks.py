@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.normalize.ranks import Member, distinct, groups_of, rank_of
+from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 
 SILENT = TraceFacts()
 

@@ -21,11 +21,19 @@ from cclbench.card import load
 from cclbench.errors import InputError
 from cclbench.published import Imported, import_ccl_bench
 from cclbench.published.columns import COLUMNS
+from cclbench.published.leaderboard import PublishedRow
 from cclbench.published.results import result_rows
+from cclbench.record.rows import builtins
+from cclbench.record.store import Store
 from cclbench.schema import RESULTS
-from cclbench.store import Store
 
 from .conftest import metadata, published
+
+
+def results_of(row: PublishedRow) -> list[dict[str, Any]]:
+    """The result rows of a published one."""
+    return builtins(result_rows(row))
+
 
 FSDP4 = "ccl-bench-llama3-torchtitan-nccl-4gpu-fsdp_4-b_4-s_512-720d98fa"
 ALONE = "ccl-bench-llama-3.1-8b-torchxla-vllm-tp1-tpu-group-4-"
@@ -46,7 +54,7 @@ def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None
     found, store = imported
     assert len(found.runs) == len(store.runs()) == 102
     assert all(run.new for run in found.runs)
-    tables = [stored.results for stored in store.runs()]
+    tables = [stored.saved_results for stored in store.runs()]
     assert all(table is not None and len(table) == 25 + 2 for table in tables)
     rows = pa.concat_tables([table for table in tables if table is not None])
     assert rows.schema.names == RESULTS.names
@@ -71,7 +79,7 @@ def test_all_rows_and_values_are_there(imported: tuple[Imported, Store]) -> None
 
 def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> None:
     _, store = imported
-    table = store.get(FSDP4).results
+    table = store.get(FSDP4).saved_results
     assert table is not None
     rows = by_metric(table)
     values = {key: row["value"] for key, row in rows.items()}
@@ -94,7 +102,7 @@ def test_one_row_in_our_names_and_units(imported: tuple[Imported, Store]) -> Non
 def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) -> None:
     _, store = imported
     (alone,) = (run for run in store.runs() if run.id.startswith(ALONE))
-    table = alone.results
+    table = alone.saved_results
     assert table is not None
     row = by_metric(table)["overlap.ratio", None]
     assert row["value"] == pytest.approx(0.824935)
@@ -106,7 +114,7 @@ def test_several_flags_stand_beside_one_value(imported: tuple[Imported, Store]) 
 
 
 def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
-    rows = {row["metric"]: row for row in result_rows(published({"straggler": 0.0, "moe_fraction": 0.0}))}
+    rows = {row["metric"]: row for row in results_of(published({"straggler": 0.0, "moe_fraction": 0.0}))}
     assert (rows["balance.straggler_delay"]["status"], rows["balance.straggler_delay"]["value"]) == (
         "not_applicable",
         None,
@@ -116,16 +124,16 @@ def test_zeros_that_stand_for_no_data_are_no_numbers() -> None:
 
 
 def test_every_column_has_one_row() -> None:
-    rows = result_rows(published({}))
+    rows = results_of(published({}))
     assert len(rows) == len(COLUMNS) + 2
     assert len({(row["metric"], row["collective"]) for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("lacking", ["batch_size", "seq_len", "total_count"])
 def test_throughput_needs_all_it_is_made_of(lacking: str) -> None:
-    *_, tokens, per_device = result_rows(published({"avg_step_time": 2.0}))
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}))
     assert (tokens["value"], per_device["value"]) == (4 * 512 / 2, 4 * 512 / 2 / 4)
-    *_, tokens, per_device = result_rows(published({"avg_step_time": 2.0}, **{lacking: ""}))
+    *_, tokens, per_device = results_of(published({"avg_step_time": 2.0}, **{lacking: ""}))
     assert tokens["status"] == per_device["status"] == "not_applicable"
 
 
@@ -163,12 +171,12 @@ def test_importing_again_changes_nothing(imported: tuple[Imported, Store], board
 
 def test_a_published_run_is_computed_from_nothing_else(imported: tuple[Imported, Store]) -> None:
     _, store = imported
-    before = store.get(FSDP4).results
+    before = store.get(FSDP4).saved_results
     run = cclbench.metrics(FSDP4, store=store.folder)
     assert len(run.rows) == 27
     asked = cclbench.metrics(FSDP4, store=store.folder, metrics=["compute_comm_overlap", "time.*"])
     assert [row["metric"] for row in asked.rows] == ["overlap.ratio", "time.step"]
-    after = store.get(FSDP4).results
+    after = store.get(FSDP4).saved_results
     assert before is not None
     assert before.equals(after)
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup
 from cclbench.readers import Payload
 from cclbench.readers.execution_trace import ExecutionTrace, is_execution_trace, process_of, read
+from cclbench.record.facts import ProcessGroup
 
 Node = dict[str, Any]
 Write = Callable[..., Path]

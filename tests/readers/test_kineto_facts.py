@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup
+from cclbench.record.facts import ProcessGroup
 
 
 def test_distributed_info(read, write):

@@ -21,8 +21,8 @@ from readers.nsys_files import (
     write,
 )
 
-from cclbench.facts import Communicator
 from cclbench.readers import Payload
+from cclbench.record.facts import Communicator
 
 CALLS = ("ncclGroupStart", "ncclGroupEnd", "ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclSend")
 NAMES = strings("ncclDevKernel", "cuLaunchKernelEx", *CALLS, "ncclRecv", "ncclCommInitRank", "MPI_Allreduce")

@@ -21,10 +21,10 @@ from readers.xplane_host_files import (
 )
 
 from cclbench.errors import InputError
-from cclbench.facts import Communicator, ProcessGroup
 from cclbench.readers import DeviceStep, Part
 from cclbench.readers.xplane import host
 from cclbench.readers.xplane.proto import space
+from cclbench.record.facts import Communicator, ProcessGroup
 
 
 def test_devices_are_members_and_have_their_own_ops(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from readers.xplane_files import (
 )
 
 import cclbench
-from cclbench.pipeline import Run
+from cclbench.record.run import Run
 
 US = 1000
 ARRIVALS = (100, 200, 400, 250)

@@ -14,24 +14,24 @@ from synthetic import Collective, Compute, Layout, Link, Network, Program, simul
 
 import cclbench
 from cclbench.errors import InputError, UsageError
+from cclbench.record.run import Run
 from cclbench.replay.answer import Answer, Replay, answer
 from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
-from cclbench.store import StoredRun
 
 NODE = Place(per_node=2)
 
 
-def stored(folder: Path, *ops: object, link: Link, steps: int = 3) -> StoredRun:
+def stored(folder: Path, *ops: object, link: Link, steps: int = 3) -> Run:
     """Two ranks that do the same."""
     program = Program(ops, steps=steps, closing=True)  # type: ignore[arg-type]
     truth = simulate(Layout(dp=2), program, Network(link))
     write(truth, folder / "traces")
-    return cclbench.ingest(folder / "traces", store=folder / "store")._stored
+    return cclbench.ingest(folder / "traces", store=folder / "store")
 
 
 @pytest.fixture(scope="module")
-def bound_by_communication(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+def bound_by_communication(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Kernels of 20 µs between all-reduces of 1 to 5 MiB without latency, 1 µs a KiB, in turn."""
     ops = [op for i in range(1, 6) for op in (Compute(20_000), Collective("all_reduce", "dp", i << 20))]
     folder = tmp_path_factory.mktemp("communication")
@@ -39,7 +39,7 @@ def bound_by_communication(tmp_path_factory: pytest.TempPathFactory) -> StoredRu
 
 
 @pytest.fixture(scope="module")
-def bound_by_compute(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
+def bound_by_compute(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Kernels of 2 ms beside all-reduces of up to 1.5 ms that nobody awaits before they are done."""
     ops = [
         op
@@ -56,7 +56,7 @@ def step(found: Answer, number: int = 0) -> float:
     return ns
 
 
-def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communication: StoredRun) -> None:
+def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communication: Run) -> None:
     found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], place=NODE)
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     saved = (1 + 2 + 3 + 4 + 5) * 1024 * 1_000 / 2
@@ -64,7 +64,7 @@ def test_twice_the_bandwidth_halves_what_the_step_waits_for(bound_by_communicati
     assert found.predicted[0].low_ns == found.predicted[0].high_ns == step(found)
 
 
-def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: StoredRun) -> None:
+def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Run) -> None:
     found = answer(bound_by_compute, ["scale_up.bandwidth=x2"], place=NODE)
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert step(found) == pytest.approx(found.measured_ns, rel=0.001)
@@ -72,7 +72,7 @@ def test_bandwidth_is_of_no_use_to_a_step_bound_by_compute(bound_by_compute: Sto
     assert path.places["compute"] > 0.98 * path.length_ns
 
 
-def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: StoredRun) -> None:
+def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Run) -> None:
     found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], place=NODE)
     for path in (found.unchanged.path, found.predicted[0].path):
         assert sum(path.places.values()) == path.length_ns
@@ -84,13 +84,13 @@ def test_the_critical_path_is_the_whole_of_the_time(bound_by_communication: Stor
     assert list(before.communication) == [("all_reduce", "0-1")]
 
 
-def test_a_slower_rank_holds_all_up(bound_by_compute: StoredRun) -> None:
+def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
     found = answer(bound_by_compute, ["rank.1.compute=x1.5"], place=NODE)
     assert step(found) == pytest.approx(1.5 * found.measured_ns, rel=0.01)
     assert max(found.predicted[0].path.ranks, key=found.predicted[0].path.ranks.__getitem__) == 1
 
 
-def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: StoredRun) -> None:
+def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:
     found = answer(
         bound_by_communication,
         ["compute=x2"],
@@ -108,7 +108,7 @@ def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication:
     assert step(found, 1) <= step(found, 3)
 
 
-def test_the_knee_is_where_little_is_left_to_gain(bound_by_compute: StoredRun) -> None:
+def test_the_knee_is_where_little_is_left_to_gain(bound_by_compute: Run) -> None:
     """Above x0.5 the all-reduces hide behind the kernels; below they do not."""
     found = answer(bound_by_compute, sweeps=["scale_up.bandwidth=x0.125..x8"], place=NODE)
     steps = [p.step_ns for p in found.predicted]
@@ -120,17 +120,18 @@ def test_the_knee_is_where_little_is_left_to_gain(bound_by_compute: StoredRun) -
     assert 0.125 < knee["value"] <= 1
 
 
-def test_rows_are_those_of_results(bound_by_communication: StoredRun, repository: Path) -> None:
+def test_rows_are_those_of_results(bound_by_communication: Run, repository: Path) -> None:
     found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], place=NODE)
     schema = json.loads((repository / "cclbench" / "schemas" / "result.json").read_text())
     row = {**schema, **schema["definitions"]["row"]}
     row.pop("$id", None)
-    for one in found.rows:
+    rows = found.rows
+    for one in rows:
         jsonschema.validate(one, row)
-    measured = next(r for r in found.rows if r["metric"] == "whatif.measured_step")
+    measured = next(r for r in rows if r["metric"] == "whatif.measured_step")
     assert measured["provenance"] == "measured"
-    assert {r["provenance"] for r in found.rows if r is not measured} == {"modelled"}
-    assert {r["stat"] for r in found.rows if r["metric"] == "whatif.step"} == {None, "low", "high"}
+    assert {r["provenance"] for r in rows if r is not measured} == {"modelled"}
+    assert {r["stat"] for r in rows if r["metric"] == "whatif.step"} == {None, "low", "high"}
 
 
 def test_what_is_known_within_bounds_only_is_null_with_its_bounds(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_what_is_known_within_bounds_only_is_null_with_its_bounds(tmp_path: Path
     assert rows["low"]["value"] * 1e9 <= truth <= rows["high"]["value"] * 1e9
 
 
-def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: StoredRun) -> None:
+def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: Run) -> None:
     """With a factor of 2, a kernel beside communication all along takes half its time alone."""
     still = Replay(bound_by_compute, place=NODE, contention=2.0)
     assert still.unchanged.step_ns == pytest.approx(still.measured_ns, rel=0.01)
@@ -156,7 +157,7 @@ def test_kernels_beside_communication_are_quicker_without_it(bound_by_compute: S
     assert fast[1] < 0.85 * plain.measured_ns
 
 
-def test_nothing_changed_is_a_wrong_call(bound_by_compute: StoredRun) -> None:
+def test_nothing_changed_is_a_wrong_call(bound_by_compute: Run) -> None:
     with pytest.raises(UsageError, match="nothing is changed"):
         answer(bound_by_compute)
 
@@ -167,7 +168,7 @@ def test_a_run_without_windows_cannot_be_replayed(tmp_path: Path) -> None:
         Replay(run, ranks=[])
 
 
-def test_ranks_alone_keep_their_waiting(bound_by_communication: StoredRun) -> None:
+def test_ranks_alone_keep_their_waiting(bound_by_communication: Run) -> None:
     found = answer(bound_by_communication, ["scale_up.bandwidth=x2"], ranks=[0], place=NODE)
     assert found.predicted[0].high_ns == pytest.approx(found.unchanged.step_ns)
     assert any("have no rendezvous" in note for note in found.notes)

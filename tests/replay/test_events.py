@@ -138,7 +138,7 @@ def test_the_fixture_with_traced_events(test_data: Path, tmp_path: Path) -> None
     With kernels of 300 times their 123 µs stream 20 ends at 36.9 ms, and then come stream 24's memset, which
     lies 16 µs before its kernel, and that: 73.8 ms, instead of 56 where it need not wait.
     """
-    run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=tmp_path)._stored
+    run = cclbench.ingest(test_data / "kineto" / "cuda_sync_a100", store=tmp_path)
     found = answer(run, ["compute=x300"])
     assert found.unchanged.step_ns == pytest.approx(found.measured_ns, rel=0.01)
     assert found.predicted[0].step_ns == pytest.approx(2 * 300 * 123_000, rel=0.01)

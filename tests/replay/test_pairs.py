@@ -145,7 +145,7 @@ def test_what_is_no_pair_stays_as_it_is(marks: list[Item]) -> None:
 def test_a_tpus_copies_from_the_host(test_data: Path, tmp_path: Path) -> None:
     """Six copies from the host in each of 100 steps on four chips, awaited in another order."""
     path = test_data / "xprof" / "tpu_v6e_4plane_host_offload_psum.xplane.pb"
-    replay = Replay(cclbench.ingest(path, store=tmp_path)._stored)
+    replay = Replay(cclbench.ingest(path, store=tmp_path))
     assert replay.graph.traced["asynchronous transfers, from issue to wait"] == 6 * 100 * 4
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=1e-6)
     slow = replay.predict(scenario(["compute=x2"]))

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from replay_rows import item, rank
+from typed import run_of
 
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
@@ -21,8 +21,6 @@ from cclbench.replay.graph import Graph, build
 from cclbench.replay.place import place_of
 from cclbench.replay.pricing import Place, Ratios, changed, ratios
 from cclbench.replay.scenario import scenario
-from cclbench.schema import LAYOUT, VERSION
-from cclbench.store import StoredRun
 
 GROUPS = {"0-1": (0, 1)}
 CARD = """\
@@ -132,11 +130,8 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     swept = Sweep("all_reduce", 2, 1, sizes, tuple((3 * old.time_s).tolist()))
     write_calibration(Calibration(machine.id, 0.0, 1.5, 0.85, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
-    ranks = [{"rank": r, "facts": {"works_on": "device"}, "files": [{"name": str(r)}]} for r in (0, 1)]
-    told = {"schema": VERSION, "tables": LAYOUT, "ranks": ranks, "clocks": {"ranks": []}}
-    (tmp_path / "manifest.json").write_text(json.dumps(told))
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
-    found = ratios(graph, scenario([change]), place_of(StoredRun(tmp_path)), GROUPS)
+    found = ratios(graph, scenario([change]), place_of(run_of(tmp_path, ["0", "1"])), GROUPS)
     at = np.flatnonzero((graph.nodes.kind == n.TRANSFER) & (graph.nodes.rank == 0))
     predicted = graph.nodes.dur[at] * found.expected[at] / 1e9
     assert predicted == pytest.approx(3 * new.time_s, rel=1e-3)  # the graph's times are whole ns

@@ -23,7 +23,7 @@ OURS = (
 @pytest.mark.parametrize("name", OURS)
 def test_our_data_points(name: str, repository: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(repository / "traces" / name, store=tmp_path)
-    replay = Replay(run._stored)
+    replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     nodes = replay.graph.nodes
     assert replay.graph.transfers.known.all()
@@ -33,7 +33,7 @@ def test_our_data_points(name: str, repository: Path, tmp_path: Path) -> None:
 
 def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
-    replay = Replay(run._stored)
+    replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
     assert int((replay.graph.nodes.kind == n.MEETING).sum()) == 8
 
@@ -54,5 +54,5 @@ def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
 )
 def test_fixtures_with_launches(path: str, test_data: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(test_data / path, store=tmp_path)
-    replay = Replay(run._stored)
+    replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)

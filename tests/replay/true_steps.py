@@ -63,7 +63,7 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
         with TemporaryDirectory() as folder:
             write(truth, Path(folder) / "traces", Distortion(events=events))
             run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
-            graph = build(ranks(run._stored))
+            graph = build(ranks(run))
         found.identity.append(_step_of(graph) / _true_step(truth) - 1)
         found.predicted.append(_step_of(_under(graph, truth, change)) / _true_step(other) - 1)
 

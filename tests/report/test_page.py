@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
+from typed import PUBLISHED
 
 from cclbench.compare.subject import Subject
 from cclbench.errors import InputError, UsageError
+from cclbench.record.run import Run
 from cclbench.report.html import check_page, write_page
 from cclbench.report.page import comparison_page, run_page, write_comparison, write_run
-from cclbench.store import StoredRun
 
 VOID = {"meta", "input", "wbr", "br", "img", "link"}
 
@@ -84,7 +85,7 @@ def hostile(path: Path) -> Subject:
     card = {"description": list(HOSTILE), **{text: text for text in HOSTILE}}
     made = subject(path / '"><script>alert(3)<', rows=rows, card=card, events=tuple(events))
     (made.stored.path / "manifest.json").write_text(json.dumps(mine))
-    return Subject(made.letter, StoredRun(made.stored.path), made.results, card)
+    return Subject(made.letter, Run(made.stored.path), made.results, card)
 
 
 def test_a_run(tmp_path: Path) -> None:
@@ -177,20 +178,20 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
     (made.stored.path / "manifest.json").write_text(json.dumps(manifest("empty") | {"ranks": []}))
-    page = Page(run_page(Subject("A", StoredRun(made.stored.path), table([]), None)))
+    page = Page(run_page(Subject("A", Run(made.stored.path), table([]), None)))
     assert "No step to tell of" in page.text
     assert page.tags["svg"] == 0
 
 
 def test_published_figures_are_marked(tmp_path: Path) -> None:
     published = {
-        "published": {"source": "somebody", "row": 3, "metadata": {}, "flags": ["<b>summed</b>"]},
+        "published": {**PUBLISHED, "metadata": {"flags": ["<b>summed</b>"]}},
         "ranks": [],
     }
     rows = [row("time.step", 1.5, provenance="published", source="somebody", reason="summed over streams")]
     made = subject(tmp_path / "pub", "B", rows=rows)
     (made.stored.path / "manifest.json").write_text(json.dumps(manifest("pub") | published))
-    made = Subject("B", StoredRun(made.stored.path), made.results, None)
+    made = Subject("B", Run(made.stored.path), made.results, None)
     text = comparison_page(comparison(subject(tmp_path / "a"), made))
     assert '<span class="tag published">published</span>' in text
     assert "Published by" in text

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex
+from msgspec.structs import replace
+from typed import figures
 
 from cclbench.errors import UsageError
+from cclbench.record.rows import Row
 from cclbench.report.partition import (
     PARTS,
     RankPartition,
@@ -21,13 +24,12 @@ from cclbench.report.partition import (
 from cclbench.report.picture import check_picture
 
 
-def rows_of(rank: int | None, *seconds: float, **other: Any) -> list[dict[str, Any]]:
+def rows_of(rank: int | None, *seconds: float, **other: Any) -> list[Row]:
     """A row a part."""
-    about = {"rank": rank, "step": None, "group": None, "collective": None, "category": None, "stat": None}
-    return [
-        {"metric": part.metric, "value": value, "status": "ok", **about, **other}
+    return figures(
+        {"metric": part.metric, "value": value, "rank": rank, **other}
         for part, value in zip(PARTS, seconds, strict=True)
-    ]
+    )
 
 
 def test_partitions_are_the_ranks_own_rows() -> None:
@@ -45,7 +47,7 @@ def test_partitions_are_the_ranks_own_rows() -> None:
 def test_a_rank_that_lacks_a_part_has_no_partition() -> None:
     rows = rows_of(0, 1, 1, 1, 1, 1)[:4]
     assert partitions(rows) == []
-    without = {**rows_of(0, 1, 1, 1, 1, 1)[4], "status": "not_applicable", "value": None}
+    without = replace(rows_of(0, 1, 1, 1, 1, 1)[4], status="not_applicable", value=None)
     assert partitions([*rows, without]) == []
 
 

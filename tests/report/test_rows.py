@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 from report_run import by_rank, by_step, results, row, table
+from typed import figures
 
+from cclbench.report.findings import scope_of
 from cclbench.report.rows import Rows
 
 
 def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
     rows = Rows(table(results()))
     assert rows.value("time.step") == 0.1
-    assert rows.run["time.step"]["stat"] is None
+    assert rows.run["time.step"].stat is None
     assert rows.value("comm.measured_busbw") is None
     assert rows.why_not("comm.measured_busbw") == "no benchmark"
     assert rows.why_not("comm.alpha") == "its results have no comm.alpha"
@@ -46,7 +48,7 @@ def test_parts_are_bounded_and_the_rest_is_counted() -> None:
     many = [row("comm.volume", float(n), "B", group=str(n)) for n in range(7)]
     lacking = row("comm.volume", None, "B", group="7")
     parts, more = Rows(table([row("comm.volume", 21.0, "B"), *many, lacking])).parts("comm.volume", most=5)
-    assert [part["group"] for part in parts] == ["0", "1", "2", "3", "4"]
+    assert [part.group for part in parts] == ["0", "1", "2", "3", "4"]
     assert more == 2
 
 
@@ -55,12 +57,10 @@ def test_statistics_are_those_that_nothing_else_narrows() -> None:
         row("time.step_parts", 1.0, stat="compute"),
         row("time.step_parts", 0.5, stat="compute", category="gemm"),
     ]
-    assert [r["value"] for r in Rows(table(found)).statistics("time.step_parts")] == [1.0]
+    assert [r.value for r in Rows(table(found)).statistics("time.step_parts")] == [1.0]
 
 
 def test_what_rows_are_about() -> None:
-    about = Rows(table(results())).about
-    assert {r["rank"] for r in about} == {None, 0, 1}
-    assert {r["step"] for r in about} == {None, 3, 4}
-    assert {r["window"] for r in about} == {"steps"}
-    assert Rows(table([])).about == []
+    assert Rows(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
+    assert Rows(table(results())).scope == scope_of(figures(results()))
+    assert Rows(table([])).scope == ([], [], [], [])

@@ -18,6 +18,8 @@ import cclbench
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
 from cclbench.pipeline import open_run
+from cclbench.record.manifest import Clock as RankClock
+from cclbench.record.manifest import Clocks
 from cclbench.report.timeline import (
     Clock,
     busiest,
@@ -75,13 +77,9 @@ def test_a_clock_subtracts_offset_and_drift() -> None:
 
 
 def test_only_applied_corrections_are_clocks() -> None:
-    account = {
-        "reference_ns": 7,
-        "ranks": [
-            {"rank": 0, "offset_ns": 0.0, "drift_ppm": 0.0, "applied": False},
-            {"rank": 3, "offset_ns": 250000.5, "drift_ppm": 20.0, "applied": True},
-        ],
-    }
+    account = Clocks(
+        7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
+    )
     assert clocks_of(account) == {3: Clock(250000.5, 2e-05, 7)}
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 from report_run import HOSTILE, row
+from typed import figures
 
 from cclbench.report.words import bounded, breakable, hover, name, number, quantity
 
@@ -18,7 +19,12 @@ def test_a_long_text_says_how_long_it_is() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_of_a_stranger_writes_markup_or_steers(text: str) -> None:
-    for found in (name(text), hover(text), breakable(text), number(row(text, 1.0, reason=text, group=text))):
+    for found in (
+        name(text),
+        hover(text),
+        breakable(text),
+        number(figures([row(text, 1.0, reason=text, group=text)])[0]),
+    ):
         assert isinstance(found, Markup)
         assert "<script" not in found
         assert "<img" not in found
@@ -37,7 +43,7 @@ def test_names_are_isolated_from_the_text_around_them() -> None:
 
 
 def test_the_hover_text_tells_all_of_a_number() -> None:
-    told = str(number(row("time.step", 0.00123, reason="of steps 3-5", rank=2)))
+    told = str(number(figures([row("time.step", 0.00123, reason="of steps 3-5", rank=2)])[0]))
     for part in (
         "time.step = 0.00123 s",
         "rank 2",
@@ -57,6 +63,6 @@ def test_provenance_is_seen(provenance: str, text: str) -> None:
 
 
 def test_a_missing_number_is_a_word_with_its_reason() -> None:
-    assert "n/a" in number(row("compute.mfu", None, reason="no card"))
-    assert "no card" in number(row("compute.mfu", None, reason="no card"))
-    assert ">failed<" in number(row("compute.mfu", None, status="failed", reason="above 1"))
+    assert "n/a" in number(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert "no card" in number(figures([row("compute.mfu", None, reason="no card")])[0])
+    assert ">failed<" in number(figures([row("compute.mfu", None, status="failed", reason="above 1")])[0])

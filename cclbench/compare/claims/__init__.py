@@ -17,7 +17,7 @@ from cclbench.compare.claims.evidence import collect
 from cclbench.compare.claims.frameworks import examine_frameworks
 from cclbench.compare.claims.overlap import examine_overlap
 from cclbench.errors import UsageError, near
-from cclbench.store import Store
+from cclbench.record.store import Store
 
 __all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
 

@@ -75,7 +75,7 @@ def _row(run: Evidence) -> dict[str, Any]:
         # The largest gain is the smallest step.
         "gain_low": None if high is None else 1 - high,
         "gain_high": None if low is None else 1 - low,
-        "provenance": row["provenance"] if row else None,
+        "provenance": row.provenance if row else None,
         "note": run.note(_DOUBLED),
         "run": run.run,
     }

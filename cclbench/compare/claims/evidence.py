@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cclbench.compare.subject import Row, Subject
+from cclbench.compare.subject import Subject
 from cclbench.errors import InputError
-from cclbench.store import Store, StoredRun
+from cclbench.record.rows import Row
+from cclbench.record.run import Run
+from cclbench.record.store import Store
 
 _DEGREES: Final = {
     "dp_replicate": "dp",
@@ -46,12 +48,12 @@ class Evidence:
     def value(self, metric: str) -> float | None:
         """The number; None where there is none."""
         row = self.figures.get(metric)
-        return row["value"] if row is not None and row["status"] == "ok" else None
+        return row.value if row is not None and row.status == "ok" else None
 
     def note(self, metric: str) -> str | None:
         """What qualifies the number, or why there is none."""
         row = self.figures.get(metric)
-        return row["reason"] if row is not None else "not computed"
+        return row.reason if row is not None else "not computed"
 
     @property
     def kind(self) -> str | None:
@@ -91,7 +93,7 @@ def collect(store: Store) -> Collected:
     told, left_out = [], {}
     for stored in store.runs():
         try:
-            results = stored.results
+            results = stored.saved_results
             if results is None:
                 left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
             else:
@@ -101,7 +103,7 @@ def collect(store: Store) -> Collected:
     return Collected(tuple(told), left_out)
 
 
-def _evidence(stored: StoredRun, results: pa.Table) -> Evidence:
+def _evidence(stored: Run, results: pa.Table) -> Evidence:
     subject = Subject("", stored, results, None if stored.card is None else stored.card.raw)
     facts = _published_facts(subject) if subject.published else _facts(subject)
     return Evidence(run=stored.id, published=subject.published, figures=dict(_figures(subject)), **facts)
@@ -109,8 +111,8 @@ def _evidence(stored: StoredRun, results: pa.Table) -> Evidence:
 
 def _figures(subject: Subject) -> Iterator[tuple[str, Row]]:
     for row in subject.run_rows:
-        if row["group"] is None and row["collective"] is None and row["category"] is None:
-            yield row["metric"] if row["stat"] is None else f"{row['metric']}[{row['stat']}]", row
+        if row.group is None and row.collective is None and row.category is None:
+            yield row.metric if row.stat is None else f"{row.metric}[{row.stat}]", row
 
 
 def _facts(subject: Subject) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cclbench.errors import InputError
-from cclbench.facts import ProcessGroup, TraceFacts
 from cclbench.readers.kineto.payloads import ranks_of_text
+from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _RANKS = range(1 << 31)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from cclbench.facts import TraceFacts
 from cclbench.readers.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
 from cclbench.readers.nsys.database import Database
 from cclbench.readers.nsys.launcher import launched_world
+from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """Facts about the export, in its table's names since schema 3 and before."""

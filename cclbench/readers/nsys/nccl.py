@@ -20,12 +20,12 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify import kind_of
-from cclbench.facts import Communicator
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, Told
 from cclbench.readers.nsys.capture import NVTX, RANGES
 from cclbench.readers.nsys.payloads import LONGEST_BLOB, decode, layout_of
 from cclbench.readers.nsys.rows import TableReader, thread
+from cclbench.record.facts import Communicator
 
 _CALL: Final = re.compile(
     r"nccl(?:AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll|Gather|Scatter|Send|Recv)"

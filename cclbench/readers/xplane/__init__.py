@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cclbench.errors import InputError
-from cclbench.facts import TraceFacts
 from cclbench.readers import READERS, Part, Rows, Trace
 from cclbench.readers.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.readers.xplane.collectives import Member
 from cclbench.readers.xplane.hlo_proto import Program
+from cclbench.record.facts import TraceFacts
 
 _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 _HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"

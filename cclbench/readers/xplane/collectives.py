@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from cclbench.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.intervals import Int64
 from cclbench.readers import Payload, hlo
 from cclbench.readers.xplane.hlo_proto import Instruction
+from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.schema import group_id
 
 _KINDS: Final = {

@@ -19,13 +19,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from cclbench.errors import InputError
-from cclbench.facts import HOST_DEVICE, TraceFacts
 from cclbench.readers import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.readers.xplane.collectives import Member, Named, of_program
 from cclbench.readers.xplane.hlo_proto import Instruction
 from cclbench.readers.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
 from cclbench.readers.xplane.ops import CONTAINERS
 from cclbench.readers.xplane.proto import AGAIN, PlaneRange
+from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
 _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}

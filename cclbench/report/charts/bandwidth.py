@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.record.rows import Row
 from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.report.charts.svg import drawn
-from cclbench.report.rows import Row
 from cclbench.report.seen import Seen, together
 from cclbench.units import humanise
 
@@ -75,7 +75,7 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
         return Chart("bandwidth", heading, caption, None, together(missing))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
-        run.says(f"up to {humanise(max(p.row['value'] for p in points), 'B/s')}") for run, points in found
+        run.says(f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
     )
     svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=f"Bus bandwidth: {label}")
     alone = len(runs) == 1
@@ -90,24 +90,24 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
 def points_of(run: Seen) -> Iterator[Point]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
     for row in run.rows.parts("comm.busbw", most=2000)[0]:
-        sizes = _BUCKET.fullmatch(row["category"] or "")
-        if sizes and row["stat"] is None and row["collective"] and row["value"] > 0:
+        sizes = _BUCKET.fullmatch(row.category or "")
+        if sizes and row.stat is None and row.collective and row.number > 0:
             low, high = (int(sizes[i]) * 1024 ** _UNITS.index(sizes[i + 1]) for i in (1, 3))
-            yield Point(row["collective"], row["group"] or "", low, high, row)
+            yield Point(row.collective, row.group or "", low, high, row)
 
 
 def roofs_of(run: Seen) -> list[Roof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
-    shares: dict[tuple[str, str], Row] = {
-        (row["collective"], row["group"]): row
+    shares = {
+        (row.collective, row.group): row
         for row in run.rows.parts("comm.bandwidth_utilization", most=2000)[0]
-        if row["group"] and row["category"] is None and row["stat"] is None and row["value"]
+        if row.group and row.category is None and row.stat is None and row.value
     }
     rates: dict[str, tuple[float, str | None]] = {}
     for row in run.rows.parts("comm.busbw", most=2000)[0]:
-        share = shares.get((row["collective"], row["group"]))
-        if share and row["category"] is None and row["stat"] is None:
-            rates[row["group"]] = (row["value"] / share["value"], share["reason"])
+        share = shares.get((row.collective, row.group or ""))
+        if share and row.group and row.category is None and row.stat is None:
+            rates[row.group] = (row.number / share.number, share.reason)
     by_rate: dict[str, list[str]] = {}
     for group, (rate, _) in rates.items():
         by_rate.setdefault(f"{rate:.4g}", []).append(group)
@@ -150,10 +150,10 @@ def _draw(
 
 def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
     colour = light(subject_colour(kinds.index(point.kind))) if run.alone else run.ink
-    shown = point.row["provenance"] in ("measured", "derived")
+    shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
-        [point.row["value"]] * 2,
+        [point.row.number] * 2,
         color=colour,
         alpha=0.5,
         linewidth=1.4,
@@ -161,7 +161,7 @@ def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
     )
     (mark,) = axes.plot(
         [point.size],
-        [point.row["value"]],
+        [point.row.number],
         marker=marker(kinds.index(point.kind)),
         markersize=7,
         color=colour if shown else "none",
@@ -173,10 +173,8 @@ def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
 
 def _told(run: Seen, point: Point) -> str:
     row = point.row
-    text = (
-        f"{run.says(point.kind)} in group {point.group}, {row['category']}: {humanise(row['value'], 'B/s')}"
-    )
-    return "\n".join(filter(None, [text, f"comm.busbw, {row['provenance']}", row["reason"]]))
+    text = f"{run.says(point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
+    return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
 def _frame(axes: Axes, found: Sequence[tuple[Seen, Sequence[Point]]]) -> None:

@@ -136,5 +136,5 @@ def _told(run: Seen, number: int | None, ratio: float, seconds: float) -> str:
     if number is not None:
         return f"{run.says(f'step {number}')}: {figures}\nmeasured"
     rows = [run.rows.run[metric] for metric in ("overlap.ratio", "time.step")]
-    reasons = (f"{row['metric']}, {row['provenance']}: {row['reason'] or 'no remark'}" for row in rows)
+    reasons = (f"{row.metric}, {row.provenance}: {row.reason or 'no remark'}" for row in rows)
     return "\n".join([f"{run.says('the run')}: {figures}", *reasons])

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
+from cclbench.record.run import Rank
 from cclbench.report.perfetto.lines import joined, members, micros, numbers, words
-from cclbench.store import RankFiles
 
 Ranks = npt.NDArray[np.int32]
 
@@ -31,7 +31,7 @@ class Latest:
     ranks: Ranks
 
     @classmethod
-    def of(cls, ranks: Mapping[int, RankFiles]) -> Latest:
+    def of(cls, ranks: Mapping[int, Rank]) -> Latest:
         """Those of all ranks' parts."""
         found = []
         for rank, tables in ranks.items():
@@ -57,7 +57,7 @@ class Parts:
     """What a row says of its part: members of a JSON object, a row a part."""
 
     @classmethod
-    def of(cls, tables: RankFiles) -> Parts:
+    def of(cls, tables: Rank) -> Parts:
         """All parts of a rank."""
         table = tables.collectives()
         texts = members(

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
+from cclbench.record.run import Rank
 from cclbench.report.perfetto.lanes import lanes
 from cclbench.report.timeline import Clock
 from cclbench.schema import KINDS
-from cclbench.store import RankFiles
 
 _PLACE: Final = ("device", "track", "side")
 _TIME: Final = ("start_ns", "dur_ns")
@@ -50,7 +50,7 @@ class Shown:
     beginning of the first of those steps and the end of the last, [begin, end).
     """
 
-    tables: RankFiles
+    tables: Rank
     clock: Clock
     first: int | None = None
     last: int | None = None
@@ -58,7 +58,7 @@ class Shown:
     end: int | None = None
 
     @classmethod
-    def of(cls, tables: RankFiles, clock: Clock, steps: tuple[int | None, int | None] | None) -> Shown | None:
+    def of(cls, tables: Rank, clock: Clock, steps: tuple[int | None, int | None] | None) -> Shown | None:
         """The rank's rows of those steps; None where it has none of them."""
         if steps is None:
             return cls(tables, clock)

@@ -13,22 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import msgspec
 
 from cclbench import __version__
 from cclbench.errors import UsageError
+from cclbench.record.run import Rank, Run
+from cclbench.record.selection import Steps
 from cclbench.report.destination import check_folder
 from cclbench.report.perfetto.events import Events
 from cclbench.report.perfetto.lines import line
 from cclbench.report.perfetto.meetings import Latest
 from cclbench.report.perfetto.shown import Shown
 from cclbench.report.timeline import Clock, clocks_of
-from cclbench.store import RankFiles, StoredRun
 from cclbench.units import humanise
-
-if TYPE_CHECKING:
-    from cclbench.pipeline import Run
-    from cclbench.results import Steps
 
 _COMPRESSION: Final = 3
 SUFFIXES: Final = (".json", ".json.gz")
@@ -67,35 +66,34 @@ def write_trace(
     on the ranks' common clock, from the earliest event shown.  `UsageError` for ranks or steps that the
     run lacks.
     """
-    stored = StoredRun(run.path)
-    clocks = clocks_of(stored.manifest["clocks"])
-    files = {rank: stored.rank(rank) for rank in (stored.ranks if ranks is None else sorted(set(ranks)))}
+    clocks = clocks_of(run.record.clocks)
+    files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
     shown = {rank: Shown.of(one, clocks.get(rank, Clock()), steps) for rank, one in files.items()}
     begins = {rank: one.earliest() for rank, one in shown.items() if one is not None}
     earliest = [begin for begin in begins.values() if begin is not None]
     if not earliest:
-        raise UsageError("there is nothing to show", where=stored.id, hint=_what_there_is(files, steps))
-    latest = Latest.of({rank: stored.rank(rank) for rank in stored.ranks})
+        raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
+    latest = Latest.of({rank: run.rank(rank) for rank in run.ranks})
     with _opened(path) as file:
         file.write(b'{"traceEvents":[')
-        trace = Events(file, min(earliest), latest, first_thread=max(stored.ranks) + 1)
+        trace = Events(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
         for rank, one in shown.items():
             if one is not None:
                 trace.rank(rank, one, corrected=rank in clocks)
         trace.link()
         about = {
-            "run": stored.id,
+            "run": run.id,
             "cclbench": __version__,
             "begin_ns": min(earliest),
             "ranks": list(begins),
             "steps": steps,
-            "clocks": stored.manifest["clocks"],
+            "clocks": msgspec.to_builtins(run.record.clocks),
         }
         file.write(b'\n],"otherData":' + line(**about) + b"}\n")
     return Written(trace.slices, trace.arrows.drawn, path.stat().st_size)
 
 
-def _what_there_is(files: dict[int, RankFiles], steps: Steps | None) -> str:
+def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
     tables = [one.steps()["step"].drop_null().to_pylist() for one in files.values()]
     numbers = sorted({step for table in tables for step in table})
     if steps is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from report_run import by_rank, by_step, results, row, subject
+from typed import PUBLISHED
 
 from cclbench.compare.comparison import PARTS, Change, Versus
 from cclbench.report.charts import straggler as heat
@@ -56,7 +57,7 @@ def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) ->
 def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
-    made = subject(tmp_path / "pub", rows=rows, published={"source": "somebody", "metadata": {}}, ranks=[])
+    made = subject(tmp_path / "pub", rows=rows, published=PUBLISHED, ranks=[])
     chart = overlap(seen([made]))
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
@@ -67,7 +68,7 @@ def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
 
 def test_bandwidth_by_size_and_what_the_links_carry(tmp_path: Path) -> None:
     run = one(tmp_path)
-    points = [(p.kind, p.group, p.low, p.high, p.row["value"]) for p in points_of(run)]
+    points = [(p.kind, p.group, p.low, p.high, p.row.value) for p in points_of(run)]
     assert points == [("all_reduce", "0-1", 2**10, 2**12, 2e9), ("all_reduce", "0-1", 2**20, 2**22, 4e9)]
     (roof,) = roofs_of(run)
     assert (roof.rate, roof.groups) == (12e9, ("0-1",))  # 3 GB/s are a quarter of it

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders and tables on disk: scratch folders that vanish, Parquet files of bounded row groups."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cclbench.errors import CclbenchError, InputError, near
+from cclbench.schema import EVENTS, KINDS
+
+UNFINISHED: Final = ".unfinished-"
+"""What the names of scratch folders in a store begin with."""
+
+
+@contextmanager
+def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
+    """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
+    path = folder / f"{prefix}{os.getpid()}-{socket.gethostname()}-{token_hex(4)}"
+    path.mkdir(mode=mode)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path, prefix: str) -> None:
+    """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
+    for left in folder.glob(f"{prefix}*"):
+        process, _, rest = left.name.removeprefix(prefix).partition("-")
+        here = rest.rpartition("-")[0] == socket.gethostname()
+        if here and process.isdecimal() and not _alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def unwritable(folder: Path, error: OSError) -> InputError:
+    """The error for a store that cannot be written: no permission, disk full, a file in the way.
+
+    Where `error` names a file outside of it, a source went away or became unreadable, and that is said.
+    """
+    reason = error.strerror or str(error)
+    file = error.filename
+    if isinstance(file, str) and not Path(file).absolute().is_relative_to(folder.absolute()):
+        return InputError(f"cannot be read: {reason}", where=file)
+    return InputError(
+        f"the store cannot be written: {reason}",
+        where=str(folder),
+        hint="choose another with --store or make room",
+    )
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@contextmanager
+def opened_table(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file, open; `InputError` where it is damaged, then or while it is read."""
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (OSError, pa.ArrowInvalid) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"damaged table: {first}", where=str(path), hint="delete the run") from None
+
+
+def read_table(path: Path) -> pa.Table:
+    """One of the run's files, whole."""
+    with opened_table(path) as file:
+        return file.read()
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a small table at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+
+
+class TableFile:
+    """Rows of a schema on their way to a Parquet file, in row groups of bounded size."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self._schema = path, schema
+        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pq.ParquetWriter(self._sink, schema, use_dictionary=words, write_statistics=False)
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows as one row group."""
+        self._writer.write_table(table.cast(self._schema), row_group_size=max(len(table), 1))
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()
+        self._sink.close()
+
+    def abandon(self) -> None:
+        """Give the file up as it is: what it lies in is about to vanish."""
+        self._writer.is_open = False  # else it tries again to write when it is collected
+        with suppress(OSError):
+            self._sink.close()
+
+
+class EventFile(TableFile):
+    """A rank's events of one kind."""
+
+    def __init__(self, folder: Path, kind: str, part: int, note: str = "") -> None:
+        if kind not in KINDS:
+            raise CclbenchError(f"a reader gave rows of kind {kind!r}", hint=near(kind, KINDS))
+        super().__init__(folder / f"{kind}-{part:03d}{note}.parquet", EVENTS)

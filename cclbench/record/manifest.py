@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`manifest.json` of a run: what was read, what was found, what was left out (`schemas/manifest.json`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cclbench import __version__
+from cclbench.errors import InputError
+from cclbench.record.facts import TraceFacts
+from cclbench.schema import LAYOUT, VERSION
+
+MANIFEST: Final = "manifest.json"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What shapes a run besides its source."""
+
+    allow_truncated: bool = False
+    step_annotation: str | None = None
+    inference: bool = True
+    """Whether process groups that no trace states are inferred."""
+
+
+class CardLine(msgspec.Struct, frozen=True):
+    """The workload card of a run in a line."""
+
+    id: str
+    path: str
+    description: str | None = None
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of the source; `name` is its path within the source."""
+
+    name: str
+    bytes: int
+    sha256: str
+    reader: str
+
+
+class EvidenceFile(File, frozen=True):
+    """A file that is no trace: rows by table, what it tells of the system, what became no row by reason."""
+
+    rows: dict[str, int] = {}
+    facts: dict[str, str | int | float | list[str]] = {}
+    left_out: dict[str, int] = {}
+    notes: list[str] = []
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """A rank's windows of steps; `closed` are those that a further step ends, periods are in ns.
+
+    Purities are the least share of a window's kernel time that its own step launched.
+    """
+
+    found: int = 0
+    closed: int = 0
+    source: str | None = None
+    left_out: dict[str, int] = {}
+    least_purity: float | None = None
+    least_host_purity: float | None = None
+    device_period_ns: float | None = None
+    host_period_ns: float | None = None
+
+
+class Unclassified(msgspec.Struct, frozen=True):
+    """Kernels that the taxonomy does not know: their share of kernel time, the names with most of it."""
+
+    share: float | None = None
+    names: list[str] = []
+
+
+class Collectives(msgspec.Struct, frozen=True):
+    """A rank's parts in collectives, counted."""
+
+    count: int = 0
+    without_bytes: int = 0
+    payload_sources: dict[str, int] = {}
+    without_group: int = 0
+    ungrouped: dict[str, int] = {}
+    libraries: dict[str, int] = {}
+
+
+class Truncation(msgspec.Struct, frozen=True):
+    """Damage up to which a file was used; no window reaches past `horizon_ns`."""
+
+    file: str
+    byte: int
+    reason: str
+    rows_whole: bool = False
+    horizon_ns: int | None = None
+
+
+class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's trace: `span_ns` is begin and end of its work, `beside` are its execution traces."""
+
+    rank: int
+    facts: TraceFacts
+    span_ns: tuple[int, int] | None = None
+    rows: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    steps: Steps = Steps()
+    unclassified: Unclassified = Unclassified()
+    collectives: Collectives = Collectives()
+    truncated: Truncation | None = None
+    notes: list[str] = []
+    files: list[File]
+    beside: list[File] = []
+
+
+class Inference(msgspec.Struct, frozen=True):
+    """Process groups that no trace states; `rule` and `group` are None where none could be inferred."""
+
+    rule: str | None
+    group: str | None
+    reason: str
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Collectives matched across ranks, counted."""
+
+    rows: int = 0
+    matched: int = 0
+    instances: int = 0
+    complete: int = 0
+    partial: int = 0
+    unmatched: dict[str, int] = {}
+    contradicted_instances: int = 0
+    wait_beyond_duration_ns: int = 0
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """A rank's clock against the others': the correction at the reference time, and what it leaves."""
+
+    rank: int
+    offset_ns: float
+    drift_ppm: float
+    residual_ns: float
+    uncertainty_ns: float
+    applied: bool
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """Clocks of ranks that share collectives with others; offsets hold at `reference_ns`."""
+
+    reference_ns: int = 0
+    ranks: list[Clock] = []
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Of a run without traces: whose published figures its results are."""
+
+    source: str
+    generated_at: str | None
+    sha256: str
+    row: int
+    metadata: dict[str, Any]
+    left_out_of_card: list[str]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found when a source was read into the store; parts at their default hold nothing."""
+
+    schema: int = VERSION
+    tables: str = LAYOUT
+    cclbench: str = __version__
+    run: str
+    fingerprint: str
+    source: str
+    card: CardLine | None = None
+    ingest: Options = Options()
+    ranks: list[RankEntry] = []
+    inference: Inference | None = None
+    matching: Matching = Matching()
+    clocks: Clocks = Clocks()
+    notes: list[str] = []
+    sources: list[str] = []
+    evidence: list[EvidenceFile] = []
+    published: Published | None = None
+
+    @property
+    def inferred(self) -> str | None:
+        """What to say of results that rest on process groups which no trace states; None where all do."""
+        if self.inference is None or self.inference.group is None:
+            return None
+        return f"process groups are inferred ({self.inference.rule}): {self.inference.reason}"
+
+
+class _Written(msgspec.Struct):
+    schema: Any = None
+    tables: Any = None
+
+
+def _version(content: bytes) -> tuple[Any, Any] | None:
+    """Versions of schema and tables by which a manifest was written; None where it is none."""
+    try:
+        written = msgspec.json.decode(content, type=_Written)
+    except msgspec.ValidationError:
+        return None
+    return written.schema, written.tables
+
+
+def read(path: Path) -> Manifest:
+    """The manifest at `path`; `InputError` where it is damaged or of another version."""
+    try:
+        content = path.read_bytes()
+        if _version(content) == (VERSION, LAYOUT):
+            return msgspec.json.decode(content, type=Manifest)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None
+    raise InputError("was written by another version", where=str(path), hint="ingest the source again")
+
+
+def text(manifest: Manifest) -> str:
+    """The content of the file; `published` is in it only where something was."""
+    plain: dict[str, Any] = msgspec.to_builtins(manifest)
+    if manifest.published is None:
+        del plain["published"]
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+
+
+def write(manifest: Manifest, folder: Path) -> None:
+    """Write the manifest of the run at `folder`, which is made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).write_text(text(manifest))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A result row, one number of a run or why there is none: `schema.RESULTS` as a type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from cclbench.schema import HAS_VALUE, RESULTS
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A row of `schema.RESULTS`, fields in the order of its columns, which say what they are."""
+
+    metric: str
+    value: float | None = None
+    unit: str
+    status: str
+    coverage: float | None = None
+    coverage_time: float | None = None
+    provenance: str | None = None
+    reason: str | None = None
+    better: str | None = None
+    rank: int | None = None
+    step: int | None = None
+    group: str | None = None
+    collective: str | None = None
+    category: str | None = None
+    stat: str | None = None
+    window: str
+    version: int
+    source: str | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a number, be it partial."""
+        return self.status in HAS_VALUE
+
+    @property
+    def number(self) -> float:
+        """The value of a row that has one."""
+        assert self.value is not None  # noqa: S101 - callers have looked
+        return self.value
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it is about a part only of what its run or rank did."""
+        whole = self.step is None and self.group is None and self.collective is None
+        return not (whole and self.category is None and self.stat is None)
+
+    def noted(self, words: str | None) -> Row:
+        """The row with those words after its reason."""
+        return msgspec.structs.replace(self, reason="; ".join(filter(None, (self.reason, words))) or None)
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """The rows of a table of `schema.RESULTS`."""
+    return msgspec.convert(table.to_pylist(), list[Row])
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """The rows as a table of `schema.RESULTS`."""
+    columns = [pa.array(map(attrgetter(field.name), rows), field.type, size=len(rows)) for field in RESULTS]
+    return pa.Table.from_arrays(columns, schema=RESULTS)
+
+
+def builtins(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as flat dicts, the form of `--json`."""
+    return [msgspec.structs.asdict(row) for row in rows]

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run: what everybody holds, from its manifest and tables to the results computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cclbench.errors import UsageError, near
+from cclbench.record import manifest, rows
+from cclbench.record.facts import TraceFacts
+from cclbench.record.files import UNFINISHED, opened_table, read_table, scratch, unwritable
+from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
+from cclbench.record.rows import Row
+from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS, TABLES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cclbench.card import Card
+
+_BATCH_ROWS: Final = 1 << 16
+_MADE: Final = b"cclbench.made"
+_RESULTS: Final = "results.parquet"
+
+
+class Run:
+    """A data point in the store, with the metrics computed from it.
+
+    `rows` are the result rows as flat dicts, `results` the same as a pandas DataFrame with the columns
+    of `schema.RESULTS`; the tables come as Arrow (`.to_pandas()` where you want that).  `record` and
+    `figures` are manifest and rows as types.
+    """
+
+    def __init__(self, path: Path, figures: Sequence[Row] = (), window: str = "steps") -> None:
+        self.path, self.figures, self.window = path, list(figures), window
+
+    @property
+    def id(self) -> str:
+        """The run's name in its store."""
+        return self.path.name
+
+    @property
+    def store(self) -> Path:
+        """The store's folder."""
+        return self.path.parent
+
+    @cached_property
+    def record(self) -> Manifest:
+        """The manifest; `InputError` where it is damaged or of another version."""
+        return manifest.read(self.path / MANIFEST)
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What was found: source files and their hashes, ranks, counts, what was left out and why."""
+        plain: dict[str, Any] = msgspec.json.decode(manifest.text(self.record))
+        return plain
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows as flat dicts with the columns of `schema.RESULTS`."""
+        return rows.builtins(self.figures)
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The result rows, columns as `schema.RESULTS`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=RESULTS.names).astype({"rank": "Int32", "step": "Int32"})
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that have a trace, ascending."""
+        return [entry.rank for entry in self.record.ranks]
+
+    @property
+    def reader(self) -> str | None:
+        """The reader of its traces; None where it has none."""
+        return next((entry.files[0].reader for entry in self.record.ranks), None)
+
+    @property
+    def inferred(self) -> str | None:
+        """What to say of results that rest on process groups which no trace states; None where all do."""
+        return self.record.inferred
+
+    @cached_property
+    def card(self) -> Card | None:
+        """The workload card that came with it; None without one."""
+        from cclbench.card import load
+
+        path = self.path / "card.yaml"
+        return load(path) if path.is_file() else None
+
+    @property
+    def sources(self) -> list[Run]:
+        """The same run by traces of further kinds, each as a run of its own."""
+        return [Run(self.path / "sources" / name) for name in self.record.sources]
+
+    def rank(self, rank: int) -> Rank:
+        """One rank's trace; `UsageError` where it has none."""
+        entry = next((e for e in self.record.ranks if e.rank == rank), None)
+        if entry is None:
+            raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks or 'no trace'}")
+        residuals = [clock.residual_ns for clock in self.record.clocks.ranks]
+        return Rank(self.path, entry, max(residuals, default=0.0))
+
+    def events(
+        self,
+        *,
+        rank: int | None = None,
+        kinds: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
+        wanted = _known("kind of event", KINDS if kinds is None else kinds, KINDS)
+        known = [*EVENTS.names, "rank"]
+        names = _known("column of events", known if columns is None else columns, known)
+        schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
+        tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
+        for one in self.ranks if rank is None else [rank]:
+            table = pa.Table.from_batches(self.rank(one).events(wanted, schema.names), schema)
+            tables.append(table.append_column("rank", pa.repeat(pa.scalar(one, pa.int32()), len(table))))
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def collectives(self) -> pa.Table:
+        """Rows of `schema.COLLECTIVES` of all ranks, in rank order."""
+        return self._of_ranks("collectives")
+
+    def steps(self) -> pa.Table:
+        """Rows of `schema.STEPS` of all ranks, in rank order."""
+        return self._of_ranks("steps")
+
+    def _of_ranks(self, name: str) -> pa.Table:
+        return _joined(name, [self.path / name / f"rank={rank}.parquet" for rank in self.ranks])
+
+    def groups(self) -> pa.Table:
+        """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
+        return read_table(self.path / "groups.parquet")
+
+    def evidence(self, table: str) -> pa.Table:
+        """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
+        (name,) = _known("table of evidence", [table], list(EVIDENCE))
+        return _joined(name, sorted((self.path / name).glob("*.parquet")))
+
+    def sql(self, query: str) -> pa.Table:
+        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ..."""
+        from cclbench.record.sql import select
+
+        return select(self.path, self.ranks, query)
+
+    @property
+    def saved_results(self) -> pa.Table | None:
+        """Rows of `schema.RESULTS` of the last full computation, None before the first."""
+        path = self.path / _RESULTS
+        return read_table(path) if path.is_file() else None
+
+    @property
+    def saved_by(self) -> str | None:
+        """How those rows were made, as `save_results` was told; None where nobody said."""
+        path = self.path / _RESULTS
+        if not path.is_file():
+            return None
+        with opened_table(path) as file:
+            made = (file.schema_arrow.metadata or {}).get(_MADE)
+        return None if made is None else str(made, "utf-8", "replace")
+
+    def save_results(self, figures: Sequence[Row], *, made: str | None = None) -> None:
+        """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
+
+        `made` says by what and with which options: equal words promise equal rows.
+        """
+        table = rows.table_of(figures)
+        if made is not None:
+            table = table.replace_schema_metadata({**(RESULTS.metadata or {}), _MADE: made.encode()})
+        try:
+            with scratch(self.path.parent, UNFINISHED) as folder:
+                pq.write_table(table, folder / _RESULTS)
+                (folder / _RESULTS).replace(self.path / _RESULTS)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
+
+    def _repr_html_(self) -> str:
+        own = self.results
+        if not len(own):
+            hint = "no metrics yet: cclbench.metrics(run) computes them"
+            return f"<p><b>{escape(self.id)}</b>: {len(self.ranks)} ranks; {hint}</p>"
+        keys = ["rank", "step", "group", "collective", "category", "stat"]
+        own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
+        return f"<p><b>{escape(self.id)}</b></p>" + str(
+            own.to_html(index=False, escape=True, na_rep="", border=0)
+        )
+
+
+class Rank:
+    """One rank of a run: its entry in the manifest and its tables, as analyzers read them."""
+
+    def __init__(self, path: Path, entry: RankEntry, clock_residual_ns: float) -> None:
+        self.path, self.entry = path, entry
+        self.clock_residual_ns = clock_residual_ns
+        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
+
+    @property
+    def facts(self) -> TraceFacts:
+        """What the rank's trace says of itself."""
+        return self.entry.facts
+
+    def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
+        for kind in _known("kind of event", kinds, KINDS):
+            for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob(f"{kind}-*.parquet")):
+                with opened_table(path) as file:
+                    yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
+
+    def collectives(self) -> pa.Table:
+        """The rank's rows of `schema.COLLECTIVES`."""
+        return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet")
+
+    def steps(self) -> pa.Table:
+        """The rank's rows of `schema.STEPS`."""
+        return read_table(self.path / "steps" / f"rank={self.entry.rank}.parquet")
+
+
+def _joined(name: str, paths: Sequence[Path]) -> pa.Table:
+    tables = [read_table(path) for path in paths]
+    return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
+
+
+def _known(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
+    """The names, of which a lone one is a list of one; `UsageError` for one that is not known."""
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if name not in known:
+            raise UsageError(f"{name!r} is no {noun}", hint=near(name, known))
+    return listed

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a run is asked about: window policy, steps, ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.errors import UsageError, near
+from cclbench.normalize.steps import POLICIES
+from cclbench.record.run import Run
+
+Steps = tuple[int | None, int | None]
+_LISTED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a run its rows are about; `model`: with modelled figures where a measurement is missing."""
+
+    window: str = "steps"
+    steps: Steps | None = None
+    """The first and the one after the last, either of them None."""
+    ranks: Sequence[int] | None = None
+    model: bool = True
+
+    def check(self, run: Run) -> None:
+        """`UsageError` for what is no selection, or chooses nothing of the run."""
+        if self.window not in POLICIES:
+            raise UsageError(f"{self.window!r} is no window", hint=near(self.window, POLICIES))
+        if self.steps is not None and not (isinstance(self.steps, tuple) and len(self.steps) == 2):
+            raise UsageError(f"steps is {self.steps!r}", hint="give (first, last), either of them None")
+        if self.ranks is not None and (isinstance(self.ranks, int) or not self.ranks):
+            raise UsageError(f"ranks is {self.ranks!r}", hint="give a list of ranks, or None for all")
+        for rank in self.ranks or ():
+            run.rank(rank)
+        if self.steps is not None:
+            self._check_steps(run, *self.steps)
+
+    def _check_steps(self, run: Run, first: int | None, last: int | None) -> None:
+        steps = {
+            step
+            for one in (run, *run.sources)
+            for step in one.steps()["step"].drop_null().unique().to_pylist()
+        }
+        least, end = 0 if first is None else first, float("inf") if last is None else last
+        if any(least <= step < end for step in steps):
+            return
+        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        listed = ", ".join(map(str, sorted(steps)[:_LISTED])) + (", ..." if len(steps) > _LISTED else "")
+        hint = f"the steps are {listed}" if steps else "ask for the whole trace: --window trace"
+        what = f"no step lies in {asked}" if steps else "the trace marks no steps to choose from"
+        raise UsageError(what, where=run.id, hint=hint)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB over a run's tables, which it can only read."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cclbench.errors import UsageError
+from cclbench.schema import EVIDENCE, TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def select(path: Path, ranks: Sequence[int], query: str) -> pa.Table:
+    """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
+
+    They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
+    run's own files.
+    """
+    import duckdb
+
+    connection = duckdb.connect(":memory:")
+    try:
+        statements = connection.extract_statements(query)
+        if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
+            raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
+        _open_to(connection, path, ranks)
+        return connection.sql(query).to_arrow_table()
+    except duckdb.Error as error:
+        first = str(error).splitlines()[0]
+        hint = f"the tables are {', '.join(TABLES)}"
+        raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
+    finally:
+        connection.close()
+
+
+def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[int]) -> None:
+    """Make the run's tables views of a connection, and nothing else of its reach."""
+    folder = glob.escape(str(path))
+    files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps", *EVIDENCE)}
+    files["events"] = [(f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in ranks]
+    files["results"] = [("results.parquet", "")]
+    files["groups"] = [("groups.parquet", "")]
+    for name, schema in TABLES.items():
+        columns = ", ".join(f'"{column}"' for column in schema.names)
+        selects = [
+            f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608
+            "hive_partitioning=false)"
+            for pattern, more in files[name]
+            if any(path.glob(pattern))
+        ]
+        if selects:
+            connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(selects)}")
+        else:
+            rank = [pa.field("rank", pa.int32())] if name == "events" else []
+            connection.register(name, pa.schema([*schema, *rank]).empty_table())
+    folders = ", ".join(_quoted(f"{allowed}/") for allowed in (path, folder))
+    connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
+    connection.execute("SET enable_external_access=false; SET lock_configuration=true")
+
+
+def _quoted(text: str) -> str:
+    """A string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on disk: `manifest.json` and Parquet tables; written whole or not at all.
+
+<store>/<run>/manifest.json
+<store>/<run>/events/rank=<R>/<kind>-<part>.parquet
+<store>/<run>/collectives/rank=<R>.parquet
+<store>/<run>/steps/rank=<R>.parquet
+<store>/<run>/groups.parquet            process groups
+<store>/<run>/{counters,timings,requests,serving}/*.parquet   what files other than traces tell
+<store>/<run>/sources/<reader>/         the same of traces of a second kind
+<store>/<run>/results.parquet           the last full computation
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cclbench.errors import UsageError, near
+from cclbench.record.files import UNFINISHED, scratch, sweep, unwritable
+from cclbench.record.manifest import MANIFEST
+from cclbench.record.run import Run
+
+_IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = Path(folder or os.environ.get("CCLBENCH_STORE") or "runs").expanduser()
+
+    def runs(self) -> list[Run]:
+        """All finished runs, by name."""
+        found = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
+        return [Run(path.parent) for path in found if not path.parent.name.startswith(".")]
+
+    def find(self, run: str) -> Run | None:
+        """The run of that id, None where there is none."""
+        if not run or run in (".", "..") or Path(run).name != run:
+            return None
+        path = self.folder / run
+        return Run(path) if (path / MANIFEST).is_file() else None
+
+    def get(self, run: str) -> Run:
+        """The run of that id; `UsageError` with near names, of files here too, where there is none."""
+        found = self.find(run)
+        if found is None:
+            ids = [r.id for r in self.runs()]
+            hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
+            hint = hint if hint.startswith("did you mean") else near(run, ids)
+            raise UsageError(f"no run {run!r} in {self.folder}, and no such file or folder", hint=hint)
+        return found
+
+    @contextmanager
+    def creating(self, run: str) -> Iterator[Path]:
+        """A folder to write a run into; it takes the run's name on success and vanishes on any failure."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sweep(self.folder, UNFINISHED)
+            with scratch(self.folder, UNFINISHED) as unfinished:
+                yield unfinished
+                self._replace(unfinished, self.folder / run)
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
+
+    def _replace(self, unfinished: Path, final: Path) -> None:
+        """Give a finished folder its name; one that has it already makes way, whole."""
+        try:
+            unfinished.rename(final)
+        except OSError as error:
+            if error.errno not in _IN_THE_WAY:
+                raise
+            with scratch(self.folder, UNFINISHED) as former:
+                final.rename(former / "former")
+                unfinished.rename(final)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests and result rows that tests write down as plain dicts, as the types of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cclbench.record import manifest as manifests
+from cclbench.record.facts import TraceFacts
+from cclbench.record.manifest import File, Manifest, RankEntry
+from cclbench.record.rows import Row
+from cclbench.record.run import Run
+
+PUBLISHED = {
+    "source": "somebody",
+    "generated_at": None,
+    "sha256": "0" * 64,
+    "row": 3,
+    "metadata": {},
+    "left_out_of_card": [],
+}
+"""What a manifest says of published figures."""
+
+
+def figures(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows; what one does not say is that of a measured step time."""
+    blank = {"metric": "time.step", "unit": "s", "status": "ok", "window": "steps", "version": 1}
+    return msgspec.convert([{**blank, **row} for row in rows], list[Row])
+
+
+def record(manifest: Mapping[str, Any]) -> Manifest:
+    """The manifest; what it does not say of run and source is empty."""
+    return msgspec.convert({"run": "", "fingerprint": "", "source": "", **manifest}, Manifest)
+
+
+def run_of(folder: Path, files: Iterable[str], **facts: Any) -> Run:
+    """A run without tables, whose ranks' traces are those files and state those facts."""
+    told = TraceFacts(**{"works_on": "device", **facts})
+    entries = [
+        RankEntry(rank=rank, facts=told, files=[File(name, 0, "", "kineto")])
+        for rank, name in enumerate(files)
+    ]
+    written = Manifest(run=folder.name, fingerprint="", source="", ranks=entries)
+    manifests.write(written, folder)
+    return Run(folder)
