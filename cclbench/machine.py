@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine of a run: accelerator, system, the node and device of each rank, the tier that a group spans.
 
-An option goes before the card, the card before the traces.  Devices that traces count tell nodes where they are
-as many as the world; else a file of several ranks is of one node; else consecutive ranks fill nodes of so many.
+An option goes before the card, the card before the traces.  Devices that traces count tell nodes where they
+are as many as the world; else a file of several ranks is of one node; else consecutive ranks fill nodes of so
+many.
 """
 
 from __future__ import annotations
