@@ -77,7 +77,7 @@ def test_a_rank_that_is_in_no_file_is_on_no_known_node() -> None:
 
 def test_processes_of_a_real_capture(test_data: Path, tmp_path: Path) -> None:
     capture = test_data / "nsys" / "nsysai_mfu_2gpu_before_c8f71e.sqlite"
-    assert machine_of(cclbench.ingest(capture, store=tmp_path)._stored).tier((0, 1)).value == "scale_up"
+    assert machine_of(cclbench.ingest(capture, store=tmp_path)).tier((0, 1)).value == "scale_up"
 
 
 def test_a_system_alone_says_accelerator_and_nodes() -> None:
