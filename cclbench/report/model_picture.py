@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
-from cclbench.hardware.collectives.sweeps import Deviation
+from cclbench.hardware.deviation import Deviation
 from cclbench.report.picture import save_picture
 from cclbench.units import humanise
 

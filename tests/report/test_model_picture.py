@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cclbench.errors import UsageError
-from cclbench.hardware.collectives.sweeps import Deviation
+from cclbench.hardware.deviation import Deviation
 from cclbench.report.model_picture import MOST_PANELS, Panel, draw_model, plot_model, size_text
 
 # Measured 1.0 within 0.5 to 2; measured 9 outside 1 to 4.
