@@ -12,8 +12,8 @@ from rich.text import Text
 from cclbench.cli.output import grid
 from cclbench.hardware.sweep import among
 from cclbench.problem import printable
-from cclbench.report.model_picture import Panel, size_text
-from cclbench.units import humanise
+from cclbench.report.model_picture import Panel
+from cclbench.units import humanise, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -26,6 +26,7 @@ from cclbench.hardware.collectives.price import sizes_of
 from cclbench.hardware.deviation import BANDS, Deviation, Summary, compared, summary
 from cclbench.hardware.sweep import Sweep, merged
 from cclbench.hardware.system import System
+from cclbench.units import MIB
 
 OF_RUN: Final = "calibration.yaml"
 """What a run calls its copy, beside its card."""
@@ -41,7 +42,7 @@ _MOST_SPREAD: Final = float(np.log(100.0))
 _MOST_LAUNCH_S: Final = 1.0
 _MOST_FACTOR: Final = 100.0
 _MOST_ERROR: Final = 1e6
-_MOST_BYTES: Final = 1 << 24
+_MOST_BYTES: Final = 16 * MIB
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,8 +11,9 @@ import numpy as np
 
 from cclbench.hardware.collectives import Prediction
 from cclbench.hardware.sweep import Sweep
+from cclbench.units import KIB, MIB
 
-BANDS: Final = {"below 64 KiB": 2.0**16, "64 KiB to 16 MiB": 2.0**24 + 1, "above 16 MiB": float("inf")}
+BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
 """Size bands by name, with the size that each ends before, B."""
 
 # A run whose network plug-in was not loaded is tens of times slower; no software generation is more than 4.

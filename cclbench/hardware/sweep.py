@@ -14,9 +14,9 @@ import pyarrow as pa
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
+from cclbench.units import PIB
 
 _NS_PER_S: Final = 1e9
-_MOST_BYTES: Final = 1 << 50
 _MOST_S: Final = 1e6
 _MOST_RANKS: Final = 1 << 20
 
@@ -44,7 +44,7 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"{what}: {len(self.bytes):,} sizes and {len(self.seconds):,} times")
         if any(b <= a for a, b in zip(self.bytes, self.bytes[1:], strict=False)):
             raise InputError(f"{what}: sizes do not rise")
-        if self.bytes[0] <= 0 or self.bytes[-1] > _MOST_BYTES:
+        if self.bytes[0] <= 0 or self.bytes[-1] > PIB:
             raise InputError(f"{what}: sizes are not within 1 B and 1 PiB")
         if not all(0 < time <= _MOST_S for time in self.seconds):
             raise InputError(f"{what}: times are not above 0 s and at most 1,000,000 s")

@@ -16,6 +16,7 @@ from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.scrub import Scrubber
 from cclbench.contribute.redaction.tally import Tally
 from cclbench.errors import InputError
+from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
@@ -25,7 +26,7 @@ _NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _ANNOTATIONS: Final = frozenset({b'"user_annotation"', b'"gpu_user_annotation"'})
-_LONGEST: Final = 64 << 20
+_LONGEST: Final = 64 * MIB
 _MOST_KNOWN: Final = 1 << 19
 _DEEPEST: Final = 64
 

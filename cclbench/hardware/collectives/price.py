@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +20,7 @@ from cclbench.hardware.collectives.schedule import Schedule, scheduled
 from cclbench.hardware.collectives.transport import PROTOCOLS
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
-
-_MOST_BYTES: Final = 2.0**60
+from cclbench.units import EIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def sizes_of(kind: str, size: ArrayLike) -> Floats:
     sizes = np.atleast_1d(np.asarray(size, np.float64))
     if kind == "barrier":
         sizes = np.full(sizes.shape, 1.0)
-    if not ((sizes >= 0) & (sizes <= _MOST_BYTES)).all():
+    if not ((sizes >= 0) & (sizes <= EIB)).all():
         raise UsageError("sizes are bytes from 0 to 1 EiB")
     return sizes
 
