@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
 from cclbench.errors import UsageError, near
-from cclbench.hardware.collectives.algorithm import ALGORITHMS, Call
+from cclbench.hardware.collectives.algorithm import ALGORITHMS, Call, always
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.nccl import constants, protocols, unread
@@ -156,9 +156,9 @@ def costs(
         cost = scheduled(plan, group, table, assumed) if plan.kind == kind else None
         return [] if cost is None else [cost]
     call = Call(kind, group, table, assumed, protocols(group, assumed, library_version))
-    return [
-        cost
-        for name in ALGORITHMS
-        if (own := ALGORITHMS.get(name)).applies(group, asked=name == algorithm)
-        for cost in own.costs(call)
+    applying = [
+        own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies(group, asked=name == algorithm)
     ]
+    # Of equally fast ones (a ring and a direct exchange of two ranks) the first counts: the common one.
+    applying.sort(key=lambda own: own.chosen is not always)
+    return [cost for own in applying for cost in own.costs(call)]
