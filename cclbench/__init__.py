@@ -13,7 +13,11 @@ collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers`
 `replay`; `pipeline`, which puts them together; `report` and `cli` on top.
 """
 
-from __future__ import annotations
+import sys
+
+# Older interpreters must be able to compile this file, so it has no `from __future__ import annotations`.
+if sys.version_info < (3, 11):  # noqa: UP036 (a checkout can be imported without pip, which would refuse)
+    sys.exit("cclbench needs Python 3.11 or newer, this is " + ".".join(map(str, sys.version_info[:3])))
 
 from typing import TYPE_CHECKING, Any
 

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 from cclbench.errors import CheckFailed
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+TIB: Final = 1 << 40
+PIB: Final = 1 << 50
+EIB: Final = 1 << 60
+BINARY_UNITS: Final = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB, "PiB": PIB, "EiB": EIB}
+"""Bytes by the unit of a size, the smallest first."""
 
 Dimension = Literal["bandwidth", "size", "time", "work rate"]
 
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4}
 _BIT = Decimal(1) / 8
 
 _FACTORS: dict[Dimension, dict[str, Decimal]] = {
     "bandwidth": {f"{p}b/s": _BIT * 10**e for p, e in _DECIMAL.items()}
     | {f"{p}B/s": Decimal(10**e) for p, e in _DECIMAL.items()},
     "size": {f"{p}B": Decimal(10**e) for p, e in _DECIMAL.items()}
-    | {f"{p}B": Decimal(1024**e) for p, e in _BINARY.items()},
+    | {unit: Decimal(BINARY_UNITS[unit]) for unit in ("KiB", "MiB", "GiB", "TiB")},
     "time": {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6")}
     | {"ns": Decimal("1e-9")},
     "work rate": {
@@ -93,6 +101,19 @@ def humanise(value: float, unit: str) -> str:
     scales = _SCALES[unit]
     factor, symbol = next((scale for scale in scales if rounded >= scale[0]), scales[-1])
     return f"{_significant(value / factor)} {symbol}"
+
+
+def whole_binary(size: float) -> tuple[float, str]:
+    """A size as a whole number of the largest binary unit: 67,108,864 is (64, "MiB"), 1000 is (1000, "B")."""
+    units = [unit for unit, factor in BINARY_UNITS.items() if size and size % factor == 0]
+    unit = units[-1] if units else "B"
+    return size // BINARY_UNITS[unit], unit
+
+
+def size_text(size: float) -> str:
+    """A size as sweeps name it: a whole number of KiB, MiB, ... below 1024 where it is one, else decimal."""
+    number, unit = whole_binary(size)
+    return f"{number:.0f} {unit}" if number < KIB and unit != "B" else humanise(size, "B")
 
 
 def _significant(value: float, decimals: int | None = None) -> str:

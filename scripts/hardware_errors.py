@@ -18,7 +18,8 @@ from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Refusal, price
-from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
+from cclbench.hardware.deviation import BANDS, Deviation, summary
+from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.units import humanise
 
 SYSTEMS = {
@@ -63,7 +64,7 @@ def swept(path: Path) -> list[Sweep]:
     """The sweeps of a file; rows in none are told on stderr."""
     evidence = NcclTests().read(path)
     version = evidence.facts.get("library_version")
-    own, left_out = sweeps(evidence.timings, None if version is None else str(version))
+    own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
     for reason, rows in left_out.items():
         print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
     return own

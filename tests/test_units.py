@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.errors import CheckFailed
-from cclbench.units import Dimension, humanise, parse_quantity
+from cclbench.units import Dimension, humanise, parse_quantity, size_text, whole_binary
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,38 @@ def test_a_shown_time_is_within_half_a_percent(value: float) -> None:
     number, symbol = humanise(value, "s").split(" ")
     factor = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[symbol]
     assert float(number.replace(",", "")) * factor == pytest.approx(value, rel=5.01e-3)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (8, "8 B"),
+        (1024, "1 KiB"),
+        (1000, "1.00 kB"),
+        (1536, "1.54 kB"),
+        (3 * 2**20, "3 MiB"),
+        (2**30, "1 GiB"),
+        (2**60, "1 EiB"),
+        (64_000_000, "64.0 MB"),
+    ],
+)
+def test_sizes_read_as_sweeps_name_them(size: int, text: str) -> None:
+    """Powers of 1024 where they are, else decimal."""
+    assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "whole"),
+    [
+        (0, (0, "B")),
+        (1000, (1000, "B")),
+        (1024, (1, "KiB")),
+        (1536 << 20, (1536, "MiB")),
+        (1 << 70, (1024, "EiB")),
+    ],
+)
+def test_a_size_is_a_whole_number_of_its_largest_binary_unit(size: int, whole: tuple[int, str]) -> None:
+    assert whole_binary(size) == whole
 
 
 def test_units_stand_on_errors_alone() -> None:

@@ -21,10 +21,11 @@ from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.system import System
 from cclbench.intervals import Mask
+from cclbench.units import EIB
 
 PRICED: Final = ("nccl", "rccl", "xla")
 """Libraries whose algorithms the model has."""
-_MOST_BYTES: Final = 2**60
+_MOST_BYTES: Final = EIB
 _BANDS: Final = (None, "low", "high")
 
 

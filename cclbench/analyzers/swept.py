@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from cclbench.analyzers.arrivals import PAIRS
 from cclbench.analyzers.columns import codes
 from cclbench.analyzers.modelled import PRICED
 from cclbench.analyzers.payloads import group_sizes, kinds, payload
-from cclbench.hardware.collectives.sweeps import Sweep, sweeps
+from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 
 _LATER: Final = np.iinfo(np.int64).max
@@ -24,6 +25,8 @@ def own_sweeps(
     members: Mapping[str, tuple[int, ...]],
     system: System,
     library_version: str | None = None,
+    *,
+    source: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> tuple[list[Sweep], dict[str, int]]:
     """Median transfer time by kind, group and size; and the collectives that are in none, counted by reason.
 
@@ -65,5 +68,5 @@ def own_sweeps(
             "in_place": pa.nulls(len(table), pa.bool_()),
         }
     )
-    found, unused = sweeps(timings.filter(pa.array(kept)), library_version)
+    found, unused = sweeps_of(timings.filter(pa.array(kept)), library_version, source=source)
     return found, {why: number for why, number in {**left_out, **unused}.items() if number}

@@ -16,6 +16,7 @@ from cclbench.analyzers.labels import UNKNOWN
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
 from cclbench.analyzers.run_view import RunView
 from cclbench.formats import READERS
+from cclbench.units import whole_binary
 
 _NONE: Final = "the run holds no sweep of nccl-tests or rccl-tests: add its output"
 _SETTING: Final = {
@@ -26,7 +27,6 @@ _SETTING: Final = {
     "dtype": "{}",
 }
 """What tells the sweeps of one kind apart, in words."""
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 @dataclass(slots=True)
@@ -143,7 +143,5 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
 
 def _words(size: int) -> str:
     """A size in the largest binary unit it is a whole number of: `64MiB`, `1000B`."""
-    unit = 0
-    while size and size % 1024 == 0 and unit < len(_UNITS) - 1:
-        size, unit = size // 1024, unit + 1
-    return f"{size}{_UNITS[unit]}"
+    number, unit = whole_binary(size)
+    return f"{number}{unit}"

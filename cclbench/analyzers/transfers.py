@@ -20,6 +20,7 @@ from cclbench.analyzers.values import NS_PER_S
 from cclbench.analyzers.view import RankView
 from cclbench.classify import bus_factor
 from cclbench.intervals import Int64, Mask
+from cclbench.units import whole_binary
 
 Float64 = npt.NDArray[np.float64]
 
@@ -220,8 +221,5 @@ def _unknown(table: pa.Table) -> dict[_Key, Coverage]:
 def _size(exponent: int) -> str:
     """The range of sizes [4^e, 4^(e+1)) in words: `1MiB-4MiB`."""
 
-    def word(power_of_two: int) -> str:
-        unit, rest = divmod(power_of_two, 10)
-        return f"{2**rest}{('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[unit]}"
-
-    return f"{word(2 * exponent)}-{word(2 * exponent + 2)}"
+    (low, low_unit), (high, high_unit) = whole_binary(4**exponent), whole_binary(4 ** (exponent + 1))
+    return f"{low}{low_unit}-{high}{high_unit}"

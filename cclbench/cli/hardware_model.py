@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,17 +16,12 @@ from cclbench.cli.hardware_options import (
     system_option,
     transport_option,
 )
-from cclbench.cli.hardware_sweeps import (
-    ALL_SIZES,
-    VALIDATED,
-    Checked,
-    calibration_for,
-    merged,
-    suspicion,
-    swept_in,
-    validated,
-)
 from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+
+if TYPE_CHECKING:
+    from cclbench.hardware.calibration import Calibration
+    from cclbench.hardware.sweep import Sweep
+    from cclbench.hardware.system import System
 
 _CALIBRATED: Final = ("left_out", "sizes", "median_error", "p90_error")
 _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1, required=True)
@@ -66,10 +61,12 @@ def validate(
     transport: str | None,
     plot: Path | None,
     fail_above: float | None,
+    others: tuple[str, ...],
+    calibration: Path | None,
+    files: tuple[Path, ...],
     inference: bool,
     store: Path,
     form: str,
-    **options: Any,
 ) -> None:
     """Compare the model with measured sweeps: how far is it off, by size?
 
@@ -87,8 +84,8 @@ def validate(
     from cclbench.cli.hardware_pages import panels, validation_page
     from cclbench.cli.output import emit
     from cclbench.errors import CheckFailed, UsageError
-    from cclbench.hardware import catalog
-    from cclbench.hardware.calibration import deviations
+    from cclbench.hardware import catalog, validation
+    from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
     from cclbench.report.model_picture import plot_model
     from cclbench.report.picture import check_picture
@@ -97,32 +94,38 @@ def validate(
         raise UsageError(f"--fail-above {fail_above} is no percentage")
     if plot is not None:
         check_picture(plot)
-    with catalog.using(options.pop("files")):
+    if others and calibration is not None:
+        raise UsageError("--calibrate and --calibration exclude one another")
+    with catalog.using(files):
         system = catalog.system(machine)
     check_transport(system, transport)
-    swept = swept_in(sources, system, store, inference)
-    calibration = calibration_for(system, swept, store=store, inference=inference, **options)
-    checked = [
-        Checked(each, deviations(each.sweep, system, calibration, transport=transport)) for each in swept
-    ]
-    rows = validated(checked, calibration)
+    sweeps = _read(sources, system, store, inference)
+    by = None
+    if calibration is not None:
+        by = read_calibration(calibration)
+        by.must_be_of(system)
+        must_be_others(sweeps, by.sweeps)
+    elif others:
+        given = _read(others, system, store, inference)
+        by = _fitted(given, system)
+        must_be_others(sweeps, given)
+    checked = validation.validate(sweeps, system, by, transport=transport)
+    rows = validation.validation_rows(checked, by)
     emit(
         form,
         document={"schema": "validation.v1", "system": system.id, "rows": rows},
         rows=rows,
-        columns=VALIDATED,
+        columns=validation.COLUMNS,
         table=lambda: validation_page(rows, system),
     )
     if plot is not None and any(each.deviations for each in checked):
-        basis = "calibrated" if calibration else "from the catalog alone"
+        basis = "calibrated" if by else "from the catalog alone"
         plot_model(panels(checked), plot, title=f"{system.id}, model {basis}")
         click.echo(f"wrote {plot}", err=True)
     refused = [each.found.reason for each in checked if isinstance(each.found, Refusal)]
     if refused and (fail_above is not None or len(refused) == len(checked)):
         raise CheckFailed(f"{len(refused)} of {len(checked)} sweeps cannot be priced: {refused[0]}")
-    worst = max(
-        (row["median_error"] for row in rows if row["sweep"] and row["sizes"] == ALL_SIZES), default=0
-    )
+    worst = max((own.median for each in checked if (own := each.summary) is not None), default=0.0)
     if fail_above is not None and worst > fail_above / 100:
         raise CheckFailed(f"a sweep's median error is {worst:.1%}, above the {fail_above:g} % allowed")
 
@@ -167,27 +170,23 @@ def calibrate(
     """
     import msgspec
 
-    from cclbench.cli.hardware_pages import calibration_page
+    from cclbench.cli.hardware_pages import calibration_page, suspicion
     from cclbench.cli.output import emit
     from cclbench.errors import CheckFailed
-    from cclbench.hardware import calibration, catalog
+    from cclbench.hardware import catalog, validation
+    from cclbench.hardware.calibration import write_calibration
     from cclbench.hardware.collectives import Refusal
-    from cclbench.hardware.collectives.sweeps import summary
 
     with catalog.using(files):
         system = catalog.system(machine)
-    swept = swept_in(sources, system, store, inference)
-    for each in swept:
-        own = calibration.deviations(each.sweep, system)
-        if isinstance(own, Refusal):
-            raise CheckFailed(own.reason, where=each.file)
-        found_own = summary(own)
-        if found_own is not None and found_own.suspect:
-            click.echo(f"warning: {each.file}: {suspicion(found_own.slower)}", err=True)
-    found = calibration.calibrate(merged(swept), system)
-    if isinstance(found, Refusal):
-        raise CheckFailed(found.reason)
-    calibration.write_calibration(found, output)
+    sweeps = _read(sources, system, store, inference)
+    for each in validation.validate(sweeps, system):
+        if isinstance(each.found, Refusal):
+            raise CheckFailed(each.found.reason, where=each.sweep.name)
+        if (own := each.summary) is not None and own.suspect:
+            click.echo(f"warning: {each.sweep.name}: {suspicion(own.slower)}", err=True)
+    found = _fitted(sweeps, system)
+    write_calibration(found, output)
     rows = [
         {"left_out": left_out, "sizes": band, "median_error": own.median, "p90_error": own.p90}
         for left_out, errors in (("one size", found.by_size), ("one node count", found.by_nodes))
@@ -201,3 +200,26 @@ def calibrate(
         table=lambda: calibration_page(found, rows),
     )
     click.echo(f"wrote {output}", err=True)
+
+
+def _read(sources: tuple[str, ...], system: System, store: Path, inference: bool) -> list[Sweep]:
+    """All sweeps of the sources; what is in none is told on stderr."""
+    from cclbench.sweep_sources import read_sweeps
+
+    found = read_sweeps(sources, system, store=store, inference=inference)
+    notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
+    for note in notes:
+        click.echo(f"note: {note}", err=True)
+    return found.sweeps
+
+
+def _fitted(sweeps: list[Sweep], system: System) -> Calibration:
+    """The calibration by sweeps; `CheckFailed` with the reason where none fits."""
+    from cclbench.errors import CheckFailed
+    from cclbench.hardware.calibration import calibrate
+    from cclbench.hardware.collectives import Refusal
+
+    found = calibrate(sweeps, system)
+    if isinstance(found, Refusal):
+        raise CheckFailed(found.reason)
+    return found

@@ -9,37 +9,41 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from cclbench.cli.hardware_sweeps import among, group_text, suspicion
 from cclbench.cli.output import grid
-from cclbench.hardware.collectives.sweeps import summary
+from cclbench.hardware.sweep import among
 from cclbench.problem import printable
-from cclbench.report.model_picture import Panel, size_text
-from cclbench.units import humanise
+from cclbench.report.model_picture import Panel
+from cclbench.units import humanise, size_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from cclbench.cli.hardware_sweeps import Checked
     from cclbench.hardware.calibration import Calibration
     from cclbench.hardware.system import System
+    from cclbench.hardware.validation import Validated
 
 _LONGEST: Final = 46
 """Letters of a file's name that fit above a panel."""
 
 
-def panels(checked: Sequence[Checked]) -> list[Panel]:
+def panels(checked: Sequence[Validated]) -> list[Panel]:
     """A panel for each sweep that the model has a price of."""
     found = []
     for each in checked:
-        own = summary(each.deviations)
+        own = each.summary
         if own is not None:
             lines = (
-                _shortened(each.swept.file),
-                group_text(each.swept.sweep),
+                _shortened(each.sweep.name),
+                each.sweep.group,
                 f"median error {own.median:.1%}, {own.within:.0%} within",
             )
             found.append(Panel("\n".join(lines), each.deviations))
     return found
+
+
+def suspicion(slower: float) -> str:
+    """What makes a sweep suspect whose times are so many times the model's."""
+    return f"the measured times are {slower:.0f} times the model's: is the network configured?"
 
 
 def _shortened(file: str) -> str:

@@ -17,17 +17,18 @@ from typing import IO, Any, Final, TypeVar
 from cclbench.errors import InputError
 from cclbench.formats.json_events import LARGEST_RATIO
 from cclbench.problem import shown
+from cclbench.units import KIB, MIB, TIB
 
 Member = TypeVar("Member")
 
 MOST_FILES: Final = 10_000
-MOST_BYTES: Final = 1 << 40
-ALWAYS_BYTES: Final = 64 << 20
+MOST_BYTES: Final = TIB
+ALWAYS_BYTES: Final = 64 * MIB
 """What an archive may unpack to whatever its ratio: small ones pad a lot."""
 _DEEPEST = 32
-_LONGEST_HEADER = 1 << 20
-_LONGEST_PADDING = 1 << 22
-_CHUNK = 1 << 18
+_LONGEST_HEADER = MIB
+_LONGEST_PADDING = 4 * MIB
+_CHUNK = 256 * KIB
 _ENDINGS = (".tar", ".tar.gz", ".tgz", ".zip")
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
 

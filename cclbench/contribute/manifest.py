@@ -19,9 +19,10 @@ from cclbench.document import Document
 from cclbench.errors import InputError
 from cclbench.problem import printable, shown
 from cclbench.record.manifest import Options
+from cclbench.units import MIB
 
 SCHEMA: Final = "data-point.v1"
-LARGEST_BYTES: Final = 64 << 20
+LARGEST_BYTES: Final = 64 * MIB
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +78,7 @@ def read(path: Path) -> Manifest:
         with path.open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
-            raise InputError(f"is over {LARGEST_BYTES >> 20} MB, which no manifest is", where=where)
+            raise InputError(f"is over {LARGEST_BYTES // MIB} MB, which no manifest is", where=where)
         value = msgspec.json.decode(content)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=where) from None

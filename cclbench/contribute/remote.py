@@ -18,11 +18,12 @@ from cclbench import __version__
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.problem import printable
+from cclbench.units import MIB
 
 SECONDS: Final = 30.0
 """Longest silence of a server."""
 _REDIRECTS = 5
-_CHUNK = 1 << 20
+_CHUNK = MIB
 _MOVED = (301, 302, 303, 307, 308)
 
 

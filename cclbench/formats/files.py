@@ -18,9 +18,10 @@ from typing import IO, Final
 from cclbench.errors import InputError
 from cclbench.formats.json_events import LARGEST_RATIO, compressed, open_bytes
 from cclbench.problem import printable
+from cclbench.units import KIB, MIB
 
-BLOCK: Final = 4 << 20
-_LEAST_LIMIT: Final = 64 << 20
+BLOCK: Final = 4 * MIB
+_LEAST_LIMIT: Final = 64 * MIB
 _HEADER, _FIXED, _FLAGS, _NAMED, _NAME = 4096, 10, 3, 0x1C, 0x08
 """Of a gzip header (RFC 1952): where flags and name are, the flags of extra fields, name and comment."""
 WHOLE: Final = "only a whole file can be redacted: copy or capture it again"
@@ -64,7 +65,7 @@ def blocks(path: Path) -> Iterator[bytes]:
         yield b"".join(pieces)
 
 
-def head(path: Path, size: int = 1 << 16) -> bytes:
+def head(path: Path, size: int = 64 * KIB) -> bytes:
     """The beginning of the file's (decompressed) bytes."""
     found = b""
     for block in blocks(path):

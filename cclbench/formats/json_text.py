@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from cclbench.errors import InputError
 from cclbench.formats.files import blocks, head, output, shown
 from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
+from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _BETWEEN: Final = re.compile(
@@ -25,7 +26,7 @@ _NUMBER: Final = re.compile(rb'"[-+]?\d*\.?\d*(?:[eE][-+]?\d+)?"')
 _OBJECT: Final = re.compile(rb"[,\[}]\s*(?=\{)")
 _AFTER_COLON: Final = re.compile(rb"\s*:\s*(-?\d[\d.]*)?([\[{])?")
 _BEGINS: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]\d-])")
-_LONGEST: Final = 64 << 20
+_LONGEST: Final = 64 * MIB
 _MOST_KNOWN: Final = 1 << 19
 _DEEPEST: Final = 64
 

@@ -9,7 +9,7 @@ nodes, and physics from the model: latency, steps and shares of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Final, Literal
@@ -23,8 +23,10 @@ from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price_group
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Floats
 from cclbench.hardware.collectives.price import sizes_of
-from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Summary, Sweep, compared, summary
+from cclbench.hardware.deviation import BANDS, Deviation, Summary, compared, summary
+from cclbench.hardware.sweep import Sweep, merged
 from cclbench.hardware.system import System
+from cclbench.units import MIB
 
 OF_RUN: Final = "calibration.yaml"
 """What a run calls its copy, beside its card."""
@@ -40,7 +42,7 @@ _MOST_SPREAD: Final = float(np.log(100.0))
 _MOST_LAUNCH_S: Final = 1.0
 _MOST_FACTOR: Final = 100.0
 _MOST_ERROR: Final = 1e6
-_MOST_BYTES: Final = 1 << 24
+_MOST_BYTES: Final = 16 * MIB
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,13 +158,26 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:
-    """The calibration of a system by its sweeps, with its leave-one-out errors; why not, where none fits."""
+    """The calibration of a system by its sweeps, with its leave-one-out errors; why not, where none fits.
+
+    Sweeps of one group are merged; `UsageError` where they are of several releases of the library.
+    """
+    sweeps = merged(sweeps)
     fitted = _fitted(sweeps, system)
     if isinstance(fitted, Refusal):
         return fitted
     by_size = [each for sweep in sweeps for each in _deviations(left_out_by_size(sweep, system))]
     by_nodes = [each for found in left_out_by_nodes(sweeps, system).values() for each in found]
     return msgspec.structs.replace(fitted, by_size=_errors(by_size), by_nodes=_errors(by_nodes))
+
+
+def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
+    """`UsageError` where one of the sweeps is among those `given` to the calibration that predicts it."""
+    known = {each.figures for each in given}
+    for sweep in sweeps:
+        if sweep.figures in known:
+            hint = "compare other sweeps; `cclbench hardware calibrate` prints what it misses when left out"
+            raise UsageError(f"{sweep.name} is among what the model is calibrated by", hint=hint)
 
 
 def deviations(

@@ -9,6 +9,7 @@ from typing import Final
 
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.published.leaderboard import PublishedRow
+from cclbench.units import GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Column:
 
 _PERCENT: Final = Column(0.01, by_step=False)
 _STEP_PERCENT: Final = Column(0.01)
-_GIB_PER_S: Final = Column(2.0**30, by_step=False)
+_GIB_PER_S: Final = Column(float(GIB), by_step=False)
 _GB: Final = Column(1e9, by_step=False)
 
 COLUMNS: Final[Mapping[str, Column]] = {

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
-from cclbench.hardware.collectives.sweeps import Deviation
+from cclbench.hardware.deviation import Deviation
 from cclbench.report.picture import save_picture
-from cclbench.units import humanise
+from cclbench.units import size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,6 @@ _WIDTH_IN, _HEIGHT_IN = 4.3, 3.5
 _LEGEND_IN: Final = 0.95
 _MOST_COLUMNS: Final = 3
 _MOST_SIZE_TICKS: Final = 6
-_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _LINE: Final[dict[str, Any]] = {"color": _MODEL, "linewidth": 1.6, "zorder": 2}
 _BAND: Final[dict[str, Any]] = {"color": _MODEL, "alpha": 0.18, "linewidth": 0, "zorder": 1}
 _DOT: Final[dict[str, Any]] = {
@@ -86,14 +85,6 @@ def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
         _legend(figure, panels)
     return figure
-
-
-def size_text(size: float) -> str:
-    """A size as sweeps name it: a whole number of KiB, MiB, ... below 1024 where it is one, else decimal."""
-    power, number = 0, size
-    while power < len(_BINARY) - 1 and number >= 1024 and number % 1024 == 0:
-        number, power = number / 1024, power + 1
-    return f"{number:.0f} {_BINARY[power]}" if number < 1024 and power else humanise(size, "B")
 
 
 def _draw(axes: Axes, panel: Panel) -> None:

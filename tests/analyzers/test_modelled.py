@@ -18,7 +18,7 @@ from cclbench.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
-from cclbench.hardware.collectives.sweeps import Sweep
+from cclbench.hardware.sweep import Sweep
 from cclbench.record.rows import builtins
 
 METRIC = "comm.transfer"

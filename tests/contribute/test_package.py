@@ -23,7 +23,7 @@ from cclbench.contribute.place import Place, known
 from cclbench.contribute.verify import verify
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import Calibration, read_calibration, write_calibration
-from cclbench.hardware.collectives.sweeps import Sweep
+from cclbench.hardware.sweep import Sweep
 
 Tree = Callable[[Path], dict[str, bytes]]
 SECRET = b"ada-lovelace"

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -334,6 +335,22 @@ def test_references_count_as_often_as_they_are_made() -> None:
     lists += [b"]q%c(" % level + b"h%c" % (level - 1) * 200 + b"e" for level in range(1, 5)]
     with pytest.raises(pickled.NotPlainError, match="unfolds to more"):
         pickled.plain(b"\x80\x02(" + b"".join(lists) + b"t.")
+
+
+def test_a_deep_key_is_refused_before_it_is_hashed() -> None:
+    """`pickle.loads` of it ends the process: hashing nested tuples recurses."""
+    with pytest.raises(pickled.NotPlainError, match="damaged"):
+        pickled.plain(b"\x80\x02})" + b"\x85" * 1_000_000 + b"K\x01s.")
+
+
+def test_a_far_place_in_the_memo_takes_no_memory() -> None:
+    """`pickle.loads` of it takes a table of 2^32 places."""
+    tracemalloc.start()
+    try:
+        assert pickled.plain(b"\x80\x02K\x07r\xff\xff\xff\x7f.") == 7
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_deep_data_is_only_data() -> None:

@@ -22,8 +22,9 @@ from cclbench.hardware.calibration import (
 )
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed
-from cclbench.hardware.collectives.sweeps import Deviation, Sweep, summary, sweeps
+from cclbench.hardware.deviation import Deviation, summary
 from cclbench.hardware.fabric import Fabric, Transport
+from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.schema import TIMINGS
 
@@ -261,7 +262,7 @@ def test_sweeps_of_a_timings_table() -> None:
         ],
         schema=TIMINGS,
     )
-    (gather, reduce), left_out = sweeps(table, "2.27.3")
+    (gather, reduce), left_out = sweeps_of(table, "2.27.3")
     assert (gather.kind, gather.bytes, gather.seconds) == ("all_gather", (8,), (9e-6,))
     assert (reduce.bytes, reduce.seconds) == ((8, 16), (2e-6, 3e-6))
     assert reduce.library_version == "2.27.3"
@@ -270,7 +271,7 @@ def test_sweeps_of_a_timings_table() -> None:
         "without collective, ranks, nodes, size or time": 3,
         "of no bytes, no time or a single rank": 1,
     }
-    assert sweeps(TIMINGS.empty_table()) == ([], {})
+    assert sweeps_of(TIMINGS.empty_table()) == ([], {})
 
 
 def test_summary_of_deviations() -> None:

@@ -365,6 +365,9 @@ def test_rccl_has_latencies_of_its_own() -> None:
     )
     assert "direct" in {each.algorithm for each in costs("all_reduce", one_node(8, **amd), PLAIN)}
     assert "direct" not in {each.algorithm for each in costs("all_reduce", one_node(8), PLAIN)}
+    of_two = price_group("all_gather", np.array([2.0**28]), one_node(2, **amd))
+    assert isinstance(of_two, Prediction)
+    assert of_two.algorithm == ("ring",)  # which is as fast there
     across = costs("all_reduce", nodes(2, 8, **amd), PLAIN)
     assert ("ring", "LL128") not in {(each.algorithm, each.protocol) for each in across}
 

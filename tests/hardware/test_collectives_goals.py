@@ -12,7 +12,8 @@ import pytest
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.hardware.calibration import deviations, left_out_by_nodes
 from cclbench.hardware.catalog import system
-from cclbench.hardware.collectives.sweeps import BANDS, Deviation, Sweep, summary, sweeps
+from cclbench.hardware.deviation import BANDS, Deviation, summary
+from cclbench.hardware.sweep import Sweep, sweeps_of
 
 SYSTEMS = {
     "a100_nvswitch_1n8_allreduce": "dgx-a100",
@@ -37,7 +38,7 @@ def swept(path: Path) -> tuple[Sweep, dict[str, int]]:
     """The one sweep of a file, and what is left out of it."""
     read = NcclTests().read(path)
     version = read.facts.get("library_version")
-    (sweep,), left_out = sweeps(read.timings, None if version is None else str(version))
+    (sweep,), left_out = sweeps_of(read.timings, None if version is None else str(version))
     return sweep, left_out
 
 

@@ -13,7 +13,7 @@ from cclbench.hardware import catalog
 from cclbench.hardware.calibration import Calibration, calibrate
 from cclbench.hardware.collectives import Group, Prediction, group_of, price
 from cclbench.hardware.collectives.price import costs
-from cclbench.hardware.collectives.sweeps import sweeps
+from cclbench.hardware.sweep import sweeps_of
 from cclbench.replay.pricing import changed
 from cclbench.replay.scenario import scenario
 
@@ -31,7 +31,7 @@ SWEPT = {
 def test_calibrated_parameters_give_the_specifications_ratios(test_data: Path, name: str) -> None:
     """For twice the bandwidth: the same at half of the sizes, 14 % off at most."""
     timed = NcclTests().read(test_data / "nccl_tests" / f"{name}.csv").timings
-    (swept,), _ = sweeps(timed)
+    (swept,), _ = sweeps_of(timed)
     old = catalog.system(SWEPT[name])
     found = calibrate([swept], old)
     assert isinstance(found, Calibration)

@@ -15,8 +15,8 @@ from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
-from cclbench.hardware.collectives.sweeps import Sweep
 from cclbench.hardware.collectives.transport import software
+from cclbench.hardware.sweep import Sweep
 from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cclbench.errors import UsageError
-from cclbench.hardware.collectives.sweeps import Deviation
-from cclbench.report.model_picture import MOST_PANELS, Panel, draw_model, plot_model, size_text
+from cclbench.hardware.deviation import Deviation
+from cclbench.report.model_picture import MOST_PANELS, Panel, draw_model, plot_model
 
 # Measured 1.0 within 0.5 to 2; measured 9 outside 1 to 4.
 TWO = (Deviation(1024, 1.0, 1.1, 0.5, 2.0), Deviation(2**20, 9.0, 2.0, 1.0, 4.0))
@@ -51,24 +51,6 @@ def test_both_axes_are_logarithmic_and_labelled() -> None:
     assert [bool(axes.get_ylabel()) for axes in figure.axes] == [True, False, False, True]
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["0", "1", "2", "3"]
     assert legend(figure) == ["model", "its band", "measured, within"]
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (8, "8 B"),
-        (1024, "1 KiB"),
-        (1000, "1.00 kB"),
-        (1536, "1.54 kB"),
-        (3 * 2**20, "3 MiB"),
-        (2**30, "1 GiB"),
-        (2**60, "1 EiB"),
-        (64_000_000, "64.0 MB"),
-    ],
-)
-def test_sizes_read_as_sweeps_name_them(size: int, text: str) -> None:
-    """Powers of 1024 where they are, else decimal."""
-    assert size_text(size) == text
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

@@ -12,8 +12,9 @@ from typing import Final
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.scrub import Scrubber
+from cclbench.units import MIB
 
-_MOST: Final = 64 << 20
+_MOST: Final = 64 * MIB
 _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "
 _PUBLISHED: Final = re.compile(
     r"^contributor:[^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)*|^[ \t-]*(?:source_)?url:[^\n]*", re.MULTILINE

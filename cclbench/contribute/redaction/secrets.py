@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forms of secrets: tokens and keys by their prefix, by the name beside them, in URLs; and buckets.
 
-Formats are those that issuers publish: GitHub, GitLab, Hugging Face, OpenAI, Anthropic, Slack, npm, PyPI,
-Docker, NVIDIA, Weights & Biases, AWS ("IAM unique identifiers"), Google; RFC 7519 (JWT), RFC 7468 (PEM).
+Sources: RFC 7468 (private keys), RFC 7519 (web tokens), RFC 6750 and 7617 (authorization), RFC 3986 (what
+stands before a URL's host); `tokens` names those of each issuer's prefix.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.pattern import BEGINS, ENDS, NOT_CALLED, NOTHING, QUOTE, Pattern
+from cclbench.contribute.redaction.tokens import CLOUD_KEYS, TOKENS
 
 _SET: Final = rf"(?:\\?[\"']\]?)?[ \t]{{0,3}}[=:][ \t]{{0,3}}{QUOTE}"
 _VALUE: Final = (
@@ -29,15 +30,8 @@ SECRETS: Final = (
     Pattern(
         "token by its prefix",
         kinds.TOKEN,
-        r"hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
-        r"|glpat-[\w-]{16,}|sk-(?:proj-|ant-|svcacct-|or-)?[A-Za-z0-9][\w-]{18,}|xox[abeoprs]-[\w-]{10,}"
-        r"|xapp-[\w-]{10,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{16,}|dckr_pat_[\w-]{16,}|nvapi-[\w-]{20,}"
-        r"|wandb_v1_[\w-]{20,}|r8_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{30,}|ya29\.[\w-]{20,}|dop_v1_[0-9a-f]{40,}",
-        marks=(
-            *("hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-"),
-            *("xox", "xapp-", "npm_", "pypi-", "dckr_pat_", "nvapi-", "wandb_v1_", "r8_", "gsk_", "ya29."),
-            "dop_v1_",
-        ),
+        "|".join(form.core for form in TOKENS),
+        marks=tuple(begin for form in TOKENS for begin in form.begins),
         before=BEGINS,
     ),
     Pattern(
@@ -70,11 +64,8 @@ SECRETS: Final = (
     Pattern(
         "cloud key by its prefix",
         kinds.CLOUD_KEY,
-        r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA|AGPA|ANPA|ANVA|APKA)[A-Z0-9]{16}|AIza[\w-]{35}|GOCSPX-[\w-]{20,}",
-        marks=(
-            *("AKIA", "ASIA", "ABIA", "ACCA", "AROA", "AIDA", "AGPA", "ANPA", "ANVA", "APKA", "AIza"),
-            "GOCSPX-",
-        ),
+        "|".join(form.core for form in CLOUD_KEYS),
+        marks=tuple(begin for form in CLOUD_KEYS for begin in form.begins),
         before=BEGINS,
         after=ENDS,
     ),

@@ -17,7 +17,7 @@ from typing import Final
 from cclbench.classify import kind_of
 from cclbench.formats.nccl_lines import LineFacts
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
-from cclbench.formats.nccl_tests.rows import Sweep, SweepRows, library_version
+from cclbench.formats.nccl_tests.rows import Heading, SweepRows, library_version
 from cclbench.formats.nccl_tests.tables import MISFIT, Columns, PrintedRow, Rows
 from cclbench.formats.texts import lines
 
@@ -47,7 +47,7 @@ class _Process:
     devices: dict[tuple[int, int], str] = field(default_factory=dict)
     incomplete: bool = False
     table: Rows | None = None
-    sweep: Sweep = field(default_factory=Sweep)
+    heading: Heading = field(default_factory=Heading)
     units: bool = False
 
     def size(self) -> tuple[int | None, int | None]:
@@ -191,14 +191,14 @@ class Printed:
         ranks, nodes = process.size()
         named = self._commands.of(label)
         program = process.stated or named
-        process.sweep = Sweep(
+        process.heading = Heading(
             kind=None if program is None else kind_of(program),
             library="rccl" if self._rocm else "nccl" if self._nccl else None,
             ranks=ranks,
             nodes=nodes,
         )
-        if process.sweep.kind is None and (file := _NAMED.search(self._path.name)):
-            process.sweep = replace(process.sweep, kind=kind_of(file[1]))
+        if process.heading.kind is None and (file := _NAMED.search(self._path.name)):
+            process.heading = replace(process.heading, kind=kind_of(file[1]))
             if _BY_NAME not in self.rows.notes:
                 self.rows.notes.append(_BY_NAME)
         process.table, process.units, process.stated = Rows(Columns.of(words)), False, None
@@ -231,9 +231,9 @@ class Printed:
             return self.rows.leave_out("with text in place of a number")
         size, dtype = int(row.words[0][:20]), row.words[2]
         if row.joined:
-            if not all(self.rows.consistent(process.sweep, size, figures) for figures in placements):
+            if not all(self.rows.consistent(process.heading, size, figures) for figures in placements):
                 return self.rows.leave_out(MISFIT)
             self._joined += 1
         for in_place, figures in enumerate(placements):
-            self.rows.add(process.sweep, size, dtype, figures, in_place=bool(in_place), line=row.line)
+            self.rows.add(process.heading, size, dtype, figures, in_place=bool(in_place), line=row.line)
         return None

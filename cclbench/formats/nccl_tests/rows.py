@@ -23,7 +23,7 @@ _NS_PER_US = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Heading:
     """What the rows of one table have in common; None where it is not stated."""
 
     kind: str | None = None
@@ -63,9 +63,9 @@ class SweepRows:
         """Count rows, or a half of one, that are not kept."""
         self._left_out[why] = self._left_out.get(why, 0) + times
 
-    def consistent(self, sweep: Sweep, size: int, figures: Figures) -> bool:
+    def consistent(self, heading: Heading, size: int, figures: Figures) -> bool:
         """Whether a row's bandwidths follow from its size and time."""
-        return _contradiction(sweep, size, figures) is None
+        return _contradiction(heading, size, figures) is None
 
     def gpu(self, name: str) -> None:
         """A device of the sweep, by its model."""
@@ -73,7 +73,7 @@ class SweepRows:
             self._gpus[name] = None
 
     def add(
-        self, sweep: Sweep, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
+        self, heading: Heading, size: int, dtype: str | None, figures: Figures, *, in_place: bool, line: int
     ) -> None:
         """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
         time = figures.time
@@ -83,17 +83,17 @@ class SweepRows:
         known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
         if ns is None or not known or not 0 <= size <= MOST_BYTES:
             raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
-        figure = _contradiction(sweep, size, figures)
+        figure = _contradiction(heading, size, figures)
         if figure is not None:
             self._contradicting.setdefault(figure, []).append(line)
         if figures.errors:
             self._wrong.append(line)
-        self._unnamed += sweep.kind is None
+        self._unnamed += heading.kind is None
         self._timings.add(
-            kind=sweep.kind,
-            library=sweep.library,
-            group_size=sweep.ranks,
-            nodes=sweep.nodes,
+            kind=heading.kind,
+            library=heading.library,
+            group_size=heading.ranks,
+            nodes=heading.nodes,
             dtype=dtype if element_bytes(dtype) is not None else None,
             in_place=in_place,
             bytes=size,
@@ -126,11 +126,11 @@ class SweepRows:
         return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
 
 
-def _contradiction(sweep: Sweep, size: int, figures: Figures) -> str | None:
+def _contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
     if figures.time is None:
         return None
     return contradiction(
-        sweep.kind, sweep.ranks, size, figures.time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
+        heading.kind, heading.ranks, size, figures.time, figures.algbw, figures.busbw, per_unit=_NS_PER_US
     )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from cclbench.classify import kind_of
-from cclbench.formats.nccl_tests.rows import Figures, Sweep, SweepRows, count, library_version
+from cclbench.formats.nccl_tests.rows import Figures, Heading, SweepRows, count, library_version
 from cclbench.formats.texts import damaged, lines, number, reason_of, whole
 
 _MOST_BYTES: Final = 1 << 28
@@ -83,13 +83,13 @@ def read_json(path: Path) -> SweepRows:
     """A file of `nccl-tests -J`."""
     file = _decoded(path, _File)
     rows = SweepRows(path)
-    sweep = _sweep(file)
+    heading = _heading(file)
     for at, result in enumerate(file.results, 1):
         for in_place, placement in ((False, result.out_of_place), (True, result.in_place)):
             if placement is not None:
                 time, algbw, busbw = map(_finite, (placement.time, placement.alg_bw, placement.bus_bw))
                 figures = Figures(time, algbw, busbw, count(_finite(placement.nwrong)))
-                rows.add(sweep, result.size, result.type, figures, in_place=in_place, line=at)
+                rows.add(heading, result.size, result.type, figures, in_place=in_place, line=at)
     for device in file.config.devices if file.config else []:
         rows.gpu(device.device_info[:80])
     if file.nccl_version:
@@ -99,29 +99,29 @@ def read_json(path: Path) -> SweepRows:
     return rows
 
 
-def _sweep(file: _File) -> Sweep:
+def _heading(file: _File) -> Heading:
     program = Path(file.args[0]).name if file.args else ""
     kind = kind_of(program.partition("_perf")[0]) if "_perf" in program else None
     config = file.config
     if config is None or not config.devices:
-        return Sweep(kind=kind, library="nccl")
+        return Heading(kind=kind, library="nccl")
     groups: dict[int, list[str]] = {}
     for device in config.devices:
         groups.setdefault(device.group, []).append(device.hostname)
     sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
     processes, nodes = sizes.pop() if len(sizes) == 1 else (None, None)
     each = config.nthreads * config.ngpus
-    return Sweep(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
+    return Heading(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
 
 
 def read_rocm_json(path: Path) -> SweepRows:
     """A file of `rccl-tests -Z json -x`."""
     rows = SweepRows(path)
     for at, record in enumerate(_decoded(path, list[_RocmRecord]), 1):
-        sweep = Sweep(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
+        heading = Heading(kind=kind_of(record.name), library="rccl", ranks=record.ranks, nodes=record.nodes)
         time, algbw, busbw = (_finite(v) for v in (record.time, record.algBw, record.busBw))
         figures = Figures(time, algbw, busbw, count(number(str(record.wrong))))
-        rows.add(sweep, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
+        rows.add(heading, record.size, record.type, figures, in_place=record.inPlace != 0, line=at)
     return rows
 
 
@@ -154,17 +154,17 @@ _FACTS: Final = {
 
 def read_csv(path: Path) -> SweepRows:
     """A published sweep: lines `# key: value`, then one row a size with both placements."""
-    rows, stated, sweep = SweepRows(path), dict[str, str](), None
+    rows, stated, heading = SweepRows(path), dict[str, str](), None
     for at, line in lines(path, _MOST_BYTES):
         if line.startswith("#"):
             key, _, value = line[1:].partition(":")
             stated.setdefault(key.strip()[:_MOST_KEY], value.strip()[:_MOST_KEY])
-        elif sweep is None:
+        elif heading is None:
             if tuple(line.split(",")) != _COLUMNS:
                 raise damaged(path, f"its columns are not {','.join(_COLUMNS)}", line=at)
-            sweep = _stated_sweep(path, stated)
+            heading = _stated_heading(path, stated)
         elif line:
-            _csv_row(path, rows, sweep, line, at)
+            _csv_row(path, rows, heading, line, at)
     rows.facts |= {fact: stated[key] for key, fact in _FACTS.items() if stated.get(key)}
     if each := _stated_count(path, stated, "gpus_per_node"):
         rows.facts["gpus_per_node"] = each
@@ -173,10 +173,10 @@ def read_csv(path: Path) -> SweepRows:
     return rows
 
 
-def _stated_sweep(path: Path, stated: dict[str, str]) -> Sweep:
+def _stated_heading(path: Path, stated: dict[str, str]) -> Heading:
     ranks, nodes = (_stated_count(path, stated, key) for key in ("ranks", "nodes"))
     library = next((name for name in ("nccl", "rccl") if name in stated), None)
-    return Sweep(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
+    return Heading(kind=kind_of(stated.get("coll", "")), library=library, ranks=ranks, nodes=nodes)
 
 
 def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
@@ -188,7 +188,7 @@ def _stated_count(path: Path, stated: dict[str, str], key: str) -> int | None:
     return int(value)
 
 
-def _csv_row(path: Path, rows: SweepRows, sweep: Sweep, line: str, at: int) -> None:
+def _csv_row(path: Path, rows: SweepRows, heading: Heading, line: str, at: int) -> None:
     cells = line.split(",")
     if len(cells) != len(_COLUMNS):
         raise damaged(path, f"has {len(cells)} cells instead of {len(_COLUMNS)}", line=at)
@@ -201,4 +201,4 @@ def _csv_row(path: Path, rows: SweepRows, sweep: Sweep, line: str, at: int) -> N
     size = int(cells[0][:20])
     for in_place, own in ((False, figures[:3]), (True, figures[3:])):
         if any(value is not None for value in own):
-            rows.add(sweep, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)
+            rows.add(heading, size, cells[2], Figures(own[0], own[1], own[2]), in_place=in_place, line=at)

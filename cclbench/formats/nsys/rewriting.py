@@ -19,11 +19,12 @@ from cclbench.formats.files import copied, shown
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
 from cclbench.formats.rewriting import Redactor
+from cclbench.units import MIB
 
 _REFUSED: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE})
 _PAIRS: Final = ("name", "value")
 """Columns of a table whose rows are fields by name: META_DATA_CAPTURE, TARGET_INFO_SYSTEM_ENV, ..."""
-_LONGEST: Final = 64 << 20
+_LONGEST: Final = 64 * MIB
 _OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
 )

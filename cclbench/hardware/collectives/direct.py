@@ -11,15 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 
-def direct(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+def _on_mesh_of_amd(group: Group) -> bool:
+    return group.architecture == "amd" and group.peers == "mesh"
+
+
+@algorithm("direct", chosen=_on_mesh_of_amd)
+def direct(call: Call) -> Iterator[Cost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
+    kind, group, table, assumed, _ = call
     n, rounds = group.ranks, ROUNDS.get(kind)
     if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):
         return

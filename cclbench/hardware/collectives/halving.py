@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import log2
 
-from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.algorithm import Call, algorithm, never
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
-def halving_doubling(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+@algorithm("halving_doubling", chosen=never)
+def halving_doubling(call: Call) -> Iterator[Cost]:
     """Its cost; none for other kinds or where n is no power of two."""
+    kind, group, table, assumed, _ = call
     n, rounds = group.ranks, ROUNDS.get(kind)
     if rounds is None or n & (n - 1) or group.nodes & (group.nodes - 1):
         return

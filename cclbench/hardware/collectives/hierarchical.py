@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.algorithm import Call, algorithm, never
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
-def hierarchical(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+@algorithm("hierarchical", chosen=never)
+def hierarchical(call: Call) -> Iterator[Cost]:
     """Its cost; none for other kinds or where there is only one tier."""
+    kind, group, table, assumed, _ = call
     rounds = ROUNDS.get(kind)
     g, nodes = group.per_node, group.nodes
     if rounds is None or nodes == 1 or g == 1:

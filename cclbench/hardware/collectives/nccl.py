@@ -16,6 +16,7 @@ from typing import Final
 from cclbench.hardware.collectives.cost import WORST, Assumed
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL128, PROTOCOLS, SIMPLE
+from cclbench.units import KIB
 
 _US: Final = 1e-6
 _GB: Final = 1e9
@@ -140,7 +141,7 @@ TREE_RATE: Final = 0.92
 
 NVLS_EFFICIENCY: Final = {"hopper": 0.85, "blackwell": 0.74}
 
-CHUNKS_BYTES: Final = 16 * 512 * 1024
+CHUNKS_BYTES: Final = 16 * 512 * KIB
 """The most that is under way at a hop: a step's 512 KiB (NCCL_BUFFSIZE / NCCL_STEPS) in 16 channels."""
 
 

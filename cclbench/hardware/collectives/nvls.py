@@ -10,53 +10,84 @@ sums cross a tree of N nodes, pipelined: the narrower of both counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil, log2
+from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Pipeline, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY, Constants
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Pipeline, Steps, Traffic
+from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
+_LINKS: Final = "links to the switches"
 
-def nvls(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
-    """Costs with reduction in the switches; none where there are no such switches or the release has none."""
+
+@dataclass(frozen=True, slots=True)
+class _Switches:
+    """What leaves an accelerator for the switches of its node at `rate`, B/s, after `start`."""
+
+    rate: float
+    start: tuple[Steps, Steps]
+    reduced: Traffic
+    """Reducing: S to the switch, its own part of the sum from there."""
+
+
+def _switches(call: Call) -> _Switches | None:
+    """None where there are no such switches or the release has none."""
+    _, group, table, assumed, _ = call
     efficiency = NVLS_EFFICIENCY.get(group.architecture)
     if efficiency is None or table.nvls_us is None or not group.reduces or group.per_node < 2:
-        return
+        return None
     rate = group.up_bytes_per_s * efficiency * assumed.rate
-    start = (
-        Steps(1, assumed.launch_s, "launch"),
-        Steps(1, table.nvls_us * 1e-6 * assumed.latency, "the node's switches"),
+    return _Switches(
+        rate,
+        (
+            Steps(1, assumed.launch_s, "launch"),
+            Steps(1, table.nvls_us * 1e-6 * assumed.latency, "the node's switches"),
+        ),
+        Traffic(1 + 1 / group.per_node, rate, _LINKS),
     )
-    reduced = 1 + 1 / group.per_node
-    if group.nodes == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter"):
-        share = reduced if kind == "all_reduce" else 1.0
-        yield Cost(
-            "nvls",
-            SIMPLE,
-            start,
-            Traffic(share, rate, "links to the switches"),
-            pipeline=Pipeline(start[1].total_s, 2 * CHUNKS_BYTES / rate),
-        )
-    elif group.nodes > 1 and kind == "all_reduce":
-        hops = Steps(
-            2 * ceil(log2(group.nodes)),
-            network_step_s(group, table.nvls_tree_net_us * 1e-6, SIMPLE, assumed),
-            "steps over the network",
-        )
-        across = group.out_bytes_per_s * assumed.rate / (1 if group.nodes == 2 else 2)
-        narrow = Traffic(reduced, rate, "links to the switches")
-        network = Traffic(1.0, across, "interfaces of a node")
-        yield Cost(
-            "nvls_tree",
-            SIMPLE,
-            (*start, hops),
-            max(narrow, network, key=lambda traffic: traffic.s_per_byte),
-            pipeline=Pipeline(
-                start[1].total_s + hops.total_s,
-                CHUNKS_BYTES * (2 / rate + hops.count / (group.out_bytes_per_s * assumed.rate)),
-            ),
-            rendezvous=rendezvous(group, hops.count, SIMPLE, assumed),
-            eager_bytes=2 * (group.eager_bytes or 0.0),
-        )
+
+
+@algorithm("nvls")
+def nvls(call: Call) -> Iterator[Cost]:
+    """Reduction in the switches of one node; none for other kinds."""
+    switches = _switches(call) if call.group.nodes == 1 and call.kind in ROUNDS else None
+    if switches is None:
+        return
+    yield Cost(
+        "nvls",
+        SIMPLE,
+        switches.start,
+        switches.reduced if call.kind == "all_reduce" else Traffic(1.0, switches.rate, _LINKS),
+        pipeline=Pipeline(switches.start[1].total_s, 2 * CHUNKS_BYTES / switches.rate),
+    )
+
+
+@algorithm("nvls_tree")
+def nvls_tree(call: Call) -> Iterator[Cost]:
+    """The nodes' sums in a tree over the network; none but for all-reduce."""
+    switches = _switches(call) if call.group.nodes > 1 and call.kind == "all_reduce" else None
+    if switches is None:
+        return
+    _, group, table, assumed, _ = call
+    hops = Steps(
+        2 * ceil(log2(group.nodes)),
+        network_step_s(group, table.nvls_tree_net_us * 1e-6, SIMPLE, assumed),
+        "steps over the network",
+    )
+    across = group.out_bytes_per_s * assumed.rate / (1 if group.nodes == 2 else 2)
+    network = Traffic(1.0, across, "interfaces of a node")
+    yield Cost(
+        "nvls_tree",
+        SIMPLE,
+        (*switches.start, hops),
+        max(switches.reduced, network, key=lambda traffic: traffic.s_per_byte),
+        pipeline=Pipeline(
+            switches.start[1].total_s + hops.total_s,
+            CHUNKS_BYTES * (2 / switches.rate + hops.count / (group.out_bytes_per_s * assumed.rate)),
+        ),
+        rendezvous=rendezvous(group, hops.count, SIMPLE, assumed),
+        eager_bytes=2 * (group.eager_bytes or 0.0),
+    )

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -28,16 +28,16 @@ _ACROSS: Final = (1.0, 0.9, 0.5)
 PAIRS: Final = ("send", "recv", "send_recv")
 
 
-def p2p(
-    kind: str, group: Group, table: Constants, assumed: Assumed, enabled: tuple[str, ...]
-) -> Iterator[Cost]:
+@algorithm("p2p")
+def p2p(call: Call) -> Iterator[Cost]:
     """Costs of pairwise transfers; none for other kinds."""
+    kind, group, table, assumed, protocols = call
     rates = _traffic(kind, group, assumed.edge)
     if rates is None:
         return
     slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
     across = 1 if group.nodes > 1 else 0
-    for protocol in (LL, SIMPLE) if LL in enabled else (SIMPLE,):
+    for protocol in (LL, SIMPLE) if LL in protocols else (SIMPLE,):
         step = (
             network_step_s(group, table.net_s("ring", protocol), protocol, assumed)
             if across

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from math import ceil, log2
 from typing import Final
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -23,8 +22,10 @@ _RATE: Final = 0.75
 _SINCE: Final = (2, 22)
 
 
-def pat(kind: str, group: Group, table: Constants, assumed: Assumed) -> Iterator[Cost]:
+@algorithm("pat")
+def pat(call: Call) -> Iterator[Cost]:
     """Its cost; none for other kinds, several ranks a node, or releases before 2.23."""
+    kind, group, table, assumed, _ = call
     one_each = group.nodes == group.ranks
     if kind not in ("all_gather", "reduce_scatter") or not one_each or table.since < _SINCE:
         return

@@ -5,48 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
 from cclbench.errors import UsageError, near
+from cclbench.hardware.collectives.algorithm import ALGORITHMS, Call, always
 from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Cost, Floats
-from cclbench.hardware.collectives.direct import direct
 from cclbench.hardware.collectives.group import Group, Refusal, group_of
-from cclbench.hardware.collectives.halving import halving_doubling
-from cclbench.hardware.collectives.hierarchical import hierarchical
-from cclbench.hardware.collectives.nccl import Constants, constants, protocols, unread
-from cclbench.hardware.collectives.nvls import nvls
-from cclbench.hardware.collectives.p2p import p2p
-from cclbench.hardware.collectives.pat import pat
-from cclbench.hardware.collectives.ring import ring
+from cclbench.hardware.collectives.nccl import constants, protocols, unread
 from cclbench.hardware.collectives.schedule import Schedule, scheduled
-from cclbench.hardware.collectives.stragglar import stragglar
-from cclbench.hardware.collectives.torus import torus
 from cclbench.hardware.collectives.transport import PROTOCOLS
-from cclbench.hardware.collectives.tree import tree
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
-
-_MOST_BYTES: Final = 2.0**60
-
-ON_REQUEST: Final = ("direct", "halving_doubling", "hierarchical", "stragglar")
-"""Algorithms that NCCL does not choose by itself; RCCL has direct exchanges (MSCCL's, up to ROCm 7.12)."""
-
-ALGORITHMS: Final = (
-    "ring",
-    "tree",
-    "nvls",
-    "nvls_tree",
-    "pat",
-    "p2p",
-    "torus_bucket",
-    "torus_all_to_all",
-    "torus_neighbour",
-    *ON_REQUEST,
-)
+from cclbench.units import EIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +85,7 @@ def sizes_of(kind: str, size: ArrayLike) -> Floats:
     sizes = np.atleast_1d(np.asarray(size, np.float64))
     if kind == "barrier":
         sizes = np.full(sizes.shape, 1.0)
-    if not ((sizes >= 0) & (sizes <= _MOST_BYTES)).all():
+    if not ((sizes >= 0) & (sizes <= EIB)).all():
         raise UsageError("sizes are bytes from 0 to 1 EiB")
     return sizes
 
@@ -181,28 +155,10 @@ def costs(
     if plan is not None:
         cost = scheduled(plan, group, table, assumed) if plan.kind == kind else None
         return [] if cost is None else [cost]
-    if group.peers == "torus":
-        return list(torus(kind, group, assumed))
-    enabled = protocols(group, assumed, library_version)
-    found = [
-        *ring(kind, group, table, assumed, enabled),
-        *tree(kind, group, table, assumed, enabled),
-        *nvls(kind, group, table, assumed),
-        *pat(kind, group, table, assumed),
-        *p2p(kind, group, table, assumed, enabled),
+    call = Call(kind, group, table, assumed, protocols(group, assumed, library_version))
+    applying = [
+        own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies(group, asked=name == algorithm)
     ]
-    if algorithm in ON_REQUEST or (group.architecture == "amd" and group.peers == "mesh"):
-        found += direct(kind, group, table, assumed)
-    if algorithm in ON_REQUEST:
-        found += [
-            *halving_doubling(kind, group, table, assumed),
-            *hierarchical(kind, group, table, assumed),
-            *_after_the_straggler(kind, group, table, assumed),
-        ]
-    return found
-
-
-def _after_the_straggler(kind: str, group: Group, table: Constants, assumed: Assumed) -> list[Cost]:
-    """StragglAR's rounds from the last arrival on, which has been late enough for the others' part."""
-    parts = stragglar(group, table, assumed) if kind == "all_reduce" else None
-    return [] if parts is None else [parts.late]
+    # Of equally fast ones (a ring and a direct exchange of two ranks) the first counts: the common one.
+    applying.sort(key=lambda own: own.chosen is not always)
+    return [cost for own in applying for cost in own.costs(call)]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import RING_LL128, Constants, net_overhead_s
+from cclbench.hardware.collectives.nccl import RING_LL128, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
@@ -19,10 +20,10 @@ PLATEAU = 0.965
 """Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
 
 
-def ring(
-    kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
-) -> Iterator[Cost]:
+@algorithm("ring")
+def ring(call: Call) -> Iterator[Cost]:
     """Costs of a ring by protocol; none for kinds that rings do not do."""
+    kind, group, table, assumed, protocols = call
     if kind not in ROUNDS and kind not in ("broadcast", "reduce"):
         return
     n = group.ranks

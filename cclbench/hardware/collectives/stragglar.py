@@ -11,11 +11,13 @@ paper measures 22 (v1) and 25 % (v2).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
 import numpy as np
 
+from cclbench.hardware.collectives.algorithm import Call, algorithm, never
 from cclbench.hardware.collectives.cost import Assumed, Cost, Floats, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
@@ -60,3 +62,11 @@ def stragglar(group: Group, table: Constants, assumed: Assumed) -> StragglarCost
         early=part(n - 2, "reduce-scatter of the early", *start),
         late=part(n + ceil(log2(n)) - 2, "rounds after the last arrival"),
     )
+
+
+@algorithm("stragglar", chosen=never)
+def after_the_straggler(call: Call) -> Iterator[Cost]:
+    """The rounds from the last arrival on, which has been late enough for the others' part."""
+    parts = stragglar(call.group, call.table, call.assumed) if call.kind == "all_reduce" else None
+    if parts is not None:
+        yield parts.late

@@ -11,50 +11,86 @@ without wrap-around): the traffic through the cut in the middle, a quarter of an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from cclbench.hardware.collectives.cost import ROUNDS, Assumed, Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.p2p import PAIRS
 
 _HOP_S: Final = 1e-6
 
 
-def torus(kind: str, group: Group, assumed: Assumed) -> Iterator[Cost]:
-    """Its cost; none off a torus, over several of them, or for other kinds."""
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """A group's axes, (length, closes into a ring), and what its calls and hops take."""
+
+    axes: tuple[tuple[int, bool], ...]
+    per_axis: float
+    start: Steps
+    hop_s: float
+
+    def along(self, rounds: int) -> Steps:
+        """All hops of the axes, so many rounds of them."""
+        hops = sum(axis // 2 if closes else axis - 1 for axis, closes in self.axes)
+        return Steps(rounds * hops, self.hop_s, "hops along the axes")
+
+
+def _axes(call: Call) -> _Axes | None:
+    """None off a torus, and over several of them."""
+    group, assumed = call.group, call.assumed
     if not group.dims or group.nodes > 1:
+        return None
+    return _Axes(
+        tuple(zip(group.dims, group.rings, strict=True)),
+        group.up_bytes_per_s / len(group.dims),
+        Steps(1, assumed.launch_s, "launch"),
+        (_HOP_S if group.up_hop_s is None else group.up_hop_s) * assumed.latency,
+    )
+
+
+@algorithm("torus_bucket", on_torus=True)
+def bucket(call: Call) -> Iterator[Cost]:
+    """All-reduce and its halves along all axes at once."""
+    axes, rounds = _axes(call), ROUNDS.get(call.kind)
+    if axes is None or rounds is None:
         return
-    n = group.ranks
-    hop = (_HOP_S if group.up_hop_s is None else group.up_hop_s) * assumed.latency
-    axes = list(zip(group.dims, group.rings, strict=True))
-    hops = sum(axis // 2 if closes else axis - 1 for axis, closes in axes)
-    per_axis = group.up_bytes_per_s / len(axes)
-    links = sum(per_axis * (1.0 if closes else 0.5) for _, closes in axes)
-    start = Steps(1, assumed.launch_s, "launch")
-    if kind in ROUNDS:
-        rounds = ROUNDS[kind]
-        share = rounds * (n - 1) / n
-        yield Cost(
-            "torus_bucket",
-            "ici",
-            (start, Steps(rounds * hops, hop, "hops along the axes")),
-            Traffic(share, links * assumed.rate, "links of a chip"),
-        )
-    elif kind == "all_to_all":
-        # Half of every S crosses the middle of the longest axis: n/2 · S/2 over n/X links, twice with rings.
-        longest, closes = max(axes)
-        link = per_axis / 2
-        cuts = 2 if closes else 1
-        yield Cost(
-            "torus_all_to_all",
-            "ici",
-            (start, Steps(hops, hop, "hops along the axes")),
-            Traffic(longest / 4 / cuts, link * assumed.rate, "cut through the longest axis"),
-        )
-    elif kind in PAIRS:
-        yield Cost(
-            "torus_neighbour",
-            "ici",
-            (start, Steps(1, hop, "hop to a neighbour")),
-            Traffic(1.0, per_axis / 2 * assumed.rate, "link to a neighbour"),
-        )
+    n = call.group.ranks
+    links = sum(axes.per_axis * (1.0 if closes else 0.5) for _, closes in axes.axes)
+    yield Cost(
+        "torus_bucket",
+        "ici",
+        (axes.start, axes.along(rounds)),
+        Traffic(rounds * (n - 1) / n, links * call.assumed.rate, "links of a chip"),
+    )
+
+
+@algorithm("torus_all_to_all", on_torus=True)
+def all_to_all(call: Call) -> Iterator[Cost]:
+    """All-to-all, by the traffic through the middle of the longest axis."""
+    axes = _axes(call)
+    if axes is None or call.kind != "all_to_all":
+        return
+    # Half of every S crosses the middle of the longest axis: n/2 · S/2 over n/X links, twice with rings.
+    longest, closes = max(axes.axes)
+    cuts = 2 if closes else 1
+    yield Cost(
+        "torus_all_to_all",
+        "ici",
+        (axes.start, axes.along(1)),
+        Traffic(longest / 4 / cuts, axes.per_axis / 2 * call.assumed.rate, "cut through the longest axis"),
+    )
+
+
+@algorithm("torus_neighbour", on_torus=True)
+def neighbour(call: Call) -> Iterator[Cost]:
+    """Send and receive between neighbours."""
+    axes = _axes(call)
+    if axes is None or call.kind not in PAIRS:
+        return
+    yield Cost(
+        "torus_neighbour",
+        "ici",
+        (axes.start, Steps(1, axes.hop_s, "hop to a neighbour")),
+        Traffic(1.0, axes.per_axis / 2 * call.assumed.rate, "link to a neighbour"),
+    )

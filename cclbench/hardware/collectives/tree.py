@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
-from cclbench.hardware.collectives.cost import Assumed, Cost, Pipeline, Steps, Traffic
+from cclbench.hardware.collectives.algorithm import Call, algorithm
+from cclbench.hardware.collectives.cost import Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import (
     CHUNKS_BYTES,
@@ -19,16 +20,15 @@ from cclbench.hardware.collectives.nccl import (
     TREE_LL128,
     TREE_LL128_ONE_NODE,
     TREE_RATE,
-    Constants,
 )
 from cclbench.hardware.collectives.transport import LL, LL128
 from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
-def tree(
-    kind: str, group: Group, table: Constants, assumed: Assumed, protocols: tuple[str, ...]
-) -> Iterator[Cost]:
+@algorithm("tree")
+def tree(call: Call) -> Iterator[Cost]:
     """Costs of the double binary tree by protocol; none but for all-reduce."""
+    kind, group, table, assumed, protocols = call
     if kind != "all_reduce":
         return
     depth = ceil(log2(group.nodes))

@@ -14,13 +14,12 @@ from cclbench.report.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.report.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.report.charts.svg import drawn
 from cclbench.report.seen import Seen, together
-from cclbench.units import humanise
+from cclbench.units import BINARY_UNITS, humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _BUCKET: Final = re.compile(r"(\d{1,4})([KMGTPE]iB|B)-(\d{1,4})([KMGTPE]iB|B)")
 _TICKS: Final = 6
 
@@ -92,7 +91,7 @@ def points_of(run: Seen) -> Iterator[Point]:
     for row in run.rows.parts("comm.busbw", most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
-            low, high = (int(sizes[i]) * 1024 ** _UNITS.index(sizes[i + 1]) for i in (1, 3))
+            low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
             yield Point(row.collective, row.group or "", low, high, row)
 
 
@@ -183,7 +182,8 @@ def _frame(axes: Axes, found: Sequence[tuple[Seen, Sequence[Point]]]) -> None:
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1
     stride = -(-(last - first) // _TICKS) or 1
     powers = range(first, last + 1, stride)
-    axes.set_xticks([2**p for p in powers], [f"{2 ** (p % 10)} {_UNITS[p // 10]}" for p in powers])
+    units = tuple(BINARY_UNITS)
+    axes.set_xticks([2**p for p in powers], [f"{2 ** (p % 10)} {units[p // 10]}" for p in powers])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "B/s"))
     bottom, top = axes.get_ylim()

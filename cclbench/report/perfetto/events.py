@@ -17,6 +17,7 @@ from cclbench.report.perfetto.lanes import lanes
 from cclbench.report.perfetto.lines import bytes_of, joined, line, members, micros, numbers, quoted, words
 from cclbench.report.perfetto.meetings import Arrows, Latest, Parts
 from cclbench.report.perfetto.shown import Shown
+from cclbench.units import MIB
 
 _COLUMNS: Final = (
     "name",
@@ -32,7 +33,7 @@ _COLUMNS: Final = (
     "hbm_bytes",
     "collective",
 )
-_MOST_BYTES: Final = 1 << 26
+_MOST_BYTES: Final = 64 * MIB
 """Of names in one piece of text: they are the input's, and may be long."""
 
 

@@ -1,30 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured times of collectives by size, and how far predictions are from them."""
+"""A sweep: measured times of one collective by size, from the file it was read from to the calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from statistics import median
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cclbench.errors import InputError
-from cclbench.hardware.collectives.price import Prediction
+from cclbench.errors import InputError, UsageError
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
-
-BANDS: Final = {"below 64 KiB": 2.0**16, "64 KiB to 16 MiB": 2.0**24 + 1, "above 16 MiB": float("inf")}
-"""Size bands by name, with the size that each ends before, B."""
+from cclbench.units import PIB
 
 _NS_PER_S: Final = 1e9
-_MOST_BYTES: Final = 1 << 50
 _MOST_S: Final = 1e6
 _MOST_RANKS: Final = 1 << 20
-# A run whose network plug-in was not loaded is tens of times slower; no software generation is more than 4.
-_SUSPECT: Final = 4.0
 
 
 class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +30,8 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: tuple[int, ...]
     seconds: tuple[float, ...]
     library_version: str | None = None
+    source: str | msgspec.UnsetType = msgspec.UNSET
+    """The file or run that it was read from; a calibration does not keep it."""
 
     def __post_init__(self) -> None:
         """`InputError` where it cannot be one: unequal lists, sizes that do not rise, absurd figures."""
@@ -48,10 +44,25 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"{what}: {len(self.bytes):,} sizes and {len(self.seconds):,} times")
         if any(b <= a for a, b in zip(self.bytes, self.bytes[1:], strict=False)):
             raise InputError(f"{what}: sizes do not rise")
-        if self.bytes[0] <= 0 or self.bytes[-1] > _MOST_BYTES:
+        if self.bytes[0] <= 0 or self.bytes[-1] > PIB:
             raise InputError(f"{what}: sizes are not within 1 B and 1 PiB")
         if not all(0 < time <= _MOST_S for time in self.seconds):
             raise InputError(f"{what}: times are not above 0 s and at most 1,000,000 s")
+
+    @property
+    def name(self) -> str:
+        """Where it is from, to people."""
+        return "a sweep" if isinstance(self.source, msgspec.UnsetType) else self.source
+
+    @property
+    def group(self) -> str:
+        """The collective and its group, to people."""
+        return among(self.kind, self.ranks, self.nodes)
+
+    @property
+    def figures(self) -> Sweep:
+        """The same times, from wherever."""
+        return msgspec.structs.replace(self, source=msgspec.UNSET)
 
     @property
     def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -81,7 +92,17 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def sweeps(timings: pa.Table, library_version: str | None = None) -> tuple[list[Sweep], dict[str, int]]:
+def among(kind: str, ranks: int, nodes: int) -> str:
+    """A collective among so many ranks and nodes, to people."""
+    return f"{kind}, {ranks:,} ranks on {nodes:,} node{'s' * (nodes > 1)}"
+
+
+def sweeps_of(
+    timings: pa.Table,
+    library_version: str | None = None,
+    *,
+    source: str | msgspec.UnsetType = msgspec.UNSET,
+) -> tuple[list[Sweep], dict[str, int]]:
     """Sweeps in a `timings` table, median time by size, and the rows that are in none, counted by reason."""
     needed = ["kind", "group_size", "nodes", "bytes", "dur_ns"]
     frame = timings.select([*needed, "in_place"]).to_pandas()
@@ -101,86 +122,42 @@ def sweeps(timings: pa.Table, library_version: str | None = None) -> tuple[list[
             frame = frame[~out]
     found = []
     for (kind, ranks, nodes), own in frame.groupby(["kind", "group_size", "nodes"], sort=True):
-        median = own.groupby("bytes")["dur_ns"].median().sort_index()
+        times = own.groupby("bytes")["dur_ns"].median().sort_index()
         found.append(
             Sweep(
                 str(kind),
                 int(ranks),
                 int(nodes),
-                tuple(int(size) for size in median.index),
-                tuple(float(ns) / _NS_PER_S for ns in median),
+                tuple(int(size) for size in times.index),
+                tuple(float(ns) / _NS_PER_S for ns in times),
                 library_version,
+                source,
             )
         )
     return found, left_out
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """A measured time beside the predicted one with its band, s."""
-
-    size: int
-    measured_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-
-    @property
-    def error(self) -> float:
-        """predicted / measured − 1."""
-        return self.predicted_s / self.measured_s - 1
-
-    @property
-    def within(self) -> bool:
-        """Whether the band holds the measured time."""
-        return self.low_s <= self.measured_s <= self.high_s
-
-    @property
-    def band(self) -> str:
-        """The size band, of `BANDS`."""
-        return next(name for name, end in BANDS.items() if self.size < end)
+def merged(sweeps: Iterable[Sweep]) -> list[Sweep]:
+    """One sweep a group: medians by size where a group was swept again; `UsageError` across releases."""
+    groups: dict[tuple[str, int, int], list[Sweep]] = {}
+    for sweep in sweeps:
+        groups.setdefault((sweep.kind, sweep.ranks, sweep.nodes), []).append(sweep)
+    return [_merged(own) for own in groups.values()]
 
 
-def compared(sweep: Sweep, prediction: Prediction) -> list[Deviation]:
-    """Deviations of a prediction for the sweep's own sizes."""
-    return [
-        Deviation(*row)
-        for row in zip(
-            sweep.bytes,
-            sweep.seconds,
-            prediction.time_s.tolist(),
-            prediction.low_s.tolist(),
-            prediction.high_s.tolist(),
-            strict=True,
-        )
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """|error|: median and 90th percentile; share within the band; median of measured / predicted."""
-
-    count: int
-    median: float
-    p90: float
-    within: float
-    slower: float
-
-    @property
-    def suspect(self) -> bool:
-        """Whether the machine did not run as its specification says: far slower, and outside the band."""
-        return self.slower > _SUSPECT and self.within < 0.5
-
-
-def summary(deviations: Sequence[Deviation]) -> Summary | None:
-    """The summary of deviations; None of none."""
-    if not deviations:
-        return None
-    errors = np.abs([each.error for each in deviations])
-    return Summary(
-        len(deviations),
-        float(np.median(errors)),
-        float(np.quantile(errors, 0.9)),
-        float(np.mean([each.within for each in deviations])),
-        float(np.median([each.measured_s / each.predicted_s for each in deviations])),
+def _merged(sweeps: list[Sweep]) -> Sweep:
+    first = sweeps[0]
+    times: dict[int, list[float]] = {}
+    for sweep in sweeps:
+        if sweep.library_version != first.library_version:
+            releases = [each.library_version or "unknown" for each in (first, sweep)]
+            raise UsageError(
+                f"{first.name} and {sweep.name} hold {first.group}, of releases {' and '.join(releases)}",
+                hint="a calibration is of one: give one of them",
+            )
+        for size, seconds in zip(sweep.bytes, sweep.seconds, strict=True):
+            times.setdefault(size, []).append(seconds)
+    sizes = tuple(sorted(times))
+    return msgspec.structs.replace(
+        first.figures, bytes=sizes, seconds=tuple(median(times[size]) for size in sizes)
     )

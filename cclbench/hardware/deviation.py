@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far predicted times are from measured ones, by size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cclbench.hardware.collectives import Prediction
+from cclbench.hardware.sweep import Sweep
+from cclbench.units import KIB, MIB
+
+BANDS: Final = {"below 64 KiB": 64.0 * KIB, "64 KiB to 16 MiB": 16.0 * MIB + 1, "above 16 MiB": float("inf")}
+"""Size bands by name, with the size that each ends before, B."""
+
+# A run whose network plug-in was not loaded is tens of times slower; no software generation is more than 4.
+_SUSPECT: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A measured time beside the predicted one with its band, s."""
+
+    size: int
+    measured_s: float
+    predicted_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def error(self) -> float:
+        """predicted / measured − 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def within(self) -> bool:
+        """Whether the band holds the measured time."""
+        return self.low_s <= self.measured_s <= self.high_s
+
+    @property
+    def band(self) -> str:
+        """The size band, of `BANDS`."""
+        return next(name for name, end in BANDS.items() if self.size < end)
+
+
+def compared(sweep: Sweep, prediction: Prediction) -> list[Deviation]:
+    """Deviations of a prediction for the sweep's own sizes."""
+    return [
+        Deviation(*row)
+        for row in zip(
+            sweep.bytes,
+            sweep.seconds,
+            prediction.time_s.tolist(),
+            prediction.low_s.tolist(),
+            prediction.high_s.tolist(),
+            strict=True,
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """|error|: median and 90th percentile; share within the band; median of measured / predicted."""
+
+    count: int
+    median: float
+    p90: float
+    within: float
+    slower: float
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the machine did not run as its specification says: far slower, and outside the band."""
+        return self.slower > _SUSPECT and self.within < 0.5
+
+
+def summary(deviations: Sequence[Deviation]) -> Summary | None:
+    """The summary of deviations; None of none."""
+    if not deviations:
+        return None
+    errors = np.abs([each.error for each in deviations])
+    return Summary(
+        len(deviations),
+        float(np.median(errors)),
+        float(np.quantile(errors, 0.9)),
+        float(np.mean([each.within for each in deviations])),
+        float(np.median([each.measured_s / each.predicted_s for each in deviations])),
+    )

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model beside measured sweeps: how far off it is, by sweep and size.
+
+from cclbench.hardware import catalog
+from cclbench.hardware.validation import validate, validation_rows
+from cclbench.sweep_sources import read_sweeps
+machine = catalog.system("aws-p5")
+checked = validate(read_sweeps(["sweep.csv"], machine).sweeps, machine)
+pandas.DataFrame(validation_rows(checked))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cclbench.hardware.calibration import Calibration, deviations
+from cclbench.hardware.collectives import Refusal
+from cclbench.hardware.deviation import BANDS, Deviation, Summary, summary
+from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.system import System
+
+COLUMNS: Final = (
+    *("sweep", "collective", "ranks", "nodes", "library_version", "sizes", "count", "median_error"),
+    *("p90_error", "within_band", "measured_over_model", "suspect", "basis", "reason"),
+)
+ALL_SIZES: Final = "all sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A sweep beside the model, or why the model has no price."""
+
+    sweep: Sweep
+    found: list[Deviation] | Refusal
+
+    @property
+    def deviations(self) -> list[Deviation]:
+        """Empty where the model has no price."""
+        return self.found if isinstance(self.found, list) else []
+
+    @property
+    def summary(self) -> Summary | None:
+        """Of all its sizes; None where the model has no price."""
+        return summary(self.deviations)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the machine did not run as its specification says."""
+        return (found := self.summary) is not None and found.suspect
+
+
+def validate(
+    sweeps: Iterable[Sweep],
+    system: System,
+    calibration: Calibration | None = None,
+    *,
+    transport: str | None = None,
+) -> list[Validated]:
+    """Each sweep beside the model, which is the specification's alone or calibrated by other sweeps."""
+    return [Validated(each, deviations(each, system, calibration, transport=transport)) for each in sweeps]
+
+
+def validation_rows(
+    checked: Sequence[Validated], calibration: Calibration | None = None
+) -> list[dict[str, Any]]:
+    """Rows of `COLUMNS` by sweep and size band, then of all sweeps that are not suspect together."""
+    blank = dict.fromkeys(COLUMNS) | {"basis": "calibrated" if calibration else "spec"}
+    rows: list[dict[str, Any]] = []
+    for each in checked:
+        sweep = each.sweep
+        shared = blank | {
+            "sweep": sweep.name,
+            "collective": sweep.kind,
+            "ranks": sweep.ranks,
+            "nodes": sweep.nodes,
+            "library_version": sweep.library_version,
+        }
+        if isinstance(each.found, Refusal):
+            rows.append(shared | {"reason": each.found.reason})
+            continue
+        if calibration is not None and sweep.kind not in {own.kind for own in calibration.sweeps}:
+            shared["reason"] = f"no sweep of {sweep.kind} calibrates it: only fitted parameters count"
+        rows += _by_size(shared | {"suspect": each.suspect}, each.found)
+    if len(checked) > 1:
+        sound = [each for each in checked if each.deviations and not each.suspect]
+        left_out = None if len(sound) == len(checked) else "without sweeps that are suspect or have no price"
+        together = [one for each in sound for one in each.deviations]
+        rows += _by_size(blank | {"reason": left_out}, together)
+    return rows
+
+
+def _by_size(shared: dict[str, Any], found: Sequence[Deviation]) -> Iterator[dict[str, Any]]:
+    for band in (*BANDS, ALL_SIZES):
+        own = summary([each for each in found if band in (ALL_SIZES, each.band)])
+        if own is not None:
+            yield shared | {
+                "sizes": band,
+                "count": own.count,
+                "median_error": own.median,
+                "p90_error": own.p90,
+                "within_band": own.within,
+                "measured_over_model": own.slower,
+            }

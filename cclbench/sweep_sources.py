@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps of collectives wherever they are: files of benchmarks, folders of them, runs' own collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cclbench.analyzers.swept import own_sweeps
+from cclbench.errors import InputError
+from cclbench.formats import READERS
+from cclbench.hardware.sweep import Sweep, sweeps_of
+from cclbench.hardware.system import System
+from cclbench.pipeline import open_run
+from cclbench.record.store import Store
+from cclbench.source import SourceFile, find
+
+
+@dataclass(slots=True)
+class SweepsRead:
+    """Sweeps, the rows that are in none of them, counted by reason, and what to know of a run's groups."""
+
+    sweeps: list[Sweep] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    caveats: list[str] = field(default_factory=list)
+
+    def add(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
+        """Take more of both."""
+        self.sweeps += sweeps
+        for reason, rows in left_out:
+            self.left_out[reason] = self.left_out.get(reason, 0) + rows
+
+
+def read_sweeps(
+    sources: Iterable[str | Path],
+    system: System,
+    *,
+    store: str | Path | None = None,
+    inference: bool = True,
+) -> SweepsRead:
+    """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none."""
+    found = SweepsRead()
+    for source in map(str, sources):
+        is_run = not Path(source).exists() and Store(store).find(source) is not None
+        place = None if is_run else find(source)
+        own = SweepsRead() if place is None else _of_files(place.evidence)
+        if not own.sweeps and (place is None or place.files):
+            run = _of_run(source, system, store, inference)
+            # The same words of a file's rows and of a run's: the run's count.
+            own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats)
+        if not own.sweeps:
+            why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
+            hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
+            raise InputError(f"holds no sweep of a collective{why}", where=source, hint=hint)
+        found.add(own.sweeps, own.left_out.items())
+        found.caveats += own.caveats
+    return found
+
+
+def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
+    """What nccl-tests and the like wrote."""
+    found = SweepsRead()
+    for file in files:
+        reader = READERS.get(file.reader)
+        if reader.reads != "evidence" or (timings := (read := reader.read(file.path)).timings) is None:
+            continue
+        version = read.facts.get("library_version")
+        try:
+            own, unused = sweeps_of(timings, None if version is None else str(version), source=file.name)
+        except InputError as error:
+            raise InputError(error.what, where=str(file.path), hint=error.hint) from None
+        found.add(own, (*read.left_out.items(), *unused.items()))
+    return found
+
+
+def _of_run(run: str, system: System, store: str | Path | None, inference: bool) -> SweepsRead:
+    """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
+    opened = open_run(run, store=store, inference=inference)
+    members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
+    version = next((entry.facts.library_version for entry in opened.record.ranks), None)
+    own, left_out = own_sweeps(opened.collectives(), members, system, version, source=opened.id)
+    return SweepsRead(own, left_out, [f"{opened.id}: {opened.inferred}"] if opened.inferred else [])

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collective algorithm is one file: each registered one is sound, one from outside is chosen and priced."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cclbench.hardware.catalog import systems
+from cclbench.hardware.collectives import ALGORITHMS, Refusal, group_of
+from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST
+from cclbench.hardware.collectives.nccl import constants
+from cclbench.hardware.collectives.transport import PROTOCOLS
+from cclbench.schema import COLLECTIVE_KINDS
+
+SIZES = np.array([1.0, 1e3, 1e6, 1e9, 1e12])
+GROUPS = [
+    found
+    for system in systems().values()
+    for ranks in (2, system.per_node, 2 * system.per_node)
+    if not isinstance(found := group_of(system, range(ranks)), Refusal)
+]
+
+STAR = '''
+"""Broadcast in one step from the root to everyone."""
+
+from cclbench.hardware.collectives.algorithm import algorithm
+from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
+
+
+@algorithm("star")
+def star(call):
+    if call.kind == "broadcast":
+        yield Cost("star", "Simple", (Steps(1, 1e-6, "launch"),), Traffic(1.0, 1e12, "links of the root"))
+'''
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_what_an_algorithm_costs_is_under_its_name_and_rises_with_size(name: str) -> None:
+    algorithm = ALGORITHMS.get(name)
+    applied = 0
+    for group in GROUPS:
+        for kind in COLLECTIVE_KINDS:
+            for assumed in (BEST, EXPECTED, WORST):
+                if not algorithm.applies(group, asked=True):
+                    continue
+                for cost in algorithm.costs(Call(kind, group, constants(None), assumed, PROTOCOLS)):
+                    times = cost.time_s(SIZES)
+                    assert cost.algorithm == name
+                    assert np.isfinite(times).all()
+                    assert (times > 0).all()
+                    assert (np.diff(times) > 0).all()
+                    applied += 1
+    assert applied
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Mapping[str, str]:
+    """The environment with a package installed that holds an algorithm."""
+    (tmp_path / "star_broadcast.py").write_text(STAR)
+    info = tmp_path / "star_broadcast-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: star-broadcast\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cclbench.collectives]\nstar = star_broadcast\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def predicted(environment: Mapping[str, str], *options: str) -> dict[str, Any]:
+    """The row that `hardware predict` prints of a broadcast of 1 MB."""
+    program = [sys.executable, "-m", "cclbench", "hardware", "predict", "--system", "dgx-h100", "--json"]
+    group = ["--collective", "broadcast", "--ranks", "8", "--size", "1MB"]
+    done = subprocess.run(
+        [*program, *group, *options], env=environment, capture_output=True, text=True, check=True
+    )
+    (row,) = json.loads(done.stdout)["rows"]
+    return dict(row)
+
+
+@pytest.mark.parametrize("options", [(), ("--algorithm", "star")], ids=["chosen", "asked for"])
+def test_an_algorithm_from_outside_is_priced(outside: Mapping[str, str], options: tuple[str, ...]) -> None:
+    row = predicted(outside, *options)
+    assert (row["algorithm"], row["protocol"]) == ("star", "Simple")
+    assert row["time_s"] == pytest.approx(1e-6 + 1e6 / 1e12)
+    assert row["low_s"] <= row["time_s"] <= row["high_s"]
+
+
+def test_without_it_another_is_chosen() -> None:
+    assert predicted(os.environ)["algorithm"] == "ring"
