@@ -104,12 +104,8 @@ def answer(checkout: Path, call: Call, folder: Path) -> dict[str, Any]:
         written.unlink()
     for made in ("workload_cards", "traces", "scripts"):
         shutil.rmtree(folder / made, ignore_errors=True)
-    return {
-        "code": done.returncode,
-        "out": form(done.stdout),
-        "err": form(done.stderr),
-        "file": form(text or ""),
-    }
+    said = (form(found.replace(str(folder), "HERE")) for found in (done.stdout, done.stderr, text or ""))
+    return {"code": done.returncode, **dict(zip(("out", "err", "file"), said, strict=True))}
 
 
 def form(text: str) -> Any:
