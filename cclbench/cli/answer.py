@@ -22,7 +22,6 @@ from cclbench.problem import printable
 from cclbench.record.manifest import Manifest
 from cclbench.record.rows import Row, builtins
 from cclbench.report.findings import scope_of, step_numbers, summary
-from cclbench.report.partition import plot_partition
 
 if TYPE_CHECKING:
     from cclbench.record.run import Run
@@ -45,6 +44,8 @@ def show(run: Run, form: str, verbosity: int) -> None:
 
 def plot_run(run: Run, path: Path) -> None:
     """Draw the run's step partition."""
+    from cclbench.report.charts.partition import plot_partition
+
     steps = scope_of(run.figures).steps
     of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
     plot_partition(run.figures, path, title=f"{run.id}: {of}")

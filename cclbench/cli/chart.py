@@ -9,7 +9,8 @@ from typing import Final
 from rich.text import Text
 
 from cclbench.record.rows import Row
-from cclbench.report.partition import PARTS, RankPartition, extremes, partitions
+from cclbench.report.charts.palette import SLICES, light
+from cclbench.report.partition import Bar, bars_of, by_rank, extremes
 from cclbench.units import humanise
 
 _MOST_RANKS: Final = 16
@@ -21,39 +22,33 @@ def chart(rows: Sequence[Row], *, unicode: bool, every_rank: bool = False) -> It
 
     A bar's length is its rank's window over the longest; behind it the window and its shares in %.
     """
-    ranks = partitions(rows)
+    ranks = bars_of(by_rank(rows), finer=False)
     if not ranks:
         return
     shown = ranks if every_rank else extremes(ranks, _MOST_RANKS)
-    name = max(len(f"rank {rank.rank}") for rank in shown)
+    name = max(len(rank.name) for rank in shown)
     header = Text(f"{'':{name}}  {'':{_BAR}} {'window':>8}", "dim")
-    for part in PARTS:
-        header.append(f"{_glyph(part.metric, unicode):>5}", part.colour)
+    for part in SLICES:
+        header.append(f"{part.glyphs[not unicode]:>5}", light(part.colour))
     header.append(" %", "dim")
     yield header
-    longest = max(rank.step for rank in ranks)
+    longest = max(rank.seconds for rank in ranks)
     for rank in shown:
-        line = Text(f"{f'rank {rank.rank}':{name}}  ")
+        line = Text(f"{rank.name:{name}}  ")
         line.append_text(_bar(rank, longest, unicode))
-        line.append(f" {humanise(rank.step, 's'):>8}")
-        for seconds in rank.seconds:
-            line.append(f"{_percent(seconds, rank.step):>5}")
+        line.append(f" {humanise(rank.seconds, 's'):>8}")
+        for _, seconds in rank.slices:
+            line.append(f"{_percent(seconds, rank.seconds):>5}")
         yield line
     if len(shown) < len(ranks):
         yield Text(
             f"{len(ranks) - len(shown)} ranks between the slowest and the fastest not shown (-v: all)", "dim"
         )
     legend = Text()
-    for part in PARTS:
-        legend.append(_glyph(part.metric, unicode), part.colour)
-        legend.append(f" {part.label}   ")
+    for part in SLICES:
+        legend.append(part.glyphs[not unicode], light(part.colour)).append(f" {part.short}   ")
     legend.rstrip()
     yield legend
-
-
-def _glyph(metric: str, unicode: bool) -> str:
-    part = next(part for part in PARTS if part.metric == metric)
-    return part.glyph if unicode else part.plain
 
 
 def _percent(seconds: float, step: float) -> str:
@@ -61,13 +56,13 @@ def _percent(seconds: float, step: float) -> str:
     return "<1" if 0 < percent < 0.5 else f"{percent:.0f}"
 
 
-def _bar(rank: RankPartition, longest: float, unicode: bool) -> Text:
+def _bar(rank: Bar, longest: float, unicode: bool) -> Text:
     """Each part ends at the cell nearest to where it ends in time, so that errors do not add up."""
     bar, end, cells = Text(), 0.0, 0
-    for part, seconds in zip(PARTS, rank.seconds, strict=True):
+    for part, seconds in rank.slices:
         end += seconds
         upto = round(_BAR * end / longest) if longest else 0
-        bar.append(_glyph(part.metric, unicode) * (upto - cells), part.colour)
+        bar.append(part.glyphs[not unicode] * (upto - cells), light(part.colour))
         cells = upto
     bar.append(" " * (_BAR - cells))
     return bar

@@ -19,12 +19,11 @@ from cclbench.compare.comparison import Check, Comparison, Mover, Versus
 from cclbench.compare.verdict import signed
 from cclbench.problem import printable, shortened
 from cclbench.problem import shown as value_shown
+from cclbench.report.charts.palette import LONGER, SHORTER, light
 from cclbench.units import humanise
 
 _LABEL: Final = 25
 _BAR: Final = 21
-_LONGER, _SHORTER = ("█", "#", "#D55E00"), ("░", "-", "#0072B2")
-"""Glyph in Unicode and in ASCII, colour."""
 
 
 def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) -> list[RenderableType]:
@@ -82,8 +81,8 @@ def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
     before, after = (sum(getattr(c, when) for c in one.changes) for when in ("before_s", "after_s"))
     yield _row("  the whole", _figures(before, after), (one.change_ns or 0) / 1e9)
     if low < high:
-        glyphs = [glyph[0 if unicode else 1] for glyph in (_LONGER, _SHORTER)]
-        yield Text(f"  {glyphs[0]} longer   {glyphs[1]} shorter in {one.other}", "dim")
+        longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
+        yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
 
 
 def _row(label: str, figures: tuple[str, str], change: float, style: str = "") -> Text:
@@ -105,9 +104,9 @@ def _bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Te
     if low == high:
         return Text()
     first, last = (round(_BAR * (at - low) / (high - low)) for at in sorted((begin, end)))
-    glyph, plain, colour = _LONGER if end > begin else _SHORTER
+    colour, glyphs = LONGER if end > begin else SHORTER
     cells = max(last - first, 1) if end != begin else 0
-    return Text(f"  {' ' * min(first, _BAR - cells)}").append((glyph if unicode else plain) * cells, colour)
+    return Text(f"  {' ' * min(first, _BAR - cells)}").append(glyphs[not unicode] * cells, light(colour))
 
 
 def _cards(comparison: Comparison) -> Padding:

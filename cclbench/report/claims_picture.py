@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cclbench.compare.claims import Claim
 from cclbench.compare.claims.overlap import SAME_STEP
 from cclbench.problem import printable, shortened
+from cclbench.report.charts.palette import light
 from cclbench.report.picture import save_picture
 from cclbench.units import humanise
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 
-# Okabe and Ito's palette; outcomes differ in shape too.
+# Outcomes differ in colour and in shape.
 _OUTCOMES: Final = {
-    "longer": ("#D55E00", "^", "longer step"),
-    "shorter": ("#0072B2", "v", "shorter step"),
-    "same": ("#777777", "o", "as long"),
-    "equal overlap": ("#777777", "x", "equal overlap"),
+    "longer": ("transfer", "^", "longer step"),
+    "shorter": ("compute", "v", "shorter step"),
+    "same": ("muted", "o", "as long"),
+    "equal overlap": ("muted", "x", "equal overlap"),
 }
-_GPU, _TPU, _MEDIAN, _FAINT, _SAID = "#0072B2", "#D55E00", "#222222", "#BBBBBB", "#666666"
+_GPU, _TPU, _MEDIAN, _UNEQUAL, _SAID = map(light, ("compute", "transfer", "ink", "idle", "muted"))
 _MARKS: Final[Mapping[str, Any]] = {"published": "full", "modelled": "none"}
 _WIDTH_IN: Final = 7.6
 _MOST_LINES: Final = 24
@@ -76,14 +77,14 @@ def _pairs(axes: Axes, claim: Claim) -> None:
             axes.plot(
                 [100 * (pair["higher_overlap"] - pair["lower_overlap"]) for pair in pairs],
                 [pair["step_ratio"] for pair in pairs],
-                color=colour,
+                color=light(colour),
                 marker=marker,
                 markersize=5,
                 linestyle="none",
                 alpha=0.85,
                 label=f"{label}: {len(pairs)}",
             )
-    axes.axhspan(1 / (1 + SAME_STEP), 1 + SAME_STEP, color="#999999", alpha=0.25, linewidth=0)
+    axes.axhspan(1 / (1 + SAME_STEP), 1 + SAME_STEP, color=light("muted"), alpha=0.25, linewidth=0)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
     axes.set_xscale("symlog", linthresh=1)
@@ -143,7 +144,7 @@ def _best(axes: Axes, claim: Claim) -> None:
         if isinstance(line, str):
             axes.text(0.03, place + 0.2, line, va="center", fontsize=8, fontweight="bold")
             continue
-        colour = _GPU if "equal work" in line["basis"] else _FAINT
+        colour = _GPU if "equal work" in line["basis"] else _UNEQUAL
         axes.barh(place, line["behind"], color=colour, height=0.7)
         told = f"{humanise(line['step_s'], 's')}, {line['tokens_per_s_per_device']:,.0f} tokens/s/device"
         axes.text(line["behind"], place, f" {line['behind']:.2f}×, {told}", va="center", fontsize=8)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
+from cclbench.report.charts.palette import light
 from cclbench.report.picture import save_picture
 from cclbench.units import size_text
 
@@ -19,21 +20,18 @@ if TYPE_CHECKING:
 
 MOST_PANELS: Final = 24
 
-# Okabe and Ito's palette, which colour-blind people tell apart; what lies outside differs in shape too.
-_MODEL: Final = "#0072B2"
-_INSIDE: Final = "#222222"
-_OUTSIDE: Final = "#D55E00"
 _WIDTH_IN, _HEIGHT_IN = 4.3, 3.5
 _LEGEND_IN: Final = 0.95
 _MOST_COLUMNS: Final = 3
 _MOST_SIZE_TICKS: Final = 6
-_LINE: Final[dict[str, Any]] = {"color": _MODEL, "linewidth": 1.6, "zorder": 2}
-_BAND: Final[dict[str, Any]] = {"color": _MODEL, "alpha": 0.18, "linewidth": 0, "zorder": 1}
+# What lies outside the band differs in colour and in shape.
+_LINE: Final[dict[str, Any]] = {"color": light("compute"), "linewidth": 1.6, "zorder": 2}
+_BAND: Final[dict[str, Any]] = {"color": light("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
 _DOT: Final[dict[str, Any]] = {
     "linestyle": "none",
     "marker": "o",
     "markersize": 4,
-    "color": _INSIDE,
+    "color": light("ink"),
     "zorder": 3,
 }
 _CROSS: Final[dict[str, Any]] = {
@@ -41,7 +39,7 @@ _CROSS: Final[dict[str, Any]] = {
     "marker": "x",
     "markersize": 6,
     "markeredgewidth": 1.8,
-    "color": _OUTSIDE,
+    "color": light("transfer"),
     "zorder": 4,
 }
 
@@ -109,7 +107,7 @@ def _frame(axes: Axes, panel: Panel) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(_time_text))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(panel.heading, fontsize=9, loc="left")
-    axes.grid(visible=True, color="#000000", alpha=0.10, linewidth=0.6)
+    axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

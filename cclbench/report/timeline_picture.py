@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cclbench.intervals import Intervals
+from cclbench.report.charts.palette import light
 from cclbench.report.picture import save_picture
 from cclbench.report.timeline import Lanes, Meeting, Timeline, segments
 from cclbench.units import humanise
@@ -17,21 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color); waiting is the
-# pale and hatched sibling of transferring.
-COLOURS: Final = {
-    "compute": "#0072B2",
-    "wait": "#F7CFA8",
-    "transfer": "#D55E00",
-    "unmatched": "#CC79A7",
-}
 _MEANINGS: Final = {
     "compute": "compute",
     "wait": "wait for a later rank",
     "transfer": "transfer",
     "unmatched": "communication, not matched",
 }
-_HATCH: Final = "#D98C46"
+"""What is drawn, by the name of its colour."""
 _DASHED: Final[dict[str, Any]] = {"linestyle": (0, (3, 2)), "zorder": 1.5}
 _CELLS: Final = 1600
 """Cells of the axis: about its pixels."""
@@ -122,12 +115,17 @@ def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) 
     outline = [left, low, left, high, right, high, right, low]
     corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
     # Blended with the paper, not translucent: what lies beneath would shine through.
-    colours = 1 - share[:, None] * (1 - np.array(to_rgb(COLOURS[what])))
+    colours = 1 - share[:, None] * (1 - np.array(to_rgb(light(what))))
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0, zorder=2), autolim=False)
     if what == "wait":
         wide = right - left > 4 * (shown.end_ns - shown.begin_ns) / 1e6 / _CELLS
         hatched = PolyCollection(
-            corners[wide], facecolors="none", edgecolors=_HATCH, linewidths=0, hatch="////", zorder=2
+            corners[wide],
+            facecolors="none",
+            edgecolors=light("wait-hatch"),
+            linewidths=0,
+            hatch="////",
+            zorder=2,
         )
         axes.add_collection(hatched, autolim=False)
 
@@ -141,10 +139,10 @@ def _frame(axes: Axes, shown: Timeline) -> None:
     more = f" ({shown.hidden} ranks, neither of the longest nor of the least wait, are not shown)"
     axes.set_xlabel(f"ms from {start}" + more * bool(shown.hidden))
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.grid(visible=True, color="#000000", alpha=0.10, linewidth=0.6)
+    axes.xaxis.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
     axes.set_axisbelow(True)
     for place in range(1, ranks):
-        axes.axhline(place - 0.5, color="#000000", alpha=0.18, linewidth=0.5, zorder=1)
+        axes.axhline(place - 0.5, color="black", alpha=0.18, linewidth=0.5, zorder=1)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
 
@@ -172,12 +170,12 @@ def _labels(axes: Axes, shown: Timeline) -> None:
     for meeting, name in labelled(shown):
         at = _ms(shown, meeting.last_arrival_ns)
         here = [places[rank] for rank in meeting.ranks if rank in places]
-        axes.plot([at, at], [-0.5, max(here) + 0.5], color="#000000", alpha=0.25, linewidth=0.6, zorder=1.5)
+        axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
         axes.vlines(
             [at] * len(here),
             [p - 0.45 for p in here],
             [p + 0.45 for p in here],
-            color="#333333",
+            color=light("on-pale"),
             linewidth=0.8,
             **_DASHED,
         )
@@ -207,7 +205,7 @@ def _arrow() -> dict[str, Any]:
     from matplotlib.path import Path as Outline
 
     tip = Outline([(-1.0, -0.6), (-1.0, 0.6), (0.0, 0.0), (-1.0, -0.6)], closed=True)
-    return {"marker": tip, "markersize": 13, "color": "#000000", "markeredgewidth": 0.0, "linestyle": "none"}
+    return {"marker": tip, "markersize": 13, "color": "black", "markeredgewidth": 0.0, "linestyle": "none"}
 
 
 def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
@@ -215,23 +213,23 @@ def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
     from matplotlib.patches import Patch
     from matplotlib.transforms import ScaledTranslation
 
-    there = {what for what in COLOURS for lanes in shown.lanes if len(getattr(lanes, what))}
+    there = {what for what in _MEANINGS for lanes in shown.lanes if len(getattr(lanes, what))}
     handles: list[Any] = [
         Patch(
-            facecolor=colour,
-            edgecolor=_HATCH if what == "wait" else "none",
+            facecolor=light(what),
+            edgecolor=light("wait-hatch") if what == "wait" else "none",
             linewidth=0,
             hatch="////" if what == "wait" else None,
-            label=_MEANINGS[what],
+            label=meaning,
         )
-        for what, colour in COLOURS.items()
+        for what, meaning in _MEANINGS.items()
         if what in there
     ]
     if shown.meetings:
         dashed = Line2D(
             [],
             [],
-            color="#333333",
+            color=light("on-pale"),
             linewidth=0.8,
             label="last rank of a labelled collective arrives",
             **_DASHED,

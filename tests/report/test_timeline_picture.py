@@ -14,8 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from cclbench.intervals import EMPTY, Intervals
+from cclbench.report.charts.palette import light
 from cclbench.report.timeline import Lanes, Meeting, Timeline
-from cclbench.report.timeline_picture import COLOURS, draw_timeline, labelled, plot_timeline, summary
+from cclbench.report.timeline_picture import draw_timeline, labelled, plot_timeline, summary
 
 MS = 1_000_000
 
@@ -65,7 +66,7 @@ def rectangles(figure: Figure, colour: str) -> list[tuple[float, float, float, f
     for collection in axes.collections:
         if isinstance(collection, PolyCollection) and len(collection.get_facecolor()):
             for path, fill in zip(collection.get_paths(), collection.get_facecolor(), strict=True):
-                if to_hex(fill).upper() == colour:
+                if to_hex(fill) == colour:
                     x, y = path.vertices.T
                     found.append((x.min(), x.max(), y.min(), y.max()))
     return found
@@ -73,15 +74,15 @@ def rectangles(figure: Figure, colour: str) -> list[tuple[float, float, float, f
 
 def test_each_rank_has_compute_above_communication_in_four_colours() -> None:
     figure = draw_timeline(shown(meeting(59, 29)), title="tiny")
-    compute = rectangles(figure, COLOURS["compute"])
+    compute = rectangles(figure, light("compute"))
     assert [box[:2] for box in compute] == [(0, 30), (0, 59)]
-    assert [box[:2] for box in rectangles(figure, COLOURS["wait"])] == [(30, 59)]
-    transfer = rectangles(figure, COLOURS["transfer"])
+    assert [box[:2] for box in rectangles(figure, light("wait"))] == [(30, 59)]
+    transfer = rectangles(figure, light("transfer"))
     assert [box[:2] for box in transfer] == [(59, 60), (59, 60)]
-    assert [box[:2] for box in rectangles(figure, COLOURS["unmatched"])] == [(80, 90)]
+    assert [box[:2] for box in rectangles(figure, light("unmatched"))] == [(80, 90)]
     # The axis points down: rank 0 at 0, its compute lane above its communication lane, then rank 1.
     assert -0.5 < compute[0][2] < compute[0][3] <= transfer[0][2] < transfer[0][3] < 0.5 < compute[1][2]
-    assert len(set(COLOURS.values())) == 4
+    assert len({light(what) for what in ("compute", "wait", "transfer", "unmatched")}) == 4
 
 
 def test_axis_title_and_legend() -> None:

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report's colours by meaning, light and dark; charts are drawn in the light ones."""
+"""Colours by meaning, and how the parts of a step, changes and subjects look in every medium.
+
+A page has a light and a dark theme; pictures and terminals show the light colours.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color), as in the pictures
-# of step partition and timeline; waiting is the pale sibling of transferring.
+# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color); waiting is the pale
+# sibling of transferring.
 COLOURS: Final = {
     "bg": ("#ffffff", "#15171b"),
     "panel": ("#f7f7f4", "#1d2026"),
@@ -30,6 +34,63 @@ COLOURS: Final = {
     "worse": ("#b34700", "#f09a5c"),
 }
 """Name → its value in light and in dark; no two light ones are equal: a drawing tells them apart by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a step: its metric, label, and the names of its colour and of the ink on it.
+
+    `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of. A terminal
+    writes `short` and draws `glyphs`: one in Unicode, one in ASCII.
+    """
+
+    metric: str
+    label: str
+    colour: str
+    ink: str
+    hatch: tuple[str, str] | None = None
+    finer: tuple[Slice, ...] = ()
+    short: str = ""
+    glyphs: tuple[str, str] = ("", "")
+
+
+SLICES: Final = (
+    Slice("time.compute_only", "compute only", "compute", "on-dark", short="compute only", glyphs=("█", "#")),
+    Slice("time.overlapped", "overlapped", "overlapped", "on-dark", short="overlapped", glyphs=("▓", "%")),
+    Slice(
+        "time.exposed_comm",
+        "exposed communication",
+        "transfer",
+        "on-dark",
+        finer=(
+            Slice("time.exposed_transfer", "exposed transfer", "transfer", "on-dark"),
+            Slice("time.exposed_wait", "exposed wait", "wait", "on-pale", ("////", "wait-hatch")),
+            Slice("time.exposed_unmatched", "exposed unmatched", "unmatched", "on-dark"),
+        ),
+        short="exposed comm.",
+        glyphs=("▒", "="),
+    ),
+    Slice("time.exposed_copy", "exposed copies", "copy", "on-pale", short="exposed copy", glyphs=("░", "-")),
+    Slice(
+        "time.idle",
+        "idle",
+        "idle",
+        "on-pale",
+        ("////", "idle-hatch"),
+        finer=(
+            Slice("time.idle_host", "host-bound idle", "idle-host", "on-dark"),
+            Slice("time.idle_device", "idle, waits on device", "idle", "on-pale", ("////", "idle-hatch")),
+            Slice("time.idle_unknown", "idle, no launch known", "idle", "on-pale", ("....", "idle-hatch")),
+        ),
+        short="idle",
+        glyphs=("·", "."),
+    ),
+)
+"""The parts of a step, in the order in which they are stacked."""
+
+LONGER: Final = ("transfer", ("█", "#"))
+SHORTER: Final = ("compute", ("░", "-"))
+"""Of a change: the name of its colour, its glyph in Unicode and in ASCII."""
 
 SUBJECTS: Final = ("compute", "transfer", "overlapped", "unmatched", "copy", "idle-host")
 MARKERS: Final = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚"}

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.errors import UsageError
+from cclbench.record.rows import Row
 from cclbench.report.charts.chart import FULL_PX, Chart, Titles, canvas
-from cclbench.report.charts.palette import light
-from cclbench.report.charts.svg import drawn
+from cclbench.report.charts.palette import SLICES, Slice, light
+from cclbench.report.charts.svg import drawn, house_style
+from cclbench.report.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
+from cclbench.report.picture import check_picture, save_picture
 from cclbench.report.seen import Seen, together
 from cclbench.units import humanise
 
@@ -24,61 +28,11 @@ _BAR_PX: Final = (12, 19)
 _HEIGHT_PX: Final = 760
 """What many bars are squeezed into, as far as the least height allows."""
 _GAP: Final = 0.9
+_TITLE_PX: Final = 58
+"""Room for title and legend above the bars of a picture."""
 
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A part of a bar: metric, label, colour, ink on it, hatching, and the finer parts that replace it."""
-
-    metric: str
-    label: str
-    colour: str
-    ink: str
-    hatch: tuple[str, str] | None = None
-    finer: tuple[Slice, ...] = ()
-
-
-SLICES: Final = (
-    Slice("time.compute_only", "compute only", "compute", "on-dark"),
-    Slice("time.overlapped", "overlapped", "overlapped", "on-dark"),
-    Slice(
-        "time.exposed_comm",
-        "exposed communication",
-        "transfer",
-        "on-dark",
-        finer=(
-            Slice("time.exposed_transfer", "exposed transfer", "transfer", "on-dark"),
-            Slice("time.exposed_wait", "exposed wait", "wait", "on-pale", ("////", "wait-hatch")),
-            Slice("time.exposed_unmatched", "exposed unmatched", "unmatched", "on-dark"),
-        ),
-    ),
-    Slice("time.exposed_copy", "exposed copies", "copy", "on-pale"),
-    Slice(
-        "time.idle",
-        "idle",
-        "idle",
-        "on-pale",
-        ("////", "idle-hatch"),
-        finer=(
-            Slice("time.idle_host", "host-bound idle", "idle-host", "on-dark"),
-            Slice("time.idle_device", "idle, waits on device", "idle", "on-pale", ("////", "idle-hatch")),
-            Slice("time.idle_unknown", "idle, no launch known", "idle", "on-pale", ("....", "idle-hatch")),
-        ),
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar: what it is called and its slices with their seconds, in the order of `SLICES`."""
-
-    name: str
-    slices: tuple[tuple[Slice, float], ...]
-
-    @property
-    def seconds(self) -> float:
-        """The whole window."""
-        return sum(seconds for _, seconds in self.slices)
+Blocks = Sequence[tuple[int, Sequence[Bar]]]
+"""The bars of each run with its place in the page, the mean of its ranks first."""
 
 
 def partition(runs: Sequence[Seen]) -> Chart:
@@ -91,58 +45,89 @@ def partition(runs: Sequence[Seen]) -> Chart:
     )
     blocks, missing = [], []
     for run in runs:
-        bars = _bars(run)
+        bars, hidden = _bars({metric: run.rows.ranks(metric) for metric in METRICS}, len(runs), run.says)
         if not bars:
             missing.append((run, f"no partition: {run.rows.why_not('time.compute_only')}"))
             continue
-        ranks = sorted(bars[1:], key=lambda bar: -bar.seconds)
-        half = max(MOST_BARS // len(runs), 8) // 2
-        if len(ranks) > 2 * half:
-            kept = {bar.name for bar in ranks[:half] + ranks[-half:]}
-            between = len(ranks) - len(kept)
-            missing.append((run, f"{between} ranks between the slowest and the fastest are not drawn"))
-            bars = bars[:1] + [bar for bar in bars[1:] if bar.name in kept]
-        blocks.append((run, bars))
+        if hidden:
+            missing.append((run, hidden))
+        blocks.append((run.place, bars))
     if not blocks:
         return Chart("partition", heading, caption, None, together(missing), wide=True)
-    label = "; ".join(_said(run, bars[0]) for run, bars in blocks)
+    label = "; ".join(_said(bars[0]) for _, bars in blocks)
     svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
-    used = {one.label: one for _, bars in blocks for bar in bars for one, _ in bar.slices}
-    ordered = (one for whole in SLICES for one in (whole, *whole.finer) if used.get(one.label) is one)
-    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in ordered)
+    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 
 
-def _bars(run: Seen) -> list[Bar]:
-    """The mean of the ranks, then each rank that has all parts; none where no rank has."""
-    names = [one.metric for whole in SLICES for one in (whole, *whole.finer)]
-    found = {name: run.rows.ranks(name) for name in names}
-    whole = set.intersection(*(set(found[one.metric]) for one in SLICES))
-    if not whole:
-        return []
-    chosen = [
-        finer
-        for one in SLICES
-        for finer in (
-            one.finer if one.finer and all(whole <= set(found[f.metric]) for f in one.finer) else [one]
+def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
+    """Write the bars of one run as PNG, SVG or PDF, as the file's suffix says.
+
+    Raises `UsageError` for another suffix and where the rows hold no partition.
+    """
+    check_picture(path)
+    bars, hidden = _bars(by_rank(rows), 1)
+    if not bars:
+        raise UsageError(
+            "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
         )
-    ]
-    ranks = [
-        Bar(f"rank {rank}", tuple((one, found[one.metric][rank]) for one in chosen)) for rank in sorted(whole)
-    ]
-    mean = tuple((one, sum(found[one.metric][rank] for rank in whole) / len(whole)) for one in chosen)
-    title = "one rank" if len(whole) == 1 else f"mean of {len(whole)} ranks"
-    bars = [Bar(title, mean), *(ranks if len(ranks) > 1 else [])]
-    present = {one for bar in bars for one, seconds in bar.slices if seconds > 0}
-    return [Bar(bar.name, tuple(pair for pair in bar.slices if pair[0] in present)) for bar in bars]
+    with house_style():
+        save_picture(lambda: picture(bars, title=title, note=hidden), path)
 
 
-def _said(run: Seen, bar: Bar) -> str:
-    parts = ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
-    return run.says(f"{bar.name}: {parts}")
+def picture(bars: Sequence[Bar], *, title: str, note: str = "") -> Figure:
+    """The drawing with what stands around it in a page: title, legend, what is not drawn."""
+    from matplotlib.patches import Patch
+
+    figure, _ = _draw([(0, bars)], top=_TITLE_PX)
+    (axes,) = figure.axes
+    handles = [Patch(label=one.label, **_fill(one)) for one in _used([(0, bars)])]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(handles),
+        fontsize=9,
+        borderpad=0,
+        borderaxespad=0.5,
+        handlelength=1.2,
+        handleheight=0.9,
+        columnspacing=1.2,
+    )
+    axes.set_title(title, loc="left", fontweight="bold", pad=30)
+    axes.set_xlabel(note)
+    return figure
 
 
-def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]:
+def _bars(found: Seconds, runs: int, says: Callable[[str], str] = str) -> tuple[list[Bar], str]:
+    """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
+    ranks = bars_of(found, finer=True)
+    if not ranks:
+        return [], ""
+    number = len(ranks)
+    by_slice = zip(*(bar.slices for bar in ranks), strict=True)
+    mean = tuple((column[0][0], sum(seconds for _, seconds in column) / number) for column in by_slice)
+    most = max(MOST_BARS // runs, 8) // 2 * 2
+    shown = [Bar(f"mean of {number} ranks", mean), *extremes(ranks, most)]
+    if number == 1:
+        shown = [Bar("one rank", mean)]
+    present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
+    bars = [Bar(says(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
+    hidden = number - most
+    return bars, f"{hidden} ranks between the slowest and the fastest are not drawn" if hidden > 0 else ""
+
+
+def _said(bar: Bar) -> str:
+    return f"{bar.name}: " + ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
+
+
+def _used(blocks: Blocks) -> list[Slice]:
+    """The slices that any bar has, in the order of `SLICES`."""
+    used = {one for _, bars in blocks for bar in bars for one, _ in bar.slices}
+    return [one for whole in SLICES for one in (whole, *whole.finer) if one in used]
+
+
+def _draw(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
     places, at = [], 0.0
     for run, bars in blocks:
         for index, bar in enumerate(bars):
@@ -151,7 +136,7 @@ def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]
         at += _GAP
     at -= _GAP
     bar_px = min(max(_HEIGHT_PX / at, _BAR_PX[0]), _BAR_PX[1])
-    figure, axes = canvas(FULL_PX, int(bar_px * at) + 48, left=136, right=84, top=4, bottom=36)
+    figure, axes = canvas(FULL_PX, int(bar_px * at) + 44 + top, left=136, right=84, top=top, bottom=36)
     longest = max(bar.seconds for _, bar, _, _ in places) or 1.0
     titles: dict[str, str] = {}
     for run, bar, place, mean in places:
@@ -165,7 +150,7 @@ def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]
             fontsize=min(11, bar_px - 2),
             fontweight="bold" if mean else "normal",
         )
-    axes.set_yticks([place for _, _, place, _ in places], [run.says(bar.name) for run, bar, _, _ in places])
+    axes.set_yticks([place for _, _, place, _ in places], [bar.name for _, bar, _, _ in places])
     for tick, (_, _, _, mean) in zip(axes.get_yticklabels(), places, strict=True):
         tick.set_fontweight("bold" if mean else "normal")
         tick.set_fontsize(min(11, bar_px - 2))
@@ -178,16 +163,20 @@ def _draw(blocks: Sequence[tuple[Seen, Sequence[Bar]]]) -> tuple[Figure, Titles]
     return figure, titles
 
 
-def _stack(axes: Axes, run: Seen, bar: Bar, place: float, longest: float, titles: dict[str, str]) -> None:
+def _fill(one: Slice) -> dict[str, Any]:
+    hatch = {"hatch": one.hatch[0], "edgecolor": light(one.hatch[1])} if one.hatch else {}
+    return {"facecolor": light(one.colour), **hatch}
+
+
+def _stack(axes: Axes, run: int, bar: Bar, place: float, longest: float, titles: dict[str, str]) -> None:
     left = 0.0
     for index, (one, seconds) in enumerate(bar.slices):
-        hatch: dict[str, Any] = {"hatch": one.hatch[0], "edgecolor": light(one.hatch[1])} if one.hatch else {}
-        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, color=light(one.colour), **hatch)
-        gid = f"bar-{run.place}-{place:g}-{index}"
+        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, **_fill(one))
+        gid = f"bar-{run}-{place:g}-{index}"
         drawn_.set_gid(gid)
         share = seconds / bar.seconds if bar.seconds else 0.0
         titles[gid] = (
-            f"{run.says(bar.name)}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
+            f"{bar.name}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
             f" {humanise(bar.seconds, 's')}\n{one.metric}, measured"
         )
         if seconds > _READABLE * longest:

@@ -55,7 +55,8 @@ _STYLE: Final[Any] = {
 
 
 @contextmanager
-def _house_style() -> Iterator[None]:
+def house_style() -> Iterator[None]:
+    """What all charts have in common, while they are made and written."""
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
@@ -70,7 +71,7 @@ def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -
     `name` is unique in the page and prefixes every id; `label` says to a screen reader what is shown.
     """
     out = StringIO()
-    with _house_style():
+    with house_style():
         figure, titles = draw()
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(out, format="svg", transparent=True, metadata=metadata)
