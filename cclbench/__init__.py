@@ -10,7 +10,7 @@
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
 collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
-`replay`; `pipeline`, which puts them together; `report` and `cli` on top.
+`replay`; `pipeline`, which puts them together; `present` and `cli` on top.
 """
 
 import sys

@@ -26,7 +26,7 @@ from cclbench.cli.explain import explanation
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, figures_of, summary
-from cclbench.report.topics import place, topic_of
+from cclbench.present.topics import place, topic_of
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

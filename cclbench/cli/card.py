@@ -119,7 +119,7 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         _print_json({"schema": "card.v2", "file": str(path), "card": loaded.raw})
         return
-    from cclbench.cli.output import console, grid
+    from cclbench.present.terminal.output import console, grid
     from cclbench.problem import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))

@@ -39,10 +39,10 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
       cclbench claims overlap -v
       cclbench claims -o claims.png --format md
     """
-    from cclbench.cli.claims_page import document, markdown, page, rows
-    from cclbench.cli.output import emit
     from cclbench.compare.claims import examine
-    from cclbench.report.picture import check_picture
+    from cclbench.present.claims import document, markdown, page, rows
+    from cclbench.present.picture import check_picture
+    from cclbench.present.terminal.output import emit
 
     if output is not None:
         check_picture(output)
@@ -59,7 +59,7 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
             table=lambda: page(examined, verbosity),
         )
     if output is not None:
-        from cclbench.report.claims_picture import plot_claims
+        from cclbench.present.claims_picture import plot_claims
 
         plot_claims(examined.claims, output)
         click.echo(f"wrote {output}", err=True)

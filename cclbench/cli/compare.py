@@ -61,13 +61,13 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
       cclbench compare run-a run-b run-c -o comparison.html
       cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
     """
-    from cclbench.cli.comparison_page import page
-    from cclbench.cli.output import console, emit, progress
     from cclbench.compare.build import compare as build
     from cclbench.compare.document import COLUMNS, document, rows
     from cclbench.compare.gate import require
-    from cclbench.compare.markdown import markdown
-    from cclbench.report.comparison_file import check_file, write
+    from cclbench.present.comparison_file import check_file, write
+    from cclbench.present.markdown import markdown
+    from cclbench.present.terminal.comparison import page
+    from cclbench.present.terminal.output import emit, progress, writes_unicode
 
     if output is not None:
         check_file(output)
@@ -76,13 +76,12 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
     if form == "md":
         click.echo(markdown(found), nl=False)
     else:
-        unicode = console().encoding.lower().startswith("utf")
         emit(
             form,
             document=document(found) if form == "json" else {},
             rows=list(rows(found)),
             columns=COLUMNS,
-            table=lambda: page(found, verbosity=verbosity, unicode=unicode),
+            table=lambda: page(found, verbosity=verbosity, unicode=writes_unicode()),
         )
     if output is not None:
         write(found, output)

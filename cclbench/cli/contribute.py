@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +20,6 @@ from cclbench.cli.options import (
 from cclbench.errors import CheckFailed
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from cclbench.contribute.completion import Gap
     from cclbench.contribute.package import Contribution
 
@@ -111,9 +108,10 @@ def contribute(
       cclbench contribute job.yaml --traces capture/ --scripts launch/ \\
         --outside upload/ --url https://example.org/traces
     """
-    from cclbench.cli.output import emit, progress
     from cclbench.contribute.package import Wishes
     from cclbench.contribute.package import contribute as made
+    from cclbench.present.terminal.data_points import contribution_page
+    from cclbench.present.terminal.output import emit, progress
     from cclbench.record.manifest import Options
 
     reading = Options(allow_truncated=allow_truncated, step_annotation=step_annotation, inference=inference)
@@ -135,7 +133,7 @@ def contribute(
         document=document,
         rows=document["redactions"],
         columns=_COLUMNS,
-        table=lambda: _page(told, document["redactions"] if verbosity > 0 else []),
+        table=lambda: contribution_page(told, document["redactions"] if verbosity > 0 else []),
     )
 
 
@@ -179,47 +177,3 @@ def _document(told: Contribution) -> dict[str, Any]:
         "rows_equal": told.rows,
         "metrics_recorded": told.recorded,
     }
-
-
-def _page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
-    """What was done, a section a subject; `every` are the redactions to list one by one."""
-    from rich.text import Text
-
-    from cclbench.cli.output import bullets, grid
-
-    parts: list[RenderableType] = []
-    for title, lines in _sections(told):
-        if lines:
-            parts += [Text(title, "bold"), bullets(lines), Text()]
-    if every:
-        parts += [Text("Every redaction", "bold"), *grid(every, _COLUMNS), Text()]
-    places = "four" if told.calibrated else "three"
-    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
-
-
-def _files(number: int) -> str:
-    return f"{number:,} file{'' if number == 1 else 's'}"
-
-
-def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
-    from cclbench.contribute.redaction import by_kind
-    from cclbench.units import humanise
-
-    size = humanise(sum(size for _, size in told.files), "B")
-    made = [
-        f"{told.place.card}",
-        *([f"{told.place.calibration}"] if told.calibrated else []),
-        f"{told.place.traces}/: {_files(len(told.files))}, {size}, and manifest.json",
-        f"{told.place.scripts}/: {_files(len(told.scripts))}",
-    ]
-    yield "Made", made
-    yield "Learnt from the traces", list(told.inferred)
-    yield "Card and traces disagree", list(told.contradictions)
-    yield "Still open in the card", [str(gap) for gap in told.gaps]
-    redacted = [f"{kind}: {count:,}" for kind, count in by_kind(told.redactions).items()]
-    yield "Redacted, by kind and number of places", redacted or ["nothing was found"]
-    proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
-    yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
-    yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
-    yield "Left out", list(told.left_out)
-    yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]

@@ -10,8 +10,6 @@ import click
 from cclbench.cli.options import debug_option, format_options
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from cclbench.analyzers.metric import Metric
 
 _COLUMNS = (
@@ -28,8 +26,6 @@ _COLUMNS = (
     "version",
     "origin",
 )
-_UNITS = {"1": "a fraction, shown in %", "count": "a count"}
-_BETTER = {"higher": "higher", "lower": "lower", None: "neither: it describes"}
 
 
 @click.command()
@@ -48,7 +44,8 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain load_imbalance_ratio --json
     """
     from cclbench.analyzers.metric import resolve
-    from cclbench.cli.output import emit
+    from cclbench.present.terminal.explanation import paragraph
+    from cclbench.present.terminal.output import emit
 
     found = {metric.name: metric for metric, _ in resolve(patterns or ("*",))}
     rows = [explanation(metric) for metric in found.values()]
@@ -57,7 +54,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         document={"schema": "explain.v1", "metrics": rows},
         rows=rows,
         columns=_COLUMNS,
-        table=lambda: [part for row in rows for part in _paragraph(row)],
+        table=lambda: [part for row in rows for part in paragraph(row)],
     )
 
 
@@ -72,28 +69,3 @@ def explanation(metric: Metric) -> dict[str, Any]:
         "aliases": list(metric.aliases),
         "origin": METRICS.origin(metric.name),
     }
-
-
-def _paragraph(row: dict[str, Any]) -> list[RenderableType]:
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="dim", no_wrap=True)
-    lines.add_column(overflow="fold")
-    for label, text in (
-        ("definition", row["definition"]),
-        ("formula", row["formula"]),
-        ("unit", _UNITS.get(row["unit"], row["unit"])),
-        ("better", _BETTER[row["better"]]),
-        ("inputs", ", ".join(row["inputs"])),
-        ("over ranks", row["combined"]),
-        ("not applicable", row["not_applicable"]),
-        ("limits", row["limits"]),
-        ("aliases", ", ".join(row["aliases"]) or "none"),
-        ("version", f"{row['version']}, from {row['origin']}"),
-    ):
-        if text is not None:
-            lines.add_row(label, Text(text))
-    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]

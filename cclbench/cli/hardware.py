@@ -56,9 +56,9 @@ def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
 def _all(form: str) -> None:
     import msgspec
 
-    from cclbench.cli.output import emit, grid
     from cclbench.hardware.catalog import entries
     from cclbench.hardware.describe import summary
+    from cclbench.present.terminal.output import emit, grid
 
     found = entries()
     rows = [{"id": one.id, "kind": one.kind, "summary": summary(one)} for one in found.values()]
@@ -74,9 +74,9 @@ def _all(form: str) -> None:
 def _one(name: str, form: str) -> None:
     import msgspec
 
-    from cclbench.cli.output import emit, grid
     from cclbench.hardware.catalog import entry_of
     from cclbench.hardware.describe import figures_of, summary
+    from cclbench.present.terminal.output import emit, grid
 
     found = entry_of(name)
     rows: list[dict[str, Any]] = figures_of(found)

@@ -81,14 +81,14 @@ def validate(
       cclbench hardware validate 8-nodes.csv --system alps-gh200 \\
           --calibrate 2-nodes.csv --calibrate 16-nodes.csv
     """
-    from cclbench.cli.hardware_pages import panels, validation_page
-    from cclbench.cli.output import emit
     from cclbench.errors import CheckFailed, UsageError
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
-    from cclbench.report.model_picture import plot_model
-    from cclbench.report.picture import check_picture
+    from cclbench.present.model_picture import plot_model
+    from cclbench.present.picture import check_picture
+    from cclbench.present.terminal.hardware import panels, validation_page
+    from cclbench.present.terminal.output import emit
 
     if fail_above is not None and not isfinite(fail_above):
         raise UsageError(f"--fail-above {fail_above} is no percentage")
@@ -170,12 +170,12 @@ def calibrate(
     """
     import msgspec
 
-    from cclbench.cli.hardware_pages import calibration_page, suspicion
-    from cclbench.cli.output import emit
     from cclbench.errors import CheckFailed
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import write_calibration
     from cclbench.hardware.collectives import Refusal
+    from cclbench.present.terminal.hardware import calibration_page, suspicion
+    from cclbench.present.terminal.output import emit
 
     with catalog.using(files):
         system = catalog.system(machine)

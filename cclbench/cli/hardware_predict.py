@@ -82,10 +82,10 @@ def predict(
       cclbench hardware predict --system dgx-h100 --schedule steps.yaml \\
           --size 1MiB,64MiB
     """
-    from cclbench.cli.hardware_pages import prediction_page
-    from cclbench.cli.output import emit
     from cclbench.errors import UsageError, near
     from cclbench.hardware import catalog
+    from cclbench.present.terminal.hardware import prediction_page
+    from cclbench.present.terminal.output import emit
     from cclbench.schema import COLLECTIVE_KINDS
 
     schedule = None if plan is None else _planned(plan, kind, ranks, **options)

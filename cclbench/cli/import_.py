@@ -11,8 +11,6 @@ import click
 from cclbench.cli.options import debug_option, format_options, store_option
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from cclbench.published import Imported
 
 _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "new")
@@ -38,10 +36,12 @@ def import_(source: str, file: Path, store: Path, form: str) -> None:
     """
     from dataclasses import asdict
 
-    from cclbench.cli.output import emit
+    from cclbench.present.terminal.imported import page
+    from cclbench.present.terminal.output import emit
     from cclbench.published import import_ccl_bench
 
     found = import_ccl_bench(file, store)
+    flags = _flags(found)
     rows = [asdict(run) for run in found.runs]
     emit(
         form,
@@ -50,13 +50,13 @@ def import_(source: str, file: Path, store: Path, form: str) -> None:
             "source": source,
             "file": str(found.file),
             "generated_at": found.generated_at,
-            "flags": _flags(found),
+            "flags": flags,
             "unknown_columns": dict(found.unknown_columns),
             "runs": rows,
         },
         rows=rows,
         columns=_COLUMNS,
-        table=lambda: _page(found),
+        table=lambda: page(found, flags),
     )
 
 
@@ -74,26 +74,3 @@ def _flags(found: Imported) -> list[dict[str, Any]]:
         for defect in DEFECTS
         if found.defects.get(defect.key)
     ]
-
-
-def _page(found: Imported) -> list[RenderableType]:
-    from rich.text import Text
-
-    from cclbench.cli.output import grid
-    from cclbench.problem import printable
-
-    runs = found.runs
-    numbers, flagged, missing = (
-        sum(getattr(run, name) for run in runs) for name in ("numbers", "flagged", "no_number")
-    )
-    new, cards = sum(run.new for run in runs), sum(run.card for run in runs)
-    lines = [
-        f"{len(runs):,} runs of {found.file}: {new:,} new, {len(runs) - new:,} as they were;"
-        f" {cards:,} have a workload card",
-        f"{numbers:,} published numbers, {flagged:,} of them flagged; {missing:,} more stand for no data",
-    ]
-    for column, values in found.unknown_columns.items():
-        lines.append(f"left out: {values:,} numbers of {column}, which answers no metric here")
-    flags = [{"values": flag["values"], "what is known": flag["words"]} for flag in _flags(found)]
-    told = [Text(printable(line)) for line in lines]
-    return [*told, Text(), *grid(flags, ("values", "what is known"))] if flags else list(told)

@@ -40,9 +40,9 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) 
       cclbench ingest rank0.json.gz --allow-truncated
       cclbench ingest traces/a traces/b --store /scratch/runs --json
     """
-    from cclbench.cli.findings import findings
-    from cclbench.cli.output import emit, progress
     from cclbench.pipeline import ingest as read
+    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.run import findings
 
     with progress(verbosity) as bars:
         runs = [read(source, progress=bars, **options) for source in sources]

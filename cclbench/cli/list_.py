@@ -32,7 +32,7 @@ def list_(what: str, store: Path, form: str) -> None:
       cclbench list runs --store /scratch/runs
       cclbench list hardware --json
     """
-    from cclbench.cli.output import emit, grid
+    from cclbench.present.terminal.output import emit, grid
 
     columns, find = _LISTS[what]
     rows = find(store)

@@ -37,8 +37,8 @@ def metrics(run: str, form: str, verbosity: int, **options: Any) -> None:
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
     from cclbench.cli.answer import show
-    from cclbench.cli.output import progress
     from cclbench.pipeline import metrics as compute
+    from cclbench.present.terminal.output import progress
 
     with progress(verbosity) as bars:
         computed = compute(run, progress=bars, **options)

@@ -57,7 +57,7 @@ def open_(
       cclbench open traces/my-job -o my-job.json.gz
     """
     from cclbench.pipeline import open_run
-    from cclbench.report.perfetto.trace import check_trace, write_trace
+    from cclbench.present.perfetto.trace import check_trace, write_trace
 
     if output is not None:
         check_trace(output)
@@ -67,7 +67,7 @@ def open_(
         return
     from tempfile import TemporaryDirectory
 
-    from cclbench.report.perfetto.serve import serve
+    from cclbench.present.perfetto.serve import serve
 
     with TemporaryDirectory(prefix="cclbench-") as folder:
         path = Path(folder) / "trace.json.gz"

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from cclbench.present.terminal import QUIET, VERBOSE
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
 FORMATS: Final = ("table", "json", "csv", "md")
-QUIET: Final = -1
-VERBOSE: Final = 1
 _LARGEST_RANK: Final = 2**31 - 1
 
 

@@ -35,11 +35,11 @@ def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verb
       cclbench report traces/my-job -o my-job.html
       cclbench report my-job-3f2a91c0 -o my-job.html
     """
-    from cclbench.cli.output import progress
     from cclbench.compare.build import subject_of
     from cclbench.pipeline import open_run
-    from cclbench.report.html import check_page
-    from cclbench.report.page import write_run
+    from cclbench.present.html import check_page
+    from cclbench.present.page import write_run
+    from cclbench.present.terminal.output import progress
 
     check_page(output)
     with progress(verbosity) as bars:

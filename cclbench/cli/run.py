@@ -45,9 +45,9 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **options: An
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
     from cclbench.cli.answer import plot_run, show
-    from cclbench.cli.output import progress
     from cclbench.pipeline import run as compute
-    from cclbench.report.picture import check_picture
+    from cclbench.present.picture import check_picture
+    from cclbench.present.terminal.output import progress
 
     if plot is not None:
         check_picture(plot)

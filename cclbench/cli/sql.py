@@ -32,8 +32,8 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
-    from cclbench.cli.output import emit, grid
     from cclbench.pipeline import open_run
+    from cclbench.present.terminal.output import emit, grid
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query)

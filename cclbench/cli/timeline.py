@@ -57,9 +57,9 @@ def timeline(
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
     from cclbench.pipeline import open_run
-    from cclbench.report.picture import check_picture
-    from cclbench.report.timeline import timeline as timeline_of
-    from cclbench.report.timeline_picture import plot_timeline
+    from cclbench.present.picture import check_picture
+    from cclbench.present.timeline import timeline as timeline_of
+    from cclbench.present.timeline_picture import plot_timeline
 
     check_picture(output)
     opened = open_run(run, store=store, jobs=jobs, inference=inference)

@@ -14,13 +14,10 @@ from cclbench.cli.options import collection_option, format_options, jobs_option,
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from cclbench.contribute.place import Place
     from cclbench.contribute.verify import Verdict
 
 _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
-_MOST: Final = 10
 
 
 @click.command()
@@ -67,10 +64,11 @@ def verify(
       cclbench verify my-job --evidence /scratch/my-job.tar.gz
       cclbench verify --record my-job
     """
-    from cclbench.cli.output import emit, progress
     from cclbench.contribute.evidence import beside
     from cclbench.contribute.verify import record
     from cclbench.contribute.verify import verify as verified
+    from cclbench.present.terminal.data_points import verification_page
+    from cclbench.present.terminal.output import emit, progress
 
     places = _chosen(collection, ids, every, changed_since)
     with progress(verbosity) as bars, beside(evidence, fetching=fetch) as elsewhere:
@@ -79,12 +77,13 @@ def verify(
                 record(place, elsewhere, jobs=jobs, progress=bars)
                 click.echo(f"recorded {place.manifest}", err=True)
         verdicts = [verified(place, elsewhere, jobs=jobs, progress=bars) for place in places]
+    rows = [_row(verdict) for verdict in verdicts]
     emit(
         form,
         document={"schema": "verification.v1", "data_points": [_document(v) for v in verdicts]},
-        rows=[_row(verdict) for verdict in verdicts],
+        rows=rows,
         columns=_COLUMNS,
-        table=lambda: _page(verdicts, verbose=verbosity > 0),
+        table=lambda: verification_page(verdicts, rows, verbose=verbosity > 0),
     )
     failed = [verdict for verdict in verdicts if verdict.status != "verified"]
     if failed:
@@ -123,27 +122,3 @@ def _row(verdict: Verdict) -> dict[str, Any]:
         "exact": compared.exact if compared else None,
         "changed": len(compared.changes) if compared else None,
     }
-
-
-def _page(verdicts: Sequence[Verdict], *, verbose: bool) -> list[RenderableType]:
-    from rich.text import Text
-
-    from cclbench.cli.output import bullets, grid
-    from cclbench.contribute.verify import MEANING
-
-    if not verdicts:
-        return [Text("nothing to verify: no data point changed")]
-    parts: list[RenderableType] = grid([_row(verdict) for verdict in verdicts], _COLUMNS)
-    for verdict in verdicts:
-        if lines := _reasons(verdict, verbose=verbose):
-            parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullets(lines)]
-    return parts
-
-
-def _reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
-    """Why it is not verified, cut to the first few unless `verbose`, which has the notes too."""
-    lines = [line for reason in verdict.reasons for line in reason.split("\n")]
-    if verbose:
-        return [*lines, *verdict.notes]
-    more = len(lines) - _MOST
-    return [*lines[:_MOST], *([f"and {more} more: -v and --json show them"] if more > 0 else [])]

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import click
 
 from cclbench.cli.options import (
-    QUIET,
     RankList,
     format_options,
     inference_option,
@@ -18,16 +16,6 @@ from cclbench.cli.options import (
     store_option,
     verbosity_options,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from cclbench.replay.answer import Answer
-    from cclbench.replay.critical_path import Path as Route
-
-_TOLD: Final = 0.03
-"""Share of the critical path from which on a place is shown."""
-_LABEL: Final = 26
 
 
 class Factor(click.ParamType[float | None]):
@@ -103,9 +91,10 @@ def whatif(
       cclbench whatif my-job-3f2a91c0 --sweep scale_out.bandwidth=x0.25..x8
     """
     from cclbench.cli.answer import document
-    from cclbench.cli.output import emit
     from cclbench.pipeline import open_run
     from cclbench.pipeline import whatif as replay
+    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.whatif import page
     from cclbench.schema import RESULTS
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
@@ -116,60 +105,5 @@ def whatif(
         document=document(opened.record, found.figures, window),
         rows=found.rows,
         columns=RESULTS.names,
-        table=lambda: _page(found, verbosity),
+        table=lambda: page(found, verbosity),
     )
-
-
-def _page(found: Answer, verbosity: int) -> Sequence[RenderableType]:
-    """Steps and speedups as a table, where the critical path runs, and what they rest on."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from cclbench.problem import printable
-    from cclbench.units import humanise
-
-    def time(ns: float | None) -> str:
-        return "" if ns is None else humanise(ns / 1e9, "s")
-
-    def route(path: Route) -> str:
-        shares = sorted(path.places.items(), key=lambda place: -place[1])
-        whole = max(path.length_ns, 1)
-        told = [
-            f"{place.replace('communication', 'comm.')} {humanise(ns / whole, '1')}"
-            for place, ns in shares
-            if ns >= _TOLD * whole
-        ]
-        return "\n".join(told)
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    longest = max(len(part) for one in found.predicted for part in one.scenario.label.split())
-    table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
-    for heading in ("step", "bounds", "speedup"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("critical path", overflow="fold")
-    table.add_row("measured", time(found.measured_ns))
-    unchanged = found.unchanged
-    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
-    for one in found.predicted:
-        step = one.step_ns
-        low, high = time(one.low_ns), time(one.high_ns)
-        table.add_row(
-            Text(printable(one.scenario.label)),
-            time(step) or "unknown",
-            "" if low == high else f"{low} to {high}",
-            "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
-            route(one.path),
-        )
-    if verbosity <= QUIET:
-        return [table]
-    knees = [
-        f"knee of {row.category}: "
-        + (row.reason or "" if row.value is None else f"x{row.value:g}; {row.reason}")
-        for row in found.figures
-        if row.metric == "whatif.knee"
-    ]
-    faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
-    bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
-    lines = [*knees, *faith, *bases, *found.notes]
-    return [table, *(Text(printable(f"- {line}")) for line in lines)]

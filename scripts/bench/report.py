@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.compare.subject import Subject
+from cclbench.present.page import write_run
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
 from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
-from cclbench.report.page import write_run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, RESULTS, STEPS
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from report_run import HOSTILE, Event, comparison, results, row, subject
 
-from cclbench.report.page import write_comparison, write_run
+from cclbench.present.page import write_comparison, write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

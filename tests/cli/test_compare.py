@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from cclbench.cli.comparison_page import page
 from cclbench.compare.build import compare
 from cclbench.compare.comparison import Comparison
-from cclbench.compare.markdown import markdown
+from cclbench.present.markdown import markdown
+from cclbench.present.terminal.comparison import page
 
 Call = Callable[..., Any]
 HOSTILE = "\x1b[31m<script>alert(1)</script>|`x`](http://evil) @team \u202egnp ../../$(rm -rf /)"

@@ -192,7 +192,7 @@ def test_plot(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
         answer = call("run", trace, "--plot", tmp_path / name, "-q")
         assert (answer.code, answer.err) == (0, "")
         assert (tmp_path / name).read_bytes().startswith(magic)
-    assert "exposed comm." in (tmp_path / "step.svg").read_text()
+    assert "exposed communication" in (tmp_path / "step.svg").read_text()
 
 
 def test_plot_without_a_partition_is_wrong_usage(

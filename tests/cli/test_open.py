@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cclbench.report.perfetto import serve
+from cclbench.present.perfetto import serve
 
 Call = Callable[..., Any]
 

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from typed import figures, record
 
-from cclbench.cli import answer
-from cclbench.cli import chart as bars
-from cclbench.report.findings import scope_of, summary
+from cclbench.present.findings import scope_of, summary
+from cclbench.present.terminal import partition as bars
+from cclbench.present.terminal import run as answer
 
 Row = dict[str, Any]
 

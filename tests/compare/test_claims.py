@@ -266,7 +266,7 @@ def test_an_unknown_claim_is_named(published: Path) -> None:
 
 
 def test_claims_are_json(published: Path) -> None:
-    from cclbench.cli.claims_page import document
+    from cclbench.present.claims import document
 
     told = json.loads(json.dumps(document(examine(published)), allow_nan=False))
     assert told["schema"] == "claims.v1"

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bus bandwidth against message size, under the rate of the links: the roofline of the fabric."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
+from cclbench.present.charts.svg import drawn
+from cclbench.present.seen import Seen, together
+from cclbench.record.rows import Row
+from cclbench.units import BINARY_UNITS, humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BUCKET: Final = re.compile(r"(\d{1,4})([KMGTPE]iB|B)-(\d{1,4})([KMGTPE]iB|B)")
+_TICKS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kind of collective in one group, of sizes from `low` to `high` bytes, and its row."""
+
+    kind: str
+    group: str
+    low: float
+    high: float
+    row: Row
+
+    @property
+    def size(self) -> float:
+        """The middle of its sizes on a logarithmic axis, bytes."""
+        return math.sqrt(self.low * self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What the links of these groups carry, bytes/s."""
+
+    rate: float
+    groups: tuple[str, ...]
+    told: str | None
+
+
+def bandwidth(runs: Sequence[Seen]) -> Chart:
+    """The collectives of all runs by size; what has no size or no rate of its links says so."""
+    heading = "Bandwidth against message size"
+    caption = (
+        "Bus bandwidth (comm.busbw) of each kind of collective in each process group, by size of the payload;"
+        " a bar spans the sizes. The dashed line is what the links carry by the catalog: no mark is above it"
+        " unless switches reduce."
+    )
+    found, roofs, missing = [], [], []
+    for run in runs:
+        points = list(points_of(run))
+        if not points:
+            known = run.rows.value("comm.busbw") is not None or run.rows.parts("comm.busbw")[0]
+            why = "no collective's size is told" if known else run.rows.why_not("comm.busbw")
+            missing.append((run, f"no bandwidth: {why}"))
+            continue
+        found.append((run, points))
+        own = roofs_of(run)
+        roofs += [(run, roof) for roof in own]
+        if not own:
+            missing.append((run, f"no roofline: {run.rows.why_not('comm.bandwidth_utilization')}"))
+    if not found:
+        return Chart("bandwidth", heading, caption, None, together(missing))
+    kinds = sorted({point.kind for _, points in found for point in points})
+    label = "; ".join(
+        run.says(f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
+    )
+    svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=f"Bus bandwidth: {label}")
+    alone = len(runs) == 1
+    legend = [
+        (subject_colour(place) if alone else "ink", MARKERS[marker(place)], kind)
+        for place, kind in enumerate(kinds)
+    ]
+    legend += [(run.colour, "▬", run.letter) for run, _ in found if run.letter]
+    return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
+
+
+def points_of(run: Seen) -> Iterator[Point]:
+    """The rows of `comm.busbw` that are of one size, one kind and one group."""
+    for row in run.rows.parts("comm.busbw", most=2000)[0]:
+        sizes = _BUCKET.fullmatch(row.category or "")
+        if sizes and row.stat is None and row.collective and row.number > 0:
+            low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
+            yield Point(row.collective, row.group or "", low, high, row)
+
+
+def roofs_of(run: Seen) -> list[Roof]:
+    """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
+    shares = {
+        (row.collective, row.group): row
+        for row in run.rows.parts("comm.bandwidth_utilization", most=2000)[0]
+        if row.group and row.category is None and row.stat is None and row.value
+    }
+    rates: dict[str, tuple[float, str | None]] = {}
+    for row in run.rows.parts("comm.busbw", most=2000)[0]:
+        share = shares.get((row.collective, row.group or ""))
+        if share and row.group and row.category is None and row.stat is None:
+            rates[row.group] = (row.number / share.number, share.reason)
+    by_rate: dict[str, list[str]] = {}
+    for group, (rate, _) in rates.items():
+        by_rate.setdefault(f"{rate:.4g}", []).append(group)
+    firsts = ((rates[groups[0]], groups) for groups in by_rate.values())
+    return [Roof(rate, tuple(groups), told) for (rate, told), groups in firsts]
+
+
+def _draw(
+    found: Sequence[tuple[Seen, Sequence[Point]]], roofs: Sequence[tuple[Seen, Roof]], kinds: Sequence[str]
+) -> tuple[Figure, Titles]:
+    figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    titles: dict[str, str] = {}
+    for run, points in found:
+        for n, point in enumerate(points):
+            gid = f"point-{run.place}-{n}"
+            _point(axes, run, point, kinds).set_gid(gid)
+            titles[gid] = _told(run, point)
+    for n, (run, roof) in enumerate(roofs):
+        colour = light("ink") if run.alone else run.ink
+        line = axes.axhline(roof.rate, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
+        line.set_gid(f"roof-{n}")
+        titles[f"roof-{n}"] = (
+            f"{run.says('links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
+            f" {', '.join(roof.groups[:8])}\n{roof.told or 'comm.busbw / comm.bandwidth_utilization'}"
+        )
+        axes.annotate(
+            f"{run.says('links')} {humanise(roof.rate, 'B/s')}",
+            (0.01, roof.rate),
+            (0, 4),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            fontsize=10,
+            color=light("muted"),
+        )
+    _frame(axes, found)
+    return figure, titles
+
+
+def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
+    colour = light(subject_colour(kinds.index(point.kind))) if run.alone else run.ink
+    shown = point.row.provenance in ("measured", "derived")
+    axes.plot(
+        [point.low, point.high],
+        [point.row.number] * 2,
+        color=colour,
+        alpha=0.5,
+        linewidth=1.4,
+        linestyle="-" if shown else ":",
+    )
+    (mark,) = axes.plot(
+        [point.size],
+        [point.row.number],
+        marker=marker(kinds.index(point.kind)),
+        markersize=7,
+        color=colour if shown else "none",
+        markeredgecolor=colour,
+        linestyle="none",
+    )
+    return mark
+
+
+def _told(run: Seen, point: Point) -> str:
+    row = point.row
+    text = f"{run.says(point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
+    return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
+
+
+def _frame(axes: Axes, found: Sequence[tuple[Seen, Sequence[Point]]]) -> None:
+    low = min(point.low for _, points in found for point in points)
+    high = max(point.high for _, points in found for point in points)
+    first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1
+    stride = -(-(last - first) // _TICKS) or 1
+    powers = range(first, last + 1, stride)
+    units = tuple(BINARY_UNITS)
+    axes.set_xticks([2**p for p in powers], [f"{2 ** (p % 10)} {units[p // 10]}" for p in powers])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "B/s"))
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom / 1.3, top * 1.6)
+    axes.set_xlabel("size of the payload")
+    axes.set_ylabel("bus bandwidth")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overlap against step time: a mark a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.rows import Rows
+from cclbench.present.seen import Seen, together
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_SINGLE: Final = 1500
+"""More steps than these are drawn as an image, without hover text of single ones."""
+
+Point = tuple[int | None, float, float]
+"""Step (None: the run), overlap ratio, step time in s."""
+
+
+def overlap(runs: Sequence[Seen]) -> Chart:
+    """The steps of all runs; a run without steps or without communication is named with its reason."""
+    heading = "Overlap against step time"
+    caption = (
+        "A mark is a step: how much of the ranks' communication was hidden behind compute"
+        " (Σ time.overlapped / Σ comm.time over ranks), against the slowest rank's window (time.step). A run"
+        " of which no steps are told is one mark, hollow where its figures are published."
+    )
+    found, missing = [], []
+    for run in runs:
+        points, silent = points_of(run.rows)
+        points = points or whole(run.rows)
+        if not points:
+            missing.append((run, _why_none(run)))
+            continue
+        found.append((run, points))
+        if silent:
+            missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
+    if not found:
+        return Chart("overlap", heading, caption, None, together(missing))
+    label = "; ".join(
+        run.says(
+            f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
+            f" {humanise(max(p[1] for p in points), '1')}"
+        )
+        for run, points in found
+    )
+    svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
+    legend = tuple((run.colour, run.mark, run.letter) for run, _ in found if run.letter)
+    return Chart("overlap", heading, caption, svg, together(missing), legend=legend)
+
+
+def points_of(rows: Rows) -> tuple[list[Point], int]:
+    """The steps that have a point, and how many have none since no rank communicates in them."""
+    step = rows.over_steps("time.step")
+    hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
+    if not step or hidden.values.shape != all_.values.shape:
+        return [], 0
+    both = np.ma.array(
+        hidden.values, mask=np.ma.getmaskarray(all_.values) | np.ma.getmaskarray(hidden.values)
+    )
+    told = np.ma.array(all_.values, mask=np.ma.getmaskarray(both)).sum(axis=0).filled(0.0)
+    ratio = np.divide(both.sum(axis=0).filled(0.0), told, out=np.zeros(len(told)), where=told > 0)
+    points = [
+        (number, share, step[number])
+        for number, share, whole in zip(all_.steps.tolist(), ratio.tolist(), told.tolist(), strict=True)
+        if whole > 0 and number in step
+    ]
+    return points, len(all_.steps) - len(points)
+
+
+def whole(rows: Rows) -> list[Point]:
+    """The run as one mark, where it has no steps."""
+    ratio, step = rows.value("overlap.ratio"), rows.value("time.step")
+    return [] if ratio is None or step is None else [(None, ratio, step)]
+
+
+def _why_none(run: Seen) -> str:
+    if run.rows.value("overlap.ratio") is None:
+        return f"no overlap: {run.rows.why_not('overlap.ratio')}"
+    return f"no step time: {run.rows.why_not('time.step')}"
+
+
+def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles]:
+    figure, axes = canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
+    titles: dict[str, list[str]] = {}
+    for run, points in found:
+        x, y = [point[1] for point in points], [point[2] for point in points]
+        many = len(points) > MOST_SINGLE
+        (marks,) = axes.plot(
+            x,
+            y,
+            linestyle="none",
+            marker=run.marker,
+            markersize=4 if many else 6.5,
+            color="none" if run.subject.published else run.ink,
+            markeredgecolor=run.ink,
+            alpha=0.35 if many else 0.75,
+            markeredgewidth=1.5 if run.subject.published else 0,
+            rasterized=many,
+            clip_on=False,
+        )
+        if not many:
+            marks.set_gid(f"steps-{run.place}")
+            titles[f"steps-{run.place}"] = [
+                _told(run, number, ratio, seconds) for number, ratio, seconds in points
+            ]
+        if run.letter:
+            axes.annotate(
+                run.letter,
+                (float(np.median(x)), float(np.median(y))),
+                (9, 9),
+                textcoords="offset points",
+                fontweight="bold",
+                color=light("ink"),
+            )
+    axes.margins(0.12)
+    low, high = axes.get_xlim()
+    axes.set_xlim(max(low, 0.0), min(high, 1.0))
+    axes.xaxis.set_major_formatter(lambda v, _: f"{100 * v:.3g} %")
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "s"))
+    axes.set_xlabel("communication hidden behind compute")
+    axes.set_ylabel("step time")
+    return figure, titles
+
+
+def _told(run: Seen, number: int | None, ratio: float, seconds: float) -> str:
+    figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
+    if number is not None:
+        return f"{run.says(f'step {number}')}: {figures}\nmeasured"
+    rows = [run.rows.run[metric] for metric in ("overlap.ratio", "time.step")]
+    reasons = (f"{row.metric}, {row.provenance}: {row.reason or 'no remark'}" for row in rows)
+    return "\n".join([f"{run.says('the run')}: {figures}", *reasons])

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the step went: a stacked bar for the mean of the ranks and one for each rank, of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.errors import UsageError
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import SLICES, Slice, light
+from cclbench.present.charts.svg import drawn, house_style
+from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
+from cclbench.present.picture import check_picture, save_picture
+from cclbench.present.seen import Seen, together
+from cclbench.record.rows import Row
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BARS: Final = 64
+_READABLE: Final = 0.035
+_BAR_PX: Final = (12, 19)
+"""Least and largest height of a bar and the gap below it."""
+_HEIGHT_PX: Final = 760
+"""What many bars are squeezed into, as far as the least height allows."""
+_GAP: Final = 0.9
+_TITLE_PX: Final = 58
+"""Room for title and legend above the bars of a picture."""
+
+Blocks = Sequence[tuple[int, Sequence[Bar]]]
+"""The bars of each run with its place in the page, the mean of its ranks first."""
+
+
+def partition(runs: Sequence[Seen]) -> Chart:
+    """The bars of all runs on one axis; of many ranks the slowest and the fastest."""
+    heading = "Where the step goes, rank by rank"
+    caption = (
+        "Exact partition of each rank's window, mean over its windows. Overlapped is computing while"
+        " communication runs; exposed communication is told apart into waiting for a later rank and transfer"
+        " where collectives are matched across ranks."
+    )
+    blocks, missing = [], []
+    for run in runs:
+        bars, hidden = _bars({metric: run.rows.ranks(metric) for metric in METRICS}, len(runs), run.says)
+        if not bars:
+            missing.append((run, f"no partition: {run.rows.why_not('time.compute_only')}"))
+            continue
+        if hidden:
+            missing.append((run, hidden))
+        blocks.append((run.place, bars))
+    if not blocks:
+        return Chart("partition", heading, caption, None, together(missing), wide=True)
+    label = "; ".join(_said(bars[0]) for _, bars in blocks)
+    svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
+    legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
+    return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
+
+
+def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
+    """Write the bars of one run as PNG, SVG or PDF, as the file's suffix says.
+
+    Raises `UsageError` for another suffix and where the rows hold no partition.
+    """
+    check_picture(path)
+    bars, hidden = _bars(by_rank(rows), 1)
+    if not bars:
+        raise UsageError(
+            "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
+        )
+    with house_style():
+        save_picture(lambda: picture(bars, title=title, note=hidden), path)
+
+
+def picture(bars: Sequence[Bar], *, title: str, note: str = "") -> Figure:
+    """The drawing with what stands around it in a page: title, legend, what is not drawn."""
+    from matplotlib.patches import Patch
+
+    figure, _ = _draw([(0, bars)], top=_TITLE_PX)
+    (axes,) = figure.axes
+    handles = [Patch(label=one.label, **_fill(one)) for one in _used([(0, bars)])]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(handles),
+        fontsize=9,
+        borderpad=0,
+        borderaxespad=0.5,
+        handlelength=1.2,
+        handleheight=0.9,
+        columnspacing=1.2,
+    )
+    axes.set_title(title, loc="left", fontweight="bold", pad=30)
+    axes.set_xlabel(note)
+    return figure
+
+
+def _bars(found: Seconds, runs: int, says: Callable[[str], str] = str) -> tuple[list[Bar], str]:
+    """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
+    ranks = bars_of(found, finer=True)
+    if not ranks:
+        return [], ""
+    number = len(ranks)
+    by_slice = zip(*(bar.slices for bar in ranks), strict=True)
+    mean = tuple((column[0][0], sum(seconds for _, seconds in column) / number) for column in by_slice)
+    most = max(MOST_BARS // runs, 8) // 2 * 2
+    shown = [Bar(f"mean of {number} ranks", mean), *extremes(ranks, most)]
+    if number == 1:
+        shown = [Bar("one rank", mean)]
+    present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
+    bars = [Bar(says(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
+    hidden = number - most
+    return bars, f"{hidden} ranks between the slowest and the fastest are not drawn" if hidden > 0 else ""
+
+
+def _said(bar: Bar) -> str:
+    return f"{bar.name}: " + ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
+
+
+def _used(blocks: Blocks) -> list[Slice]:
+    """The slices that any bar has, in the order of `SLICES`."""
+    used = {one for _, bars in blocks for bar in bars for one, _ in bar.slices}
+    return [one for whole in SLICES for one in (whole, *whole.finer) if one in used]
+
+
+def _draw(blocks: Blocks, *, top: int = 4) -> tuple[Figure, Titles]:
+    places, at = [], 0.0
+    for run, bars in blocks:
+        for index, bar in enumerate(bars):
+            places.append((run, bar, at, index == 0))
+            at += 1.25 if index == 0 and len(bars) > 1 else 1
+        at += _GAP
+    at -= _GAP
+    bar_px = min(max(_HEIGHT_PX / at, _BAR_PX[0]), _BAR_PX[1])
+    figure, axes = canvas(FULL_PX, int(bar_px * at) + 44 + top, left=136, right=84, top=top, bottom=36)
+    longest = max(bar.seconds for _, bar, _, _ in places) or 1.0
+    titles: dict[str, str] = {}
+    for run, bar, place, mean in places:
+        _stack(axes, run, bar, place, longest, titles)
+        axes.annotate(
+            humanise(bar.seconds, "s"),
+            (bar.seconds, place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=min(11, bar_px - 2),
+            fontweight="bold" if mean else "normal",
+        )
+    axes.set_yticks([place for _, _, place, _ in places], [bar.name for _, bar, _, _ in places])
+    for tick, (_, _, _, mean) in zip(axes.get_yticklabels(), places, strict=True):
+        tick.set_fontweight("bold" if mean else "normal")
+        tick.set_fontsize(min(11, bar_px - 2))
+    axes.set_ylim(at - 0.4, -0.6)
+    axes.set_xlim(0, longest)
+    axes.xaxis.set_major_formatter(lambda x, _: humanise(x, "s"))
+    axes.tick_params(axis="y", length=0, labelcolor=light("ink"))
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
+    return figure, titles
+
+
+def _fill(one: Slice) -> dict[str, Any]:
+    hatch = {"hatch": one.hatch[0], "edgecolor": light(one.hatch[1])} if one.hatch else {}
+    return {"facecolor": light(one.colour), **hatch}
+
+
+def _stack(axes: Axes, run: int, bar: Bar, place: float, longest: float, titles: dict[str, str]) -> None:
+    left = 0.0
+    for index, (one, seconds) in enumerate(bar.slices):
+        (drawn_,) = axes.barh(place, seconds, left=left, height=0.8, **_fill(one))
+        gid = f"bar-{run}-{place:g}-{index}"
+        drawn_.set_gid(gid)
+        share = seconds / bar.seconds if bar.seconds else 0.0
+        titles[gid] = (
+            f"{bar.name}: {one.label} {humanise(seconds, 's')}, {humanise(share, '1')} of"
+            f" {humanise(bar.seconds, 's')}\n{one.metric}, measured"
+        )
+        if seconds > _READABLE * longest:
+            axes.text(
+                left + seconds / 2,
+                place,
+                f"{share:.0%}",
+                ha="center",
+                va="center",
+                fontsize=9,
+                color=light(one.ink),
+            )
+        left += seconds

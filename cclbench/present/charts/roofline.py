@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compute roofline: kernels by arithmetic intensity and rate, under the accelerator's two peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view import RankView
+from cclbench.machine import machine_of
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.kernels import SHORT_NAME
+from cclbench.present.seen import Seen, together
+from cclbench.problem import printable
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_KERNELS: Final = 150
+_KERNELS: Final = f"""
+    WITH kernels AS (
+        SELECT name::VARCHAR AS name, flops, hbm_bytes, dur_ns FROM events
+        WHERE kind = 'kernel' AND flops > 0 AND hbm_bytes > 0 AND dur_ns > 0
+    )
+    SELECT {SHORT_NAME} AS name, sum(flops) AS flops, sum(hbm_bytes)::DOUBLE AS bytes,
+        sum(dur_ns)::DOUBLE AS ns, sum(sum(dur_ns)) OVER ()::DOUBLE AS all_ns, count(*) OVER () AS names
+    FROM kernels GROUP BY kernels.name ORDER BY ns DESC, kernels.name LIMIT {MOST_KERNELS}
+"""  # noqa: S608 - of constants
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The kernels of one name: FLOP and bytes as the trace states them, s of all their calls."""
+
+    name: str
+    flops: float
+    bytes: float
+    seconds: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP a byte of device memory."""
+        return self.flops / self.bytes
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.flops / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What the accelerator can do; None with the reason where nobody knows."""
+
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    lacking: tuple[str, ...]
+
+
+def roofline(runs: Sequence[Seen]) -> Chart:
+    """The kernels of all runs whose FLOPs and traffic the trace states."""
+    heading = "Compute roofline"
+    caption = (
+        "A mark is a kernel: FLOP/s over FLOP a byte, both as the trace states them; its area is the time all"
+        " its calls in the trace take. Left of the ridge memory bounds it, right of it the peak of the card's"
+        " precision."
+    )
+    found, missing = [], []
+    for run in runs:
+        kernels, note = kernels_of(run)
+        if not kernels:
+            missing.append((run, f"no roofline: {note}"))
+            continue
+        peaks = peaks_of(run)
+        found.append((run, kernels, peaks))
+        missing += [(run, why) for why in (*peaks.lacking, note) if why]
+    if not found:
+        return Chart("roofline", heading, caption, None, together(missing))
+    label = "; ".join(
+        run.says(f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
+        for run, kernels, _ in found
+    )
+    svg = drawn(lambda: _draw(found), name="roofline", label=f"Compute roofline: {label}")
+    legend = tuple((run.colour, run.mark, run.letter) for run, _, _ in found if run.letter)
+    return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
+
+
+def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
+    """The kernels with most time, and a note of how many more there are, or why there are none."""
+    stored = run.subject.stored
+    if not stored.ranks:
+        return [], "the run has no trace"
+    rows = stored.sql(_KERNELS).to_pylist()
+    if not rows:
+        return [], run.rows.why_not("memory.bound_share")
+    kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
+    more = rows[0]["names"] - len(rows)
+    share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]
+    return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
+
+
+def peaks_of(run: Seen) -> Peaks:
+    """The two peaks of the first rank's accelerator, as the metrics take them."""
+    stored = run.subject.stored
+    rank = stored.ranks[0]
+    view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
+    lacking: list[str] = []
+
+    def known(ask: Callable[[RankView], float]) -> float | None:
+        try:
+            return ask(view)
+        except NotApplicable as why:
+            lacking.append(f"no peak: {why}")
+            return None
+
+    return Peaks(known(peak_flops_per_s), known(hbm_bytes_per_s), tuple(lacking))
+
+
+def _draw(found: Sequence[tuple[Seen, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
+    figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    titles: dict[str, str] = {}
+    for run, kernels, _ in found:
+        longest = max(kernel.seconds for kernel in kernels)
+        for n, kernel in enumerate(kernels):
+            (mark,) = axes.plot(
+                [kernel.intensity],
+                [kernel.rate],
+                marker=run.marker,
+                markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
+                color=run.ink,
+                alpha=0.6,
+                markeredgewidth=0,
+            )
+            mark.set_gid(f"kernel-{run.place}-{n}")
+            titles[f"kernel-{run.place}-{n}"] = _told(run, kernel)
+    left, right = axes.get_xlim()
+    for run, _, peaks in found:
+        _roof(axes, run, peaks, left, right, titles)
+    axes.set_xlim(left, right)
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
+    axes.minorticks_off()
+    axes.set_xlabel("FLOP per byte of device memory")
+    return figure, titles
+
+
+def _roof(axes: Axes, run: Seen, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
+    """min(peak, intensity · bandwidth), as far as both are known."""
+    flops, memory = peaks.flops_per_s, peaks.bytes_per_s
+    if flops is None and memory is None:
+        return
+    if flops is None or memory is None:
+        x = [left, right]
+        y = [flops, flops] if flops is not None else [left * (memory or 0), right * (memory or 0)]
+    else:
+        ridge = flops / memory
+        x = sorted({left, min(max(ridge, left), right), right})
+        y = [min(flops, at * memory) for at in x]
+    colour = light("ink") if run.alone else run.ink
+    (line,) = axes.plot(x, y, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
+    line.set_gid(f"roof-{run.place}")
+    told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
+    titles[f"roof-{run.place}"] = run.says(f"peaks: {' and '.join(told)}, of the trace or the catalog")
+
+
+def _told(run: Seen, kernel: Kernel) -> str:
+    return (
+        f"{run.says(kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
+        f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"
+        " states"
+    )

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who comes late: a heat map of ranks and steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cclbench.intervals import Int64
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.rows import Grid
+from cclbench.present.seen import Seen
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_COLUMNS: Final = 500
+MOST_ROWS: Final = 256
+_LATE, _EARLY = "transfer", "compute"
+_ROW_PX: Final = (6, 22)
+_UNSEEN: Final = 0.004
+"""Opacity of what is there to be pointed at: matplotlib does not draw what has none."""
+_CLIP: Final = 98
+"""Percentile of the magnitudes at which the colours end: one bad step must not hide all others."""
+
+Values = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lateness:
+    """How late each rank is in each step, s, shape (ranks, steps); `words` say by which measure."""
+
+    ranks: Int64
+    steps: Int64
+    values: Values
+    words: str
+
+
+def straggler(run: Seen) -> Chart:
+    """The heat map of one run; a run of one rank or without steps says why it has none."""
+    key, heading = f"straggler-{run.place}", run.says("Who comes late")
+    late, why = lateness(run)
+    if late is None:
+        return Chart(key, heading, "How late each rank is in each step.", None, (why,), wide=True)
+    shown, notes = pooled(late)
+    label = f"Heat map of {len(late.ranks)} ranks and {len(late.steps)} steps; {_worst(late)}"
+    svg = drawn(lambda: _draw(shown, late, limit_of(late.values)), name=key, label=label)
+    return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
+
+
+def lateness(run: Seen) -> tuple[Lateness | None, str]:
+    """By how much less than the median rank each waits for others, else by how much longer it computes."""
+    waits, computes = run.rows.grid("comm.wait"), run.rows.grid("compute.time")
+    if _enough(waits):
+        words = (
+            "Per step, how much less than the median rank a rank waits for others in matched collectives"
+            " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
+        )
+        return Lateness(waits.ranks, waits.steps, _median(waits.values) - waits.values, words), ""
+    if _enough(computes):
+        words = (
+            "Per step, how much longer than the median rank a rank computes (compute.time): orange ranks hold"
+            f" the others up. Waiting is not known: {run.rows.why_not('comm.wait')}."
+        )
+        late = computes.values - _median(computes.values)
+        return Lateness(computes.ranks, computes.steps, late, words), ""
+    ranks = max(len(waits.ranks), len(computes.ranks))
+    if ranks == 1:
+        return None, "one rank has nobody to be late for"
+    return None, f"no waiting by rank and step: {run.rows.why_not('comm.wait')}"
+
+
+def _enough(grid: Grid) -> bool:
+    return len(grid.ranks) > 1 and grid.values.count() > 0
+
+
+def _median(values: Values) -> Values:
+    return np.ma.median(values, axis=0)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def limit_of(values: Values) -> float:
+    """The magnitude at which the colours end, s."""
+    return float(np.percentile(np.abs(values.compressed()), _CLIP)) or float(np.abs(values).max()) or 1e-9
+
+
+def _scale(late: Lateness) -> str:
+    limit, most = limit_of(late.values), float(np.abs(late.values).max())
+    return f"Colours end at ±{humanise(limit, 's')}; the largest is {humanise(most, 's')}."
+
+
+def pooled(late: Lateness) -> tuple[Lateness, list[str]]:
+    """As much as a picture holds: of many steps the latest of each block, of many ranks the latest ones."""
+    values, ranks, steps, notes = late.values, late.ranks, late.steps, []
+    if len(ranks) > MOST_ROWS:
+        kept = np.sort(np.argsort(-values.mean(axis=1).filled(-np.inf), kind="stable")[:MOST_ROWS])
+        notes.append(f"{len(ranks) - MOST_ROWS} ranks that are least late are not drawn")
+        values, ranks = values[kept], ranks[kept]
+    if len(steps) > MOST_COLUMNS:
+        block = -(-len(steps) // MOST_COLUMNS)
+        starts = np.arange(0, len(steps), block)
+        largest = np.abs(values.filled(0.0))
+        pick = np.stack(
+            [start + largest[:, start : start + block].argmax(axis=1) for start in starts], axis=1
+        )
+        values, steps = values[np.arange(len(ranks))[:, None], pick], steps[starts]
+        notes.append(f"a column is {block} steps: of each rank the one with the largest magnitude")
+    return Lateness(ranks, steps, values, late.words), notes
+
+
+def _worst(late: Lateness) -> str:
+    mean = late.values.mean(axis=1)
+    rank = int(mean.argmax())
+    return f"latest on average is rank {late.ranks[rank]}, by {humanise(float(mean[rank]), 's')} a step"
+
+
+def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Titles]:
+    count = len(shown.ranks)
+    row = min(max(420 // count, _ROW_PX[0]), _ROW_PX[1])
+    figure, axes = canvas(FULL_PX, row * count + 46, left=72, right=14, top=4, bottom=42)
+    axes.imshow(_image(shown.values, limit), aspect="auto", interpolation="none")
+    titles: dict[str, str] = {}
+    for place, rank in enumerate(shown.ranks.tolist()):
+        (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
+        strip.set_gid(f"rank-{rank}")
+        titles[f"rank-{rank}"] = _told(whole, rank)
+    stride = -(-12 // row)
+    axes.set_yticks(range(0, count, stride), [f"rank {rank}" for rank in shown.ranks[::stride]])
+    last = len(shown.steps) - 1
+    ticks = sorted({round(last * part / 10) for part in range(11)})
+    axes.set_xticks(ticks, [str(shown.steps[tick]) for tick in ticks])
+    axes.set_xlim(-0.5, last + 0.5)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.set_xlabel("step")
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    return figure, titles
+
+
+def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
+    """RGBA: hue by sign, opacity by magnitude, so that zero is the page's own ground; no number is grey."""
+    late, early, none = (_rgb(name) for name in (_LATE, _EARLY, "idle"))
+    image = np.zeros((*values.shape, 4))
+    filled = values.filled(0.0)
+    image[..., :3] = np.where((filled > 0)[..., None], late, early)
+    image[..., 3] = np.minimum(np.abs(filled) / limit, 1.0)
+    image[np.ma.getmaskarray(values)] = (*none, 1.0)
+    return image
+
+
+def _rgb(name: str) -> tuple[float, ...]:
+    code = light(name)
+    return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def _told(late: Lateness, rank: int) -> str:
+    own = late.values[int(np.searchsorted(late.ranks, rank))]
+    most = int(own.argmax())
+    return (
+        f"rank {rank}: {_lag(float(own.mean()))} on average, {_lag(float(own[most]))} in step"
+        f" {late.steps[most]}, where it is latest"
+    )
+
+
+def _lag(seconds: float) -> str:
+    return f"{humanise(abs(seconds), 's')} {'later' if seconds >= 0 else 'earlier'} than the median rank"

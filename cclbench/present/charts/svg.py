@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A figure as an SVG element for a page: the theme's colours, text as text, hover texts, no inline style.
+
+A page whose policy lacks `unsafe-inline` ignores `style` attributes, so each property becomes an attribute.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from cclbench.present.charts.chart import Titles
+from cclbench.present.charts.palette import COLOURS, light
+from cclbench.present.words import bounded
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_THEME: Final = {values[0]: f"var(--{name})" for name, values in COLOURS.items()}
+_FONT: Final = re.compile(r"(?P<weight>bold|[6-9]00)?[^0-9]*(?P<size>[0-9.]+)px")
+_LINK: Final = re.compile(r"^(url\(|)#(?![0-9a-f]{6}$)")
+_LINKS: Final = ("href", "clip-path", "fill")
+_COLOURED: Final = ("fill", "stroke")
+_DEFAULTS: Final = {("stroke-linejoin", "round"), ("stroke-linecap", "butt")}
+"""What the page's style sheet says of all charts."""
+_STYLE: Final[Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cclbench",
+    "text.parse_math": False,  # a name with two dollar signs is no formula
+    "font.size": 11,
+    "axes.edgecolor": light("line"),
+    "axes.labelcolor": light("muted"),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": light("line"),
+    "grid.linewidth": 0.7,
+    "xtick.color": light("line"),
+    "ytick.color": light("line"),
+    "xtick.labelcolor": light("muted"),
+    "ytick.labelcolor": light("muted"),
+    "text.color": light("ink"),
+    "patch.linewidth": 0,
+    "hatch.linewidth": 0.8,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """What all charts have in common, while they are made and written."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # The browser draws the text with its own fonts; that ours lacks a letter is of no matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -> Markup:
+    """The figure that `draw` makes and the hover texts of its marks, as one `<svg>` element.
+
+    `name` is unique in the page and prefixes every id; `label` says to a screen reader what is shown.
+    """
+    out = StringIO()
+    with house_style():
+        figure, titles = draw()
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", transparent=True, metadata=metadata)
+    root = ET.fromstring(out.getvalue())  # noqa: S314 - our own drawing
+    _adapt(root, f"{name}-", titles)
+    _, _, width, _ = root.attrib["viewBox"].split()
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "class": "chart half" if float(width) < 700 else "chart wide",
+        "role": "img",
+        "aria-label": bounded(label),
+    }
+    return Markup(ET.tostring(root, encoding="unicode", short_empty_elements=True))  # noqa: S704 - escaped by ElementTree
+
+
+def _adapt(root: ET.Element, prefix: str, titles: Titles) -> None:
+    for parent in list(root.iter()):
+        parent.tag = parent.tag.rpartition("}")[2]
+        for child in list(parent):
+            if child.tag.rpartition("}")[2] in ("metadata", "style"):
+                parent.remove(child)
+        name = parent.get("id", "")
+        _plain(parent, prefix)
+        if parent.tag == "g" and name in titles:
+            _title(parent, titles[name])
+
+
+def _plain(element: ET.Element, prefix: str) -> None:
+    """Attributes as a page takes them: no style, no namespaces, ids of its own, the theme's colours."""
+    found = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+    for declaration in found.pop("style", "").split(";"):
+        key, _, value = (part.strip() for part in declaration.partition(":"))
+        if key == "font" and (font := _FONT.match(value)):
+            found |= {"font-size": font["size"]} | ({"font-weight": "700"} if font["weight"] else {})
+        elif key and key not in ("font", "font-family") and (key, value) not in _DEFAULTS:
+            found[key] = value.removesuffix("px") if key == "font-size" else value
+    if "id" in found:
+        found["id"] = prefix + found["id"]
+    for key in _LINKS:
+        found |= {key: _LINK.sub(rf"\1#{prefix}", found[key])} if key in found else {}
+    for key in _COLOURED:
+        found |= {key: _THEME.get(found[key], found[key])} if key in found else {}
+    element.attrib = found
+
+
+def _title(group: ET.Element, text: str | Sequence[str]) -> None:
+    """Hover text of a group of marks, or of each of its marks in turn."""
+    if isinstance(text, str):
+        _first(group, text)
+        return
+    marks = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"]
+    for mark, one in zip(marks, text, strict=True):
+        _first(mark, one)
+
+
+def _first(element: ET.Element, text: str) -> None:
+    title = ET.Element("title")
+    title.text = "\n".join(map(bounded, text.split("\n")))
+    element.insert(0, title)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims in every form: the terminal's page, Markdown, the claims.v1 document, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cclbench.compare.claims import UNITS, Claim, Examined
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal.output import bullets, grid
+from cclbench.problem import as_markdown, printable
+from cclbench.units import humanise
+
+Line = Mapping[str, Any]
+Cells = Mapping[str, Callable[[Line], Any]]
+
+
+def _of(column: str) -> Callable[[Line], Any]:
+    """The column's value, humanised where it has a unit."""
+    unit = UNITS.get(column)
+
+    def cell(line: Line) -> Any:
+        return line[column] if unit is None or line[column] is None else humanise(line[column], unit)
+
+    return cell
+
+
+def _hardware(line: Line) -> str:
+    return f"{line['devices']} {line['accelerator']}"
+
+
+def _batch(line: Line) -> str:
+    return f"{line['batch']}x{line['sequence_length']}"
+
+
+def _side(side: str) -> Callable[[Line], str]:
+    parts = [_of(f"{side}_{part}") for part in ("plan", "overlap", "step_s")]
+    return lambda line: ", ".join(str(part(line)) for part in parts)
+
+
+_SUMMARY: Final[Mapping[str, Cells]] = {
+    "overlap": {
+        "hardware": _hardware,
+        "model": _of("model"),
+        "batch": _batch,
+        "pairs": _of("pairs"),
+        "longer": _of("longer"),
+        "shorter": _of("shorter"),
+        "neither": lambda line: line["same"] + line["equal_overlap"],
+    },
+    "bandwidth": {
+        "accelerator": _of("accelerator"),
+        "phase": _of("phase"),
+        "runs": _of("runs"),
+        "told": _of("told"),
+        "least": _of("least"),
+        "median": _of("median"),
+        "most": _of("most"),
+    },
+    "frameworks": {
+        "framework": _of("framework"),
+        "model": _of("model"),
+        "batch": _batch,
+        "step": _of("step_s"),
+        "tokens/s/device": _of("tokens_per_s_per_device"),
+        "behind": _of("behind"),
+    },
+}
+_ROWS: Final[Mapping[str, Cells]] = {
+    "overlap": {
+        "hardware": _hardware,
+        "model": _of("model"),
+        "step": _of("step_ratio"),
+        "more overlap": _side("higher"),
+        "less overlap": _side("lower"),
+    },
+    "bandwidth": {
+        "hardware": _hardware,
+        "model": _of("model"),
+        "phase": _of("phase"),
+        "plan": _of("plan"),
+        "gain": _of("gain"),
+        "provenance": _of("provenance"),
+    },
+    "frameworks": {
+        "hardware": _hardware,
+        "framework": _of("framework"),
+        "model": _of("model"),
+        "batch": _batch,
+        "plan": _of("plan"),
+        "step": _of("step_s"),
+        "tokens/s/device": _of("tokens_per_s_per_device"),
+    },
+}
+
+
+def page(examined: Examined, verbosity: int) -> list[RenderableType]:
+    """What a person reads; quiet: the verdicts only, verbose: what they rest on too."""
+    parts: list[RenderableType] = [Text(_basis(examined))]
+    for claim in examined.claims:
+        parts += [Text(), Text(printable(claim.statement), "bold"), Text(printable(_verdict(claim)))]
+        if verbosity <= QUIET:
+            continue
+        for title, lines in _tables(claim.summary):
+            parts += [Text(), *([Text(printable(title))] if title else [])]
+            parts += _grid(lines, _SUMMARY[claim.key])
+        if verbosity >= VERBOSE and claim.rows:
+            parts += [Text(), *_grid(claim.rows, _ROWS[claim.key])]
+        parts += [Text(), bullets(claim.caveats)] if claim.caveats else []
+    if examined.left_out:
+        parts += [Text(), Text("Not examined", "bold")]
+        parts.append(bullets([f"{run} {why}" for run, why in examined.left_out.items()]))
+    return parts
+
+
+def markdown(examined: Examined) -> str:
+    """The same as Markdown."""
+    lines = [_basis(examined), ""]
+    for claim in examined.claims:
+        lines += [f"### {as_markdown(claim.statement)}", "", as_markdown(_verdict(claim)), ""]
+        for title, of_table in _tables(claim.summary):
+            lines += [
+                *([as_markdown(title), ""] if title else []),
+                *_table(of_table, _SUMMARY[claim.key]),
+                "",
+            ]
+        lines += [*(f"- {as_markdown(caveat)}" for caveat in claim.caveats), ""]
+    return "\n".join(lines)
+
+
+def document(examined: Examined) -> dict[str, Any]:
+    """The claims.v1 document; numbers in base SI."""
+    return {
+        "schema": "claims.v1",
+        "runs": {
+            "published": examined.published,
+            "computed": examined.computed,
+            "left_out": dict(examined.left_out),
+        },
+        "units": UNITS,
+        "claims": [asdict(claim) for claim in examined.claims],
+    }
+
+
+def rows(examined: Examined) -> tuple[Sequence[str], list[dict[str, Any]]]:
+    """Columns and lines of what the claims rest on, each with its claim."""
+    lines = [{"claim": claim.key, **row} for claim in examined.claims for row in claim.rows]
+    return list(dict.fromkeys(column for line in lines for column in line)), lines
+
+
+def _basis(examined: Examined) -> str:
+    return f"Examined on {examined.published:,} published and {examined.computed:,} computed runs."
+
+
+def _verdict(claim: Claim) -> str:
+    return f"{claim.outcome.capitalize()}: {claim.verdict}."
+
+
+def _tables(summary: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+    """The summary's lines by their title: what they rest on, and the hardware they compare."""
+    tables: dict[str, list[Line]] = {}
+    for line in summary:
+        compared = f", {_hardware(line)}" if "behind" in line else ""
+        tables.setdefault(f"{line.get('basis', '')}{compared}", []).append(line)
+    yield from tables.items()
+
+
+def _grid(lines: Sequence[Line], cells: Cells) -> list[RenderableType]:
+    return grid([{title: cell(line) for title, cell in cells.items()} for line in lines], list(cells))
+
+
+def _table(lines: Sequence[Line], cells: Cells) -> Iterator[str]:
+    yield "| " + " | ".join(cells) + " |"
+    yield "|" + " --- |" * len(cells)
+    for line in lines:
+        told = (cell(line) for cell in cells.values())
+        yield "| " + " | ".join("" if value is None else as_markdown(str(value)) for value in told) + " |"

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first screen: what a step of a run takes and why, in a sentence and in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.analyzers.verdict import verdict
+from cclbench.present.seen import Seen
+from cclbench.present.words import number
+from cclbench.units import humanise
+
+_TILES: Final = (
+    ("time.step", "step time"),
+    ("throughput.tokens_per_device", "tokens per device"),
+    ("compute.mfu", "model FLOPs utilisation"),
+    ("overlap.ratio", "communication overlapped"),
+    ("comm.bandwidth_utilization", "of the links' rate"),
+    ("balance.load_imbalance", "load imbalance"),
+    ("time.idle", "idle"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number of the first screen and what qualifies it."""
+
+    label: str
+    value: Markup
+    below: str
+
+
+def tiles(run: Seen) -> list[Tile]:
+    """The numbers that the run has, in the order of their weight."""
+    found = []
+    for metric, label in _TILES:
+        row = run.rows.run.get(metric)
+        if row and row.has_value:
+            found.append(Tile(label, number(row), _below(run, metric)))
+    return found
+
+
+def _below(run: Seen, metric: str) -> str:
+    """What qualifies a tile: how step times vary, how ranks do."""
+    if metric == "time.step":
+        steps = len(run.rows.over_steps(metric))
+        cv = next((row.value for row in run.rows.statistics(metric) if row.stat == "cv"), None)
+        told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
+        if run.subject.all_open:
+            return "open: no step follows"
+        return ", ".join(told) if steps > 1 else ""
+    ranks = run.rows.ranks(metric).values()
+    unit = run.rows.run[metric].unit
+    return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
+
+
+def story(run: Seen) -> list[str]:
+    """The sentences: where a step goes; whether waiting or the network exposes communication."""
+    step, sentences = run.rows.run.get("time.step"), []
+    if step and step.has_value:
+        what = "The whole trace takes" if step.window == "trace" else "A step takes"
+        parts = {row.stat: row.number for row in run.rows.statistics("time.step_parts")}
+        largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
+        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest if s and step.number]
+        of = f": on its slowest rank {_listed(shares)}" if shares else ""
+        sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
+    said = verdict(list(run.rows.run.values()), run.subject.stored.inferred)
+    return [*sentences, *([said] if said else [])]
+
+
+def _percent(share: float) -> str:
+    return "less than 1 %" if share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

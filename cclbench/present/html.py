@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A page of one file: template, style and script inlined, nothing loaded, nothing else allowed to run."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup
+
+from cclbench import __version__
+from cclbench.errors import InputError, UsageError
+from cclbench.present.charts.palette import classes, variables
+from cclbench.present.destination import check_folder, write_whole
+from cclbench.present.words import bounded
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SUFFIXES: Final = (".html", ".htm")
+
+
+def check_page(path: Path) -> None:
+    """`UsageError` where the file's suffix is not that of a page, or its folder is not there."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path}: a report is a page", hint=f"use {' or '.join(SUFFIXES)}")
+    check_folder(path)
+
+
+def page(template: str, context: Mapping[str, Any]) -> str:
+    """The page: every text escaped and bounded, whatever the template does."""
+    style, script = _style(), _file("page.js")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+    inlined = {"style": Markup(style), "script": Markup(script), "policy": policy, "version": __version__}  # noqa: S704 - our own files
+    return _environment().get_template(template).render(inlined | dict(context))
+
+
+def write_page(text: str, path: Path) -> None:
+    """The file, whole or as it was before; `InputError` where it can't be written."""
+    check_page(path)
+    try:
+        write_whole(text, path)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("cclbench.present"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_safe,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _safe(value: object) -> object:
+    """What a template writes: markup of ours as it is, any other text without control characters and cut."""
+    return bounded(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _style() -> str:
+    dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{variables(1)}}}}}"
+    return f":root{{{variables(0)}}}{dark}{classes()}\n{_file('page.css')}"
+
+
+def _file(name: str) -> str:
+    return (resources.files("cclbench.present") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel table: what ran longest in the windows, by name, of one run or of several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view import RankView
+from cclbench.normalize.steps import SOURCES
+from cclbench.present.seen import Seen, together
+from cclbench.record.run import Run
+from cclbench.units import humanise
+
+MOST_ROWS: Final = 300
+MOST_NAMES: Final = 20_000
+"""Names read from a run; of those beyond a comparison can't say whether another run lacks them."""
+SHORT_NAME: Final = "if(length(name) > 200, left(name, 119) || '...' || right(name, 78), name)"
+"""SQL of a name as `shortened` to what a page keeps: names may be megabytes."""
+_SQL: Final = """
+    WITH windows AS (SELECT rank, start_ns, end_ns FROM steps WHERE {windows}),
+    counted AS (
+        SELECT e.name::VARCHAR AS name, e.category::VARCHAR AS category, e.dur_ns
+        FROM events e ASOF JOIN windows w ON e.rank = w.rank AND e.start_ns >= w.start_ns
+        WHERE e.kind = '{kind}' AND e.start_ns < w.end_ns
+    )
+    SELECT md5(name) AS key, {name} AS name, length(name) AS length, min(category) AS category,
+        count(*) AS calls, sum(dur_ns)::BIGINT AS ns, count(*) OVER () AS names,
+        sum(sum(dur_ns)) OVER ()::BIGINT AS all_ns,
+        (SELECT count(*) FROM windows) AS windows,
+        (SELECT sum(end_ns - start_ns)::BIGINT FROM windows) AS window_ns
+    FROM counted GROUP BY counted.name ORDER BY ns DESC, key LIMIT {most}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The calls of one name in a run's windows: how many, their summed time, and of what."""
+
+    key: str
+    """Tells names apart of which only head and tail are kept."""
+    name: str
+    length: int
+    """Characters of the whole name."""
+    category: str
+    calls: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What ran in one run: `kernel`s or, on a CPU, `op`s, longest first, and the whole they are of."""
+
+    kind: str
+    times: tuple[Time, ...]
+    names: int
+    all_ns: int
+    windows: int
+    window_ns: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether `times` has every name."""
+        return self.names <= len(self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A name in each run, in the order of the runs; None where it did not run, or is beyond `MOST_NAMES`."""
+
+    first: Time
+    """Of the first run that has it: its name and category."""
+    times: tuple[Time | None, ...]
+    per_step: tuple[float, ...]
+    """Seconds per step and rank; 0 where None."""
+    changes: tuple[int | None, ...]
+    """Of each further run, ns per step and rank longer than in the first; None where either is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """The lines of a page, how the rest of them sum up, and which runs have none and why."""
+
+    runs: tuple[tuple[Seen, Kernels], ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+
+def kernel_table(runs: Sequence[Seen]) -> KernelTable:
+    """The names with most time in any of the runs; in a comparison, most time per step and rank."""
+    found, notes = [], []
+    for run in runs:
+        kernels = kernels_of(run.subject.stored, _window(run))
+        if kernels is None:
+            notes.append((run, "no kernels: " + run.rows.why_not("compute.kernel_count")))
+        else:
+            found.append((run, kernels))
+    lines = _lines(found)
+    shown = lines[:MOST_ROWS]
+    for place, (run, kernels) in enumerate(found):
+        ns = sum(line.times[place].ns for line in shown if line.times[place])  # type: ignore[union-attr, misc]
+        listed = sum(line.times[place] is not None for line in shown)
+        if listed < kernels.names:
+            rest, share = (kernels.all_ns - ns) / 1e9, 1 - ns / kernels.all_ns if kernels.all_ns else 0.0
+            more = f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
+            notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
+        if kernels.kind == "op":
+            notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))
+    return KernelTable(tuple(found), tuple(shown), together(notes))
+
+
+def _window(run: Seen) -> str:
+    row = run.rows.run.get("time.step")
+    return row.window if row else "steps"
+
+
+def kernels_of(stored: Run, window: str) -> Kernels | None:
+    """Kernels, else operators, that begin in the ranks' windows of that policy; None where there are none.
+
+    Each rank's windows are those its metrics are about: of the policy, or of the next one its trace can give.
+    """
+    policies = _policies(stored, window)
+    if not policies:
+        return None
+    windows = " OR ".join(
+        f"(source IN ({_listed(map(repr, SOURCES[policy]))}) AND open = {still_open}"
+        f" AND rank IN ({_listed(map(str, ranks))}))"
+        for (policy, still_open), ranks in policies.items()
+    )
+    for kind in ("kernel", "op"):
+        rows = stored.sql(
+            _SQL.format(name=SHORT_NAME, windows=windows, kind=kind, most=MOST_NAMES)
+        ).to_pylist()
+        if rows:
+            times = tuple(
+                Time(*(r[key] for key in ("key", "name", "length", "category", "calls", "ns"))) for r in rows
+            )
+            return Kernels(
+                kind, times, *(rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
+            )
+    return None
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
+    """Ranks by the policy of their windows and by whether those are open."""
+    found: dict[tuple[str, bool], list[int]] = {}
+    for rank in stored.ranks:
+        try:
+            windows = RankView(stored.rank(rank), rank=rank, window=window).windows
+        except NotApplicable:
+            continue
+        found.setdefault((windows.policy, windows.open), []).append(rank)
+    return found
+
+
+def _lines(found: Sequence[tuple[Seen, Kernels]]) -> list[Line]:
+    by_name: dict[str, list[Time | None]] = {}
+    for place, (_, kernels) in enumerate(found):
+        for time in kernels.times:
+            by_name.setdefault(time.key, [None] * len(found))[place] = time
+    lines = []
+    for times in by_name.values():
+        per_step = tuple(t.ns / k.windows / 1e9 if t else 0.0 for t, (_, k) in zip(times, found, strict=True))
+        known = [t is not None or k.complete for t, (_, k) in zip(times, found, strict=True)]
+        changes = tuple(
+            round(1e9 * (seconds - per_step[0])) if known[0] and known[place] else None
+            for place, seconds in enumerate(per_step)
+            if place
+        )
+        lines.append(Line(next(t for t in times if t), tuple(times), per_step, changes))
+    return sorted(lines, key=lambda line: (-max(line.per_step), line.first.name))
+
+
+def absent(kernels: Kernels) -> str:
+    """What it means that a run does not list a name."""
+    return "did not run" if kernels.complete else f"not among the {MOST_NAMES:,} names with most time"

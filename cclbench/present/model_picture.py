@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured times of collectives beside the model's with its band, over sizes; a panel a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.errors import UsageError
+from cclbench.hardware.deviation import Deviation
+from cclbench.present.charts.palette import light
+from cclbench.present.picture import save_picture
+from cclbench.units import size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_PANELS: Final = 24
+
+_WIDTH_IN, _HEIGHT_IN = 4.3, 3.5
+_LEGEND_IN: Final = 0.95
+_MOST_COLUMNS: Final = 3
+_MOST_SIZE_TICKS: Final = 6
+# What lies outside the band differs in colour and in shape.
+_LINE: Final[dict[str, Any]] = {"color": light("compute"), "linewidth": 1.6, "zorder": 2}
+_BAND: Final[dict[str, Any]] = {"color": light("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
+_DOT: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 4,
+    "color": light("ink"),
+    "zorder": 3,
+}
+_CROSS: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "marker": "x",
+    "markersize": 6,
+    "markeredgewidth": 1.8,
+    "color": light("transfer"),
+    "zorder": 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One sweep: its heading (a line or more) and its deviations, sizes rising."""
+
+    heading: str
+    deviations: Sequence[Deviation]
+
+
+def plot_model(panels: Sequence[Panel], path: Path, *, title: str) -> None:
+    """Write the panels as PNG, SVG or PDF, as the file's suffix says; `UsageError` where it can't be."""
+    if not 0 < len(panels) <= MOST_PANELS:
+        raise UsageError(
+            f"a picture has room for 1 to {MOST_PANELS} sweeps, not for {len(panels)}", hint="plot fewer"
+        )
+    save_picture(lambda: draw_model(panels, title=title), path)
+
+
+def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
+    """Time over size, both logarithmic: band and line are the model, marks are measured."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    columns = min(len(panels), _MOST_COLUMNS)
+    lines = -(-len(panels) // columns)
+    # A lone panel is wide enough for the legend.
+    width = 7.0 if columns == 1 else columns * _WIDTH_IN
+    with mpl.rc_context({"font.size": 9}):
+        figure = Figure(figsize=(width, lines * _HEIGHT_IN + _LEGEND_IN), layout="constrained")
+        for place, panel in enumerate(panels):
+            axes = figure.add_subplot(lines, columns, place + 1)
+            _draw(axes, panel)
+            _frame(axes, panel)
+            if place % columns == 0:
+                axes.set_ylabel("time of one collective")
+            if place + columns >= len(panels):
+                axes.set_xlabel("size S")
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        _legend(figure, panels)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    sizes = [each.size for each in panel.deviations]
+    low, high = ([getattr(each, edge) for each in panel.deviations] for edge in ("low_s", "high_s"))
+    axes.fill_between(sizes, low, high, **_BAND)
+    axes.plot(sizes, [each.predicted_s for each in panel.deviations], **_LINE)
+    for within, style in ((True, _DOT), (False, _CROSS)):
+        own = [each for each in panel.deviations if each.within == within]
+        if own:
+            axes.plot([each.size for each in own], [each.measured_s for each in own], **style)
+
+
+def _frame(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=_MOST_SIZE_TICKS))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
+    axes.yaxis.set_major_formatter(FuncFormatter(_time_text))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_title(panel.heading, fontsize=9, loc="left")
+    axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _time_text(seconds: float, _: object) -> str:
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= 0.999 * factor:
+            return f"{seconds / factor:g} {unit}"
+    return f"{seconds / 1e-9:g} ns"
+
+
+def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Line2D([], [], label="model", **_LINE), Patch(label="its band", **_BAND)]
+    marks = {each.within for panel in panels for each in panel.deviations}
+    if True in marks:
+        handles.append(Line2D([], [], label="measured, within", **_DOT))
+    if False in marks:
+        handles.append(Line2D([], [], label="measured, outside", **_CROSS))
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)

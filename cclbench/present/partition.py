@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step partition as data: a bar a rank, of slices in the order of `SLICES`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.present.charts.palette import SLICES, Slice
+from cclbench.record.rows import Row
+
+Seconds = Mapping[str, Mapping[int, float]]
+"""Metric → rank → seconds, mean over the rank's windows."""
+
+METRICS: Final = tuple(one.metric for whole in SLICES for one in (whole, *whole.finer))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: what it is called and its slices with their seconds."""
+
+    name: str
+    slices: tuple[tuple[Slice, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        """The whole window, the sum of its slices."""
+        return sum(seconds for _, seconds in self.slices)
+
+
+def by_rank(rows: Sequence[Row]) -> Seconds:
+    """What the rows hold of each rank's partition; modelled figures are none of it."""
+    found: dict[str, dict[int, float]] = {metric: {} for metric in METRICS}
+    for row in rows:
+        if row.metric in found and row.rank is not None and row.has_value and not row.narrowed:
+            found[row.metric] |= {row.rank: row.number} if row.provenance != "modelled" else {}
+    return found
+
+
+def bars_of(found: Seconds, *, finer: bool) -> list[Bar]:
+    """A bar for each rank that has all five parts, by rank.
+
+    `finer`: a part is replaced by what it consists of where all these ranks have that.
+    """
+    ranks = sorted(set.intersection(*(set(found[one.metric]) for one in SLICES)))
+    chosen = [
+        one
+        for whole in SLICES
+        for one in (
+            whole.finer
+            if finer and whole.finer and all(set(ranks) <= set(found[f.metric]) for f in whole.finer)
+            else [whole]
+        )
+    ]
+    return [Bar(f"rank {rank}", tuple((one, found[one.metric][rank]) for one in chosen)) for rank in ranks]
+
+
+def extremes(bars: Sequence[Bar], most: int) -> list[Bar]:
+    """All bars, or where there are more than `most` the longest and the shortest, in their order."""
+    if len(bars) <= most:
+        return list(bars)
+    longest_first = sorted(bars, key=lambda bar: -bar.seconds)
+    short = most // 2
+    kept = {bar.name for bar in (*longest_first[: most - short], *longest_first[-short:])}
+    return [bar for bar in bars if bar.name in kept]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives in the viewer: what a rank's part is, who waits for whom, and the arrows between the parts.
+
+A viewer draws arrows forward in time and ties each end to a slice that is open then.  So an arrow runs
+through the parts of a collective in the order in which the ranks arrive, from begin to begin, and ends at
+the rank that the others wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.intervals import Int64
+from cclbench.present.perfetto.lines import joined, members, micros, numbers, words
+from cclbench.record.run import Rank
+
+Ranks = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Latest:
+    """Matched collectives, ascending, and the rank that arrives last at each: of equal ones the lowest."""
+
+    instances: Int64
+    ranks: Ranks
+
+    @classmethod
+    def of(cls, ranks: Mapping[int, Rank]) -> Latest:
+        """Those of all ranks' parts."""
+        found = []
+        for rank, tables in ranks.items():
+            table = tables.collectives().select(["instance", "arrival_ns"]).drop_null()
+            found.append((table["instance"].to_numpy(), table["arrival_ns"].to_numpy(), rank))
+        instance, arrival = (np.concatenate([one[n] for one in found]) for n in (0, 1))
+        rank_of = np.repeat(np.array([rank for *_, rank in found], np.int32), [len(one[0]) for one in found])
+        order = np.lexsort((-rank_of, arrival, instance))
+        last = order[np.flatnonzero(np.diff(instance[order], append=-1))]
+        return cls(instance[last], rank_of[last])
+
+    def at(self, instances: Int64) -> Ranks:
+        """The rank that arrives last at each of them."""
+        return self.ranks[np.searchsorted(self.instances, instances)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """A rank's parts in collectives, as its rows of events refer to them."""
+
+    table: pa.Table
+    texts: pa.Array
+    """What a row says of its part: members of a JSON object, a row a part."""
+
+    @classmethod
+    def of(cls, tables: Rank) -> Parts:
+        """All parts of a rank."""
+        table = tables.collectives()
+        texts = members(
+            words("library", table["library"]),
+            words("collective", table["kind"]),
+            words("group", table["group"]),
+            words("dimension", table["dimension"]),
+            numbers("seq", table["seq"]),
+            numbers("payload_bytes", pc.max_element_wise(table["in_bytes"], table["out_bytes"])),
+            words("dtype", table["dtype"]),
+            numbers("wait_ns", table["wait_ns"]),
+            numbers("transfer_ns", table["transfer_ns"]),
+        )
+        return cls(table, texts)
+
+    def places(self, keys: pa.Array) -> pa.Array:
+        """The row of each part by its key; null for null."""
+        return pc.index_in(keys, value_set=self.table["collective"].combine_chunks())
+
+    def instances(self, places: pa.Array) -> Int64:
+        """The number that the parts of one collective share; -1 for null and until matched."""
+        instance = self.table["instance"].take(places).fill_null(-1)
+        return np.asarray(instance.to_numpy(), np.int64)
+
+
+@dataclass(slots=True)
+class Arrows:
+    """Begins of matched parts, gathered rank by rank: instance, begin, rank, thread."""
+
+    found: list[tuple[Int64, Int64, int, Int64]] = field(default_factory=list)
+    drawn: int = 0
+    """Collectives of which two parts or more are shown."""
+
+    def add(self, instances: Int64, begins: Int64, rank: int, threads: Int64) -> None:
+        """Keep those of the rows that are parts of a matched collective."""
+        some = instances >= 0
+        if some.any():
+            self.found.append((instances[some], begins[some], rank, threads[some]))
+
+    def lines(self) -> pa.Array:
+        """A flow for each collective, its parts by arrival; those with one part shown have none."""
+        if not self.found:
+            return pa.array([], pa.large_string())
+        instance, begin, thread = (np.concatenate([one[n] for one in self.found]) for n in (0, 1, 3))
+        ranks = np.array([one[2] for one in self.found], np.int64)
+        rank = np.repeat(ranks, [len(one[0]) for one in self.found])
+        order = np.lexsort((rank, begin, instance))
+        instance, begin, rank, thread = (column[order] for column in (instance, begin, rank, thread))
+        first, last = np.diff(instance, prepend=-1) != 0, np.diff(instance, append=-1) != 0
+        self.drawn = int((first & ~last).sum())
+        kept = ~(first & last)
+        phase = pa.array(np.where(first, "s", np.where(last, 'f","bp":"e', "t"))[kept])
+        return joined(
+            '{"ph":"', phase, '","id":', pa.array(instance[kept]), ',"pid":', pa.array(rank[kept]),
+            ',"tid":', pa.array(thread[kept]), ',"ts":', micros(begin[kept]),
+            ',"cat":"collective","name":"collective"}',
+        )  # fmt: skip

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a rank is shown, and when: its rows by step, its clock, its threads in the viewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.intervals import Int64, Mask
+from cclbench.present.perfetto.lanes import lanes
+from cclbench.present.timeline import Clock
+from cclbench.record.run import Rank
+from cclbench.schema import KINDS
+
+_PLACE: Final = ("device", "track", "side")
+_TIME: Final = ("start_ns", "dur_ns")
+
+
+class Thread(NamedTuple):
+    """A stream or thread of a rank, and one of its lanes; they sort as they are shown."""
+
+    on_host: bool
+    device: int
+    """-1 for the host's, and where the trace does not say."""
+    track: int
+    lane: int = 0
+
+    def name(self, *, device: bool) -> str:
+        """What the viewer calls it; `device` says which of several it is on."""
+        if self.on_host:
+            name = f"thread {self.track}"
+        else:
+            # Profilers say -1 of what concerns a whole device.
+            name = "all streams" if self.track == -1 else f"stream {self.track}"
+            name += f", device {self.device}" if device and self.device >= 0 else ""
+        return f"{name} ({self.lane + 1})" if self.lane else name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A rank's rows that are shown: all, or those of steps first <= n < last.
+
+    A row belongs to the step it states; one that states none is shown where it begins between the
+    beginning of the first of those steps and the end of the last, [begin, end).
+    """
+
+    tables: Rank
+    clock: Clock
+    first: int | None = None
+    last: int | None = None
+    begin: int | None = None
+    end: int | None = None
+
+    @classmethod
+    def of(cls, tables: Rank, clock: Clock, steps: tuple[int | None, int | None] | None) -> Shown | None:
+        """The rank's rows of those steps; None where it has none of them."""
+        if steps is None:
+            return cls(tables, clock)
+        first, last = (0 if steps[0] is None else steps[0]), (2**31 if steps[1] is None else steps[1])
+        table = tables.steps()
+        step = table["step"]
+        table = table.filter(pc.and_(pc.greater_equal(step, first), pc.less(step, last)))
+        if not len(table):
+            return None
+        bounds = pc.min(table["start_ns"]).as_py(), pc.max(table["end_ns"]).as_py()
+        return cls(tables, clock, first, last, *bounds)
+
+    def rows(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """(kind, those columns of the rows shown) in bounded batches, always in the same order."""
+        needed = list(dict.fromkeys([*columns, "start_ns", "step"]))
+        for kind in KINDS:
+            for batch in self.tables.events([kind], needed):
+                kept = batch if self.first is None else batch.filter(pa.array(self.mask(batch)))
+                if len(kept):
+                    yield kind, kept.select(list(columns))
+
+    def mask(self, rows: pa.RecordBatch | pa.Table) -> Mask:
+        """Which rows, with `step` and `start_ns`, are shown."""
+        if self.first is None:
+            return np.ones(len(rows), np.bool_)
+        step = pc.fill_null(rows["step"], -1).to_numpy(zero_copy_only=False)
+        start = rows["start_ns"].to_numpy()
+        inside = (start >= self.begin) & (start < self.end)
+        return np.asarray(np.where(step < 0, inside, (step >= self.first) & (step < self.last)))
+
+    def steps(self) -> pa.Table:
+        """The rows of `schema.STEPS` that are shown."""
+        table = self.tables.steps()
+        table = table.filter(pc.is_valid(table["step"]))
+        return table.filter(pa.array(self.mask(table)))
+
+    def earliest(self) -> int | None:
+        """The earliest begin of what is shown, on the common clock; None where nothing is."""
+        starts = [batch["start_ns"].to_numpy().min() for _, batch in self.rows(["start_ns"])]
+        starts += self.steps()["start_ns"].to_pylist()
+        return int(self.clock.common(np.array([min(starts)], np.int64))[0]) if starts else None
+
+    def placed(self) -> tuple[list[Thread], npt.NDArray[np.int32]]:
+        """The threads that the rows need, and the thread of each row, in the order of `rows`."""
+        tracks: dict[Thread, int] = {}
+        of, starts, ends = [], [], []
+        for _, batch in self.rows([*_PLACE, *_TIME]):
+            begin, end = self.times(batch)
+            starts.append(begin)
+            ends.append(end)
+            of.append(_tracks(batch, tracks))
+        if not of:
+            return [], np.empty(0, np.int32)
+        track = np.concatenate(of)
+        lane = lanes(track, np.concatenate(starts), np.concatenate(ends))
+        pairs, place = np.unique(track.astype(np.int64) << 32 | lane, return_inverse=True)
+        known = list(tracks)
+        threads = [known[pair >> 32]._replace(lane=pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        order = sorted(range(len(threads)), key=threads.__getitem__)
+        rank = np.empty(len(order), np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return [threads[n] for n in order], rank[place]
+
+    def times(self, rows: pa.RecordBatch) -> tuple[Int64, Int64]:
+        """Begin and end of rows on the common clock; both ends move, so that what nests stays nested."""
+        start, dur = rows["start_ns"].to_numpy(), rows["dur_ns"].to_numpy()
+        return self.clock.common(start), self.clock.common(start + dur)
+
+
+def _tracks(batch: pa.RecordBatch, known: dict[Thread, int]) -> npt.NDArray[np.int32]:
+    """The number of each row's stream or thread; new ones are added to `known`."""
+    on_host = pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(zero_copy_only=False)
+    device = np.where(on_host, -1, pc.fill_null(batch["device"], -1).to_numpy(zero_copy_only=False))
+    tracks, track = np.unique(batch["track"].to_numpy(), return_inverse=True)
+    devices, device = np.unique(device, return_inverse=True)
+    codes, place = np.unique((track * len(devices) + device) * 2 + on_host, return_inverse=True)
+    numbers = []
+    for code in codes.tolist():
+        (of, on), host = divmod(code >> 1, len(devices)), bool(code & 1)
+        thread = Thread(host, int(devices[on]), int(tracks[of]))
+        numbers.append(known.setdefault(thread, len(known)))
+    return np.array(numbers, np.int32)[place]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a run in the Chrome Trace Event Format, rank by rank, in bounded batches.
+
+What is held at a time: a batch, one rank's times and threads, and of every matched part shown its begin.
+Source of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cclbench import __version__
+from cclbench.errors import UsageError
+from cclbench.present.destination import check_folder
+from cclbench.present.perfetto.events import Events
+from cclbench.present.perfetto.lines import line
+from cclbench.present.perfetto.meetings import Latest
+from cclbench.present.perfetto.shown import Shown
+from cclbench.present.timeline import Clock, clocks_of
+from cclbench.record.run import Rank, Run
+from cclbench.record.selection import Steps
+from cclbench.units import humanise
+
+_COMPRESSION: Final = 3
+SUFFIXES: Final = (".json", ".json.gz")
+"""How the names of files end that Perfetto's viewer is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file holds."""
+
+    slices: int
+    """Events, steps and waits."""
+    arrows: int
+    """Collectives of which the parts of two ranks or more are linked."""
+    bytes: int
+
+    def __str__(self) -> str:
+        size = humanise(self.bytes, "B")
+        return f"{self.slices:,} slices, arrows through {self.arrows:,} collectives, {size}"
+
+
+def check_trace(path: Path) -> None:
+    """`UsageError` where the file's name is not that of a Chrome trace, or its folder is not there."""
+    if not path.name.lower().endswith(SUFFIXES):
+        raise UsageError(f"{path}: no Chrome trace of that name", hint=f"use {' or '.join(SUFFIXES)}")
+    check_folder(path)
+
+
+def write_trace(
+    run: Run, path: Path, *, ranks: Sequence[int] | None = None, steps: Steps | None = None
+) -> Written:
+    """Write the run's events for Perfetto's viewer; gzipped where the path ends in `.gz`.
+
+    A process a rank, a thread a stream or host thread (and one more where rows of it cross), lanes for
+    steps and for what a rank waits in matched collectives, an arrow through the parts of each.  Times are
+    on the ranks' common clock, from the earliest event shown.  `UsageError` for ranks or steps that the
+    run lacks.
+    """
+    clocks = clocks_of(run.record.clocks)
+    files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
+    shown = {rank: Shown.of(one, clocks.get(rank, Clock()), steps) for rank, one in files.items()}
+    begins = {rank: one.earliest() for rank, one in shown.items() if one is not None}
+    earliest = [begin for begin in begins.values() if begin is not None]
+    if not earliest:
+        raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
+    latest = Latest.of({rank: run.rank(rank) for rank in run.ranks})
+    with _opened(path) as file:
+        file.write(b'{"traceEvents":[')
+        trace = Events(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
+        for rank, one in shown.items():
+            if one is not None:
+                trace.rank(rank, one, corrected=rank in clocks)
+        trace.link()
+        about = {
+            "run": run.id,
+            "cclbench": __version__,
+            "begin_ns": min(earliest),
+            "ranks": list(begins),
+            "steps": steps,
+            "clocks": msgspec.to_builtins(run.record.clocks),
+        }
+        file.write(b'\n],"otherData":' + line(**about) + b"}\n")
+    return Written(trace.slices, trace.arrows.drawn, path.stat().st_size)
+
+
+def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
+    tables = [one.steps()["step"].drop_null().to_pylist() for one in files.values()]
+    numbers = sorted({step for table in tables for step in table})
+    if steps is None:
+        return "no rank's trace holds an event"
+    return f"its steps are {', '.join(map(str, numbers[:12]))}" if numbers else "it marks no steps"
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedIOBase]:
+    try:
+        with path.open("wb") as file:
+            if path.suffix.lower() == ".gz":
+                # Without a name and a time within, the same run gives the same bytes.
+                with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+                    yield packed
+            else:
+                yield file
+    except OSError as error:
+        # A full disk does not name the file that it holds.
+        error.filename = error.filename or str(path)
+        raise

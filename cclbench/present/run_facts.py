@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a page tells of a run besides its numbers: what was found, its card, the files it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from cclbench.present.findings import facts, summary
+from cclbench.present.seen import Seen
+from cclbench.record.manifest import File as SourceFile
+from cclbench.record.manifest import Manifest
+
+MOST_FILES: Final = 300
+MOST_FIELDS: Final = 200
+_DEEPEST: Final = 8
+
+Fields = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a run rests on."""
+
+    rank: str
+    name: str
+    bytes: int
+    sha256: str
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """The last section of a page, of one run."""
+
+    run: Seen
+    found: Fields
+    published: Fields
+    card: Fields
+    files: tuple[File, ...]
+    more_files: int
+
+
+def run_facts(run: Seen) -> RunFacts:
+    """The facts of a run; of more files than `MOST_FILES` how many more there are."""
+    record = run.subject.stored.record
+    files = list(_files(record))
+    step = run.rows.run.get("time.step")
+    found = summary(record, run.rows.scope, step.window if step else None)
+    return RunFacts(
+        run=run,
+        found=tuple(facts(record, found)),
+        published=_fields(msgspec.to_builtins(record.published) if record.published else {}),
+        card=_fields(run.subject.card or {}),
+        files=tuple(files[:MOST_FILES]),
+        more_files=max(0, len(files) - MOST_FILES),
+    )
+
+
+def _fields(document: Mapping[str, Any]) -> Fields:
+    """A document's fields by dotted path; those beyond `MOST_FIELDS` are counted."""
+    found = list(_flat(document, "", 0))
+    more = len(found) - MOST_FIELDS
+    return (*found[:MOST_FIELDS], *((("…", f"{more} more fields"),) if more > 0 else ()))
+
+
+def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}".removeprefix("."), depth + 1)
+    elif isinstance(value, list | tuple) and depth < _DEEPEST and any(isinstance(v, Mapping) for v in value):
+        for place, inner in enumerate(value):
+            yield from _flat(inner, f"{path}[{place}]", depth + 1)
+    elif value is not None:
+        yield path, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _files(record: Manifest) -> Iterator[File]:
+    for rank in record.ranks:
+        for file in (*rank.files, *rank.beside):
+            yield _file(file, str(rank.rank))
+    for file in record.evidence:
+        yield _file(file, "")
+
+
+def _file(file: SourceFile, rank: str) -> File:
+    return File(rank, PurePath(file.name).name, file.bytes, file.sha256, file.reader)

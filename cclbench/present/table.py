@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics as a page lists them: of one run with its ranks and parts, of several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from markupsafe import Markup
+
+from cclbench.compare.comparison import Comparison, Figure
+from cclbench.compare.comparison import Line as Compared
+from cclbench.present.seen import Seen
+from cclbench.present.topics import place, topic_of
+from cclbench.present.words import definition, hover, number, quantity
+from cclbench.record.rows import Row
+from cclbench.schema import HAS_VALUE
+from cclbench.units import humanise
+
+_SPANS: Final = ("collective", "category", "group", "stat")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One metric: its cells, each with where it is from on hover, and its parts behind a triangle."""
+
+    metric: str
+    hover: Markup
+    cells: tuple[Markup, ...]
+    tag: str
+    """The provenance, where it is not measured, and whether the number is partial."""
+    parts: tuple[tuple[str, Markup], ...] = ()
+    more: int = 0
+    """How many parts more there are than listed."""
+
+
+Topic = tuple[str, tuple[Line, ...]]
+
+
+def of_run(run: Seen) -> list[Topic]:
+    """The metrics that have a number: the run's, the least and the most of its ranks, and the parts."""
+    lines = []
+    for metric in sorted(run.rows.run, key=place):
+        row = run.rows.run[metric]
+        parts, more = run.rows.parts(metric)
+        if row.has_value or parts:
+            cells = (number(row), _range(run, metric, row.unit))
+            named = tuple((_named(part), number(part)) for part in parts)
+            tag = ", ".join(filter(None, [_tag(row.provenance), "partial" * (row.status == "partial")]))
+            lines.append(Line(metric, hover(definition(metric)), cells, tag, named, more))
+    return _by_topic(lines)
+
+
+def of_comparison(comparison: Comparison) -> list[Topic]:
+    """The metrics that any subject has: each subject's number, and each further one's beside the first."""
+    letters = [subject.letter for subject in comparison.subjects]
+    lines = []
+    for line in sorted(comparison.lines, key=lambda line: place(line.metric)):
+        figures = [line.figures.get(letter) for letter in letters]
+        there = [figure for figure in figures if figure and figure.status in HAS_VALUE]
+        if not there:
+            continue
+        cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
+        cells += [_change(line, figures[0], other) for other in figures[1:]]
+        tags = dict.fromkeys(
+            tag for f in there for tag in (_tag(f.provenance), "partial" * (f.status == "partial"))
+        )
+        text = ", ".join(tag for tag in tags if tag)
+        lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), text))
+    return _by_topic(lines)
+
+
+def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
+    """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
+    found = []
+    for run in runs:
+        why: dict[tuple[str, str], list[str]] = {}
+        for metric in sorted(run.rows.run, key=place):
+            row = run.rows.run[metric]
+            if not row.has_value:
+                why.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
+        ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
+        told = [(status == "failed", ", ".join(metrics), reason) for (status, reason), metrics in ordered]
+        found.append((run.letter, told))
+    return found
+
+
+def _by_topic(lines: Sequence[Line]) -> list[Topic]:
+    return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
+
+
+def _tag(provenance: str | None) -> str:
+    return provenance if provenance and provenance != "measured" else ""
+
+
+def _named(row: Row) -> str:
+    return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
+
+
+def _range(run: Seen, metric: str, unit: str) -> Markup:
+    """`least .. most` of a rank, nothing where fewer than two have a number."""
+    ranks = run.rows.ranks(metric)
+    if len(ranks) < 2:
+        return Markup("")
+    least, most = min(ranks, key=lambda r: ranks[r]), max(ranks, key=lambda r: ranks[r])
+    told = (
+        f"{name} of {len(ranks)} ranks: rank {r}, {ranks[r]!r} {unit}"
+        for name, r in (("least", least), ("most", most))
+    )
+    return Markup("<span{}>{} .. {}</span>").format(
+        hover(*told), humanise(ranks[least], unit), humanise(ranks[most], unit)
+    )
+
+
+def _figure(line: Compared, letter: str, figure: Figure | None) -> Markup:
+    if figure is None:
+        return Markup('<span class="none"{}>–</span>').format(hover(f"{letter} has no {line.metric}"))
+    if figure.status not in HAS_VALUE or figure.value is None:
+        word = "failed" if figure.status == "failed" else "n/a"
+        return Markup('<span class="none"{}>{}</span>').format(
+            hover(f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason), word
+        )
+    told = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
+    if figure.coverage is not None:
+        told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")
+    if figure.low is not None and figure.high is not None:
+        told.append(f"between {humanise(figure.low, line.unit)} and {humanise(figure.high, line.unit)}")
+    return quantity(figure.value, line.unit, figure.provenance, *told, definition(line.metric), figure.reason)
+
+
+def _change(line: Compared, base: Figure | None, other: Figure | None) -> Markup:
+    """The other's value beside the base's: `+12.3 %`, coloured where the metric has a better direction."""
+    before, after = (figure.value if figure and figure.status == "ok" else None for figure in (base, other))
+    if before is None or after is None or before <= 0:
+        return Markup("")
+    change = after / before - 1
+    worse = {"lower": change > 0, "higher": change < 0}.get(line.better or "")
+    shown = abs(change) >= 0.0005
+    kind = "" if worse is None or not shown else "up" if worse else "down"
+    word = "" if not kind else "worse" if worse else "better"
+    text = f"{change:+.1%}".replace("%", " %").replace("-", "−") if shown else "0 %"
+    if change >= 9:
+        text = f"{after / before:,.3g}×"
+    told = hover(f"{after / before!r} times the first", word and f"{line.better} is better: {word}")
+    return Markup('<span class="{}"{}>{}</span>').format(kind, told, text)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison on a terminal: the verdict, where the difference lies, what differs most; 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.compare import shown
+from cclbench.compare.comparison import Check, Comparison, Mover, Versus
+from cclbench.compare.verdict import signed
+from cclbench.present.charts.palette import LONGER, SHORTER, light
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal.output import bullets
+from cclbench.problem import printable, shortened
+from cclbench.problem import shown as value_shown
+from cclbench.units import humanise
+
+_LABEL: Final = 25
+_BAR: Final = 21
+
+
+def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) -> list[RenderableType]:
+    """What a person reads; quiet: the verdicts and checks only."""
+    verbose = verbosity >= VERBOSE
+    verdicts: list[RenderableType] = [Text(printable(one.words)) for one in comparison.versus]
+    checks = [_check(check) for check in comparison.checks]
+    if verbosity <= QUIET:
+        return [*verdicts, *checks]
+    parts: list[RenderableType] = [_subjects(comparison), Text()]
+    for number, words in enumerate(verdicts):
+        parts += [words, Text()] if number < len(verdicts) - 1 else [words]
+    for title, lines in (
+        ("Checks", checks),
+        ("Warnings", list(map(Text, map(printable, comparison.warnings)))),
+    ):
+        if lines:
+            parts += [Text(), Text(title, "bold"), bullets(lines)]
+    for one in comparison.versus:
+        if one.changes:
+            parts += [Text(), Group(*_waterfall(one, unicode=unicode, verbose=verbose))]
+    if comparison.cards:
+        parts += [Text(), Text("Cards differ in", "bold"), _cards(comparison)]
+    return [*parts, *_metrics(comparison, verbose=verbose)]
+
+
+def _subjects(comparison: Comparison) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for subject in comparison.subjects:
+        table.add_row(subject.letter, Text(shown.safe(subject.id)))
+        table.add_row("", Text(shown.headline(subject), "dim"))
+    return table
+
+
+def _check(check: Check) -> Text:
+    line = Text("passed", "") if check.passed else Text(check.outcome.upper(), "bold red")
+    return line.append(f"  {printable(check.expression)}: {printable(check.reason)}", "default")
+
+
+def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
+    """A line a part: before, after, the change, and the change as a bar that begins where the last ended."""
+    title = f"From {one.base} to {one.other}, part by part"
+    yield Text(f"{title:<{_LABEL}}{one.base:>9}{one.other:>10}{'difference':>12}", "bold")
+    ends = [0.0]
+    for change in one.changes:
+        ends.append(ends[-1] + change.change_ns)
+    low, high = min(ends), max(ends)
+    for change, begin, end in zip(one.changes, ends, ends[1:], strict=False):
+        line = _row(f"  {PARTS[change.part]}", shown.seconds(change, one), change.change_ns / 1e9)
+        yield line.append_text(_bar(begin, end, low, high, unicode))
+        for mover in change.movers if verbose else shown.leading(change, one):
+            yield _moved(mover)
+    before, after = (sum(getattr(c, when) for c in one.changes) for when in ("before_s", "after_s"))
+    yield _row("  the whole", _figures(before, after), (one.change_ns or 0) / 1e9)
+    if low < high:
+        longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
+        yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
+
+
+def _row(label: str, figures: tuple[str, str], change: float, style: str = "") -> Text:
+    label = shortened(shown.safe(label), _LABEL - 1)
+    before, after = figures
+    return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {signed(change):>11}", style)
+
+
+def _figures(before: float, after: float) -> tuple[str, str]:
+    return humanise(before, "s"), humanise(after, "s")
+
+
+def _moved(mover: Mover) -> Text:
+    where = mover.name if mover.dimension in ("category", "collective") else f"{mover.dimension} {mover.name}"
+    return _row(f"    {where}", _figures(mover.before_s, mover.after_s), mover.change_s, "dim")
+
+
+def _bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Text:
+    if low == high:
+        return Text()
+    first, last = (round(_BAR * (at - low) / (high - low)) for at in sorted((begin, end)))
+    colour, glyphs = LONGER if end > begin else SHORTER
+    cells = max(last - first, 1) if end != begin else 0
+    return Text(f"  {' ' * min(first, _BAR - cells)}").append(glyphs[not unicode] * cells, light(colour))
+
+
+def _cards(comparison: Comparison) -> Padding:
+    table = Table.grid(padding=(0, 2))
+    letters = [subject.letter for subject in comparison.subjects]
+    table.add_row("", *(Text(letter, "bold") for letter in letters))
+    for card in comparison.cards:
+        values = ("-" if card.values[x] is None else value_shown(card.values[x]) for x in letters)
+        table.add_row(Text(shown.safe(card.field)), *(Text(value) for value in values))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _metrics(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
+    """The lines that differ most, or all; a column a subject, and the ratio where there are two."""
+    lines = shown.most_different(comparison)
+    told = lines if verbose else lines[: shown.MOST_LINES]
+    if not told:
+        return
+    yield Text()
+    yield Text("Metrics, most different first", "bold")
+    table = Table.grid(padding=(0, 2), expand=False)
+    letters = [subject.letter for subject in comparison.subjects]
+    ratios = [f"{one.other}/{one.base}" for one in comparison.versus] if len(letters) == 2 else []
+    table.add_column(overflow="fold")
+    for _ in (*letters, *ratios):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_row("", *(Text(head, "bold") for head in (*letters, *ratios)))
+    for line in told:
+        cells = [Text(shown.cell(line.figures[x], line.unit)) for x in letters]
+        for one in comparison.versus[: len(ratios)]:
+            ratio = shown.ratio(line, one.base, one.other)
+            cells.append(Text("" if ratio is None else humanise(ratio, "ratio"), "dim"))
+        table.add_row(Text(shown.safe(line.metric)), *cells)
+    yield Padding(table, (0, 0, 0, 2))
+    if shown.marked(told):
+        yield Text(f"  {shown.MARKS}", "dim")
+    if len(told) < len(lines):
+        yield Text(f"  ... {len(lines) - len(told)} more: -v or --json", "dim")

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data points on a terminal: what `contribute` made, what `verify` found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cclbench.contribute.package import Contribution
+from cclbench.contribute.redaction import by_kind
+from cclbench.contribute.verify import MEANING, Verdict
+from cclbench.present.terminal.output import bullets, grid
+from cclbench.units import humanise
+
+_MOST: Final = 10
+"""Reasons listed of a data point."""
+
+
+def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """What was done, a section a subject; `every` are the redactions to list one by one."""
+    parts: list[RenderableType] = []
+    for title, lines in _sections(told):
+        if lines:
+            parts += [Text(title, "bold"), bullets(lines), Text()]
+    if every:
+        parts += [Text("Every redaction", "bold"), *grid(every, list(every[0])), Text()]
+    places = "four" if told.calibrated else "three"
+    return [*parts, Text(f"next: cclbench verify {told.place.id}, then git add the {places} places above")]
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
+    size = humanise(sum(size for _, size in told.files), "B")
+    made = [
+        f"{told.place.card}",
+        *([f"{told.place.calibration}"] if told.calibrated else []),
+        f"{told.place.traces}/: {_files(len(told.files))}, {size}, and manifest.json",
+        f"{told.place.scripts}/: {_files(len(told.scripts))}",
+    ]
+    yield "Made", made
+    yield "Learnt from the traces", list(told.inferred)
+    yield "Card and traces disagree", list(told.contradictions)
+    yield "Still open in the card", [str(gap) for gap in told.gaps]
+    redacted = [f"{kind}: {count:,}" for kind, count in by_kind(told.redactions).items()]
+    yield "Redacted, by kind and number of places", redacted or ["nothing was found"]
+    proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
+    yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
+    yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
+    yield "Left out", list(told.left_out)
+    yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]
+
+
+def verification_page(
+    verdicts: Sequence[Verdict], rows: Sequence[Mapping[str, Any]], *, verbose: bool
+) -> list[RenderableType]:
+    """A row a data point, and for each why it is what it is."""
+    if not verdicts:
+        return [Text("nothing to verify: no data point changed")]
+    parts: list[RenderableType] = grid(rows, list(rows[0]))
+    for verdict in verdicts:
+        if lines := _reasons(verdict, verbose=verbose):
+            parts += [Text(), Text(f"{verdict.id}: {MEANING[verdict.status]}"), bullets(lines)]
+    return parts
+
+
+def _reasons(verdict: Verdict, *, verbose: bool) -> list[str]:
+    """Why it is not verified, cut to the first few unless `verbose`, which has the notes too."""
+    lines = [line for reason in verdict.reasons for line in reason.split("\n")]
+    if verbose:
+        return [*lines, *verdict.notes]
+    more = len(lines) - _MOST
+    return [*lines[:_MOST], *([f"and {more} more: -v and --json show them"] if more > 0 else [])]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A metric explained on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_UNITS: Final = {"1": "a fraction, shown in %", "count": "a count"}
+_BETTER: Final = {"higher": "higher", "lower": "lower", None: "neither: it describes"}
+
+
+def paragraph(row: dict[str, Any]) -> list[RenderableType]:
+    """A metric's name, and what `cclbench explain` knows of it, a line a field."""
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(style="dim", no_wrap=True)
+    lines.add_column(overflow="fold")
+    for label, text in (
+        ("definition", row["definition"]),
+        ("formula", row["formula"]),
+        ("unit", _UNITS.get(row["unit"], row["unit"])),
+        ("better", _BETTER[row["better"]]),
+        ("inputs", ", ".join(row["inputs"])),
+        ("over ranks", row["combined"]),
+        ("not applicable", row["not_applicable"]),
+        ("limits", row["limits"]),
+        ("aliases", ", ".join(row["aliases"]) or "none"),
+        ("version", f"{row['version']}, from {row['origin']}"),
+    ):
+        if text is not None:
+            lines.add_row(label, Text(text))
+    return [Text(row["name"], "bold"), Padding(lines, (0, 0, 1, 2))]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics table by topic, and what does not apply and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from textwrap import wrap
+from typing import Final
+
+from rich.text import Text
+
+from cclbench.present.topics import TOPICS, place
+from cclbench.present.words import partly
+from cclbench.problem import printable, shortened
+from cclbench.record.rows import Row
+from cclbench.units import humanise
+
+_LABEL: Final = 34
+_WIDTH: Final = 80
+_STUCK: Final = "\N{NO-BREAK SPACE}"
+_MOST_PARTS: Final = 5
+_NARROWED: Final = ("group", "collective", "category")
+
+
+@dataclass(slots=True)
+class Figure:
+    """The rows of one metric, by what they are about."""
+
+    metric: str
+    own: Row | None = None
+    ranks: list[Row] = field(default_factory=list)
+    stats: dict[str, Row] = field(default_factory=dict)
+    parts: list[Row] = field(default_factory=list)
+
+    @property
+    def topic(self) -> str:
+        """The part of its name before the dot."""
+        return self.metric.partition(".")[0]
+
+    @property
+    def applies(self) -> bool:
+        """Whether there is a number for the run, or for a part of it."""
+        return (self.own is not None and self.own.has_value) or bool(self.parts)
+
+
+def figures(rows: Sequence[Row]) -> list[Figure]:
+    """Rows grouped by metric, in the order of `TOPICS`; rows of single steps are left to --json."""
+    found: dict[str, Figure] = {}
+    for row in rows:
+        figure = found.setdefault(row.metric, Figure(row.metric))
+        narrowed = any(getattr(row, key) is not None for key in _NARROWED)
+        if row.step is not None:
+            continue
+        if row.rank is not None:
+            if not narrowed and row.stat is None and row.has_value:
+                figure.ranks.append(row)
+        elif narrowed:
+            if row.stat is None and row.has_value:
+                figure.parts.append(row)
+        elif row.stat is None:
+            figure.own = row
+        elif row.has_value:
+            figure.stats[row.stat] = row
+    return sorted(found.values(), key=lambda figure: place(figure.metric))
+
+
+def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Text]:
+    """A line a metric: the run's value, the least and the largest of its ranks, where it is from."""
+    applicable = [figure for figure in figures(rows) if figure.applies]
+    ranges = "least .. most of a rank" if any(len(figure.ranks) > 1 for figure in applicable) else ""
+    for index, (topic, members) in enumerate(groupby(applicable, key=lambda figure: figure.topic)):
+        title = TOPICS.get(topic, topic)
+        if index:
+            yield Text()
+            yield Text(title, "bold")
+        else:
+            yield _line(title, "of the run", ranges, "bold")
+        for figure in members:
+            yield from _lines(figure, verbose)
+
+
+def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:
+    own = figure.own
+    if own is not None and own.has_value:
+        yield _line(f"  {figure.metric}", _value(own), _range(figure), origin=_origin(own))
+        plain = [
+            f"{stat} {_number(row)}".replace(" ", _STUCK)
+            for stat, row in figure.stats.items()
+            if stat not in ("low", "high")
+        ]
+        for line in wrap(", ".join(plain), _WIDTH - 4):
+            yield Text(f"    {line.replace(_STUCK, ' ')}", "dim")
+    else:
+        yield Text(f"  {figure.metric}")
+    parts = sorted(figure.parts if verbose else _coarsest(figure.parts), key=lambda row: -row.number)
+    for row in parts if verbose else parts[:_MOST_PARTS]:
+        label = " ".join(filter(None, (row.collective, row.category, row.group)))
+        yield _line(f"    {label}", _value(row), style="dim", origin=_origin(row))
+    if len(parts) > _MOST_PARTS and not verbose:
+        yield Text(f"    ... {len(parts) - _MOST_PARTS} more: -v or --json", "dim")
+    if verbose and len(figure.ranks) > 1:
+        for row in figure.ranks:
+            yield _line(f"    rank {row.rank}", _value(row), style="dim", origin=_origin(row))
+
+
+def _line(label: str, value: str, span: str = "", style: str = "", *, origin: str = "") -> Text:
+    line = Text(f"{shortened(printable(label), _LABEL):<{_LABEL}}", style)
+    line.append(f" {value:>11}", "italic yellow" if value.startswith("~") else style)
+    line.append(f"  {span:<22}", style or "dim")
+    return line.append(f" {origin}", "dim")
+
+
+def _coarsest(parts: Sequence[Row]) -> list[Row]:
+    """The parts that no other part holds: finer ones split the same amounts again."""
+    keys = [{(key, value) for key in _NARROWED if (value := getattr(row, key)) is not None} for row in parts]
+    every = {frozenset(own) for own in keys}
+    return [row for row, own in zip(parts, keys, strict=True) if not any(coarser < own for coarser in every)]
+
+
+def _number(row: Row) -> str:
+    return humanise(row.number, row.unit)
+
+
+def _value(row: Row) -> str:
+    """A modelled value is never without its mark, in colour or not."""
+    return ("~" if row.provenance == "modelled" else "") + _number(row)
+
+
+def _range(figure: Figure) -> str:
+    if {"low", "high"} <= figure.stats.keys():
+        return f"{_number(figure.stats['low'])} .. {_number(figure.stats['high'])}"
+    if len(figure.ranks) < 2:
+        return ""
+    least, most = (pick(figure.ranks, key=lambda row: row.number) for pick in (min, max))
+    return f"{_number(least)} .. {_number(most)}"
+
+
+def _origin(row: Row) -> str:
+    """One word, for which a line has room: of a partial number the notes say how much it holds."""
+    if row.status == "partial":
+        return "partial"
+    return "" if row.provenance == "measured" else str(row.provenance)
+
+
+def qualifiers(rows: Sequence[Row], caveat: str | None = None) -> list[Text]:
+    """What the numbers of the run leave out or rest on: a line a reason, and one for what many end with."""
+    found: dict[str, list[str]] = {}
+    shared: list[str] = []
+    for figure in figures(rows):
+        for row in (figure.own, *figure.parts):
+            if row is not None and row.has_value and row.reason:
+                reason = row.reason
+                if caveat and reason.endswith(caveat):
+                    shared.append(figure.metric)
+                    reason = reason.removesuffix(caveat).removesuffix("; ")
+                if row.status == "partial":
+                    origin = "" if row.provenance == "measured" else f"{row.provenance}, "
+                    reason = f"{origin}{partly(row)}; {reason}"
+                if reason:
+                    found.setdefault(reason, []).append(figure.metric)
+    if caveat and shared:
+        found[caveat] = _shortened(list(dict.fromkeys(shared)), {row.metric for row in rows})
+    return [_because(reason, metrics) for reason, metrics in found.items()]
+
+
+def missing(rows: Sequence[Row], status: str) -> list[Text]:
+    """Metrics of which the run has no number, with that status: a line a reason."""
+    found: dict[str, list[str]] = {}
+    for figure in figures(rows):
+        if figure.own is not None and figure.own.status == status and not figure.applies:
+            found.setdefault(figure.own.reason or "", []).append(figure.metric)
+    every = {row.metric for row in rows}
+    return [_because(reason, _shortened(metrics, every)) for reason, metrics in found.items()]
+
+
+def _shortened(metrics: Sequence[str], every: Collection[str]) -> list[str]:
+    """`topic.*` for a topic of which all metrics are meant."""
+    shown = []
+    for topic, listed in groupby(metrics, key=lambda metric: metric.partition(".")[0]):
+        meant, known = list(listed), [m for m in every if m.startswith(f"{topic}.")]
+        shown += [f"{topic}.*"] if len(meant) == len(known) > 1 else meant
+    return shown
+
+
+def _because(reason: str, metrics: Sequence[str]) -> Text:
+    names = ", ".join(dict.fromkeys(metrics))
+    return Text().append(names, "bold").append(f": {printable(reason)}")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How `cclbench hardware` shows predictions, errors and calibrations to people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from cclbench.hardware.sweep import among
+from cclbench.present.model_picture import Panel
+from cclbench.present.terminal.output import grid
+from cclbench.problem import printable
+from cclbench.units import humanise, size_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from cclbench.hardware.calibration import Calibration
+    from cclbench.hardware.system import System
+    from cclbench.hardware.validation import Validated
+
+_LONGEST: Final = 46
+"""Letters of a file's name that fit above a panel."""
+
+
+def panels(checked: Sequence[Validated]) -> list[Panel]:
+    """A panel for each sweep that the model has a price of."""
+    found = []
+    for each in checked:
+        own = each.summary
+        if own is not None:
+            lines = (
+                _shortened(each.sweep.name),
+                each.sweep.group,
+                f"median error {own.median:.1%}, {own.within:.0%} within",
+            )
+            found.append(Panel("\n".join(lines), each.deviations))
+    return found
+
+
+def suspicion(slower: float) -> str:
+    """What makes a sweep suspect whose times are so many times the model's."""
+    return f"the measured times are {slower:.0f} times the model's: is the network configured?"
+
+
+def _shortened(file: str) -> str:
+    name = printable(file).replace("$", "\\$")  # to matplotlib a dollar begins mathematics
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
+
+
+def prediction_page(rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
+    """Times, bands and bandwidths by size, and what was assumed."""
+    first = rows[0]
+    basis = ", calibrated by sweeps" if first["basis"] == "calibrated" else " from the catalog alone"
+    group = among(first["collective"], first["ranks"], first["nodes"])
+    shown = [
+        {
+            "size": "" if row["bytes"] is None else size_text(row["bytes"]),
+            "time": humanise(row["time_s"], "s"),
+            "low to high": f"{humanise(row['low_s'], 's')} to {humanise(row['high_s'], 's')}",
+            **{name: "" if row[name] is None else humanise(row[name], "B/s") for name in ("algbw", "busbw")},
+            "fastest": " ".join(dict.fromkeys((row["algorithm"], row["protocol"]))),
+        }
+        for row in rows
+    ]
+    lines = [f"- {line}" for line in (first["reason"] or "").split("; ") if line]
+    return [
+        Text(f"{first['system']}: {group}; modelled{basis}\n"),
+        *grid(shown, list(shown[0])),
+        *map(Text, lines),
+    ]
+
+
+def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[RenderableType]:
+    """A table a sweep, suspects named, then all of them together."""
+
+    def shown(row: dict[str, Any]) -> dict[str, str]:
+        return {
+            "sizes": row["sizes"],
+            "rows": f"{row['count']:,}",
+            "median error": f"{row['median_error']:.1%}",
+            "p90": f"{row['p90_error']:.1%}",
+            "within band": f"{row['within_band']:.0%}",
+            "measured / model": f"{row['measured_over_model']:.2f}",
+        }
+
+    basis = "calibrated by other sweeps" if rows[0]["basis"] == "calibrated" else "from the catalog alone"
+    parts: list[RenderableType] = [Text(f"{system.id}: the model {basis}, beside measured times")]
+    for (sweep, kind, ranks, nodes), found in groupby(
+        rows, lambda row: (row["sweep"], row["collective"], row["ranks"], row["nodes"])
+    ):
+        own = list(found)
+        heading = "all sweeps together" if sweep is None else f"{sweep}: {among(kind, ranks, nodes)}"
+        parts.append(Text(f"\n{printable(heading)}"))
+        if own[0]["reason"]:
+            parts.append(Text(f"- {printable(own[0]['reason'])}"))
+        if own[-1]["suspect"]:
+            parts.append(Text(f"- suspect: {suspicion(own[-1]['measured_over_model'])}"))
+        table = [shown(row) for row in own if row["count"]]
+        parts += grid(table, list(table[0])) if table else []
+    return parts
+
+
+def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
+    """What was fitted, and what leaving out missed."""
+    shown = [
+        {
+            "left out": row["left_out"],
+            "sizes": row["sizes"],
+            "median error": f"{row['median_error']:.1%}",
+            "p90": f"{row['p90_error']:.1%}",
+        }
+        for row in rows
+    ]
+    parts: list[RenderableType] = [
+        Text(
+            f"{found.system}: {len(found.sweeps)} sweep{'s' * (len(found.sweeps) > 1)};"
+            f" launch {humanise(found.launch_s, 's')}, latencies x{found.latency:g}, rates x{found.rate:g}\n"
+        )
+    ]
+    parts += grid(shown, list(shown[0])) if shown else []
+    if not found.by_nodes:
+        parts.append(Text("- one node count was measured: how far others are off is not known"))
+    return parts

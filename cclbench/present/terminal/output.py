@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where output goes and in which form: data on stdout, the rest on stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cclbench.problem import as_markdown, bounded, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+Row = Mapping[str, Any]
+_WHOLE: Final = 48
+"""Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
+Progress = Callable[[str, int, int], None]
+_UNPRINTABLE: Final = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+"""What JSON may hold as it is and yet steers a terminal, or is no character of UTF-8."""
+
+
+def console() -> Console:
+    """The terminal on stdout, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def writes_unicode() -> bool:
+    """Whether what is printed may hold more than ASCII."""
+    return console().encoding.lower().startswith("utf")
+
+
+def emit(
+    form: str,
+    *,
+    document: Mapping[str, Any],
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    table: Callable[[], Sequence[RenderableType]],
+) -> None:
+    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws."""
+    if form == "json":
+        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    elif form == "csv":
+        writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    elif form == "md":
+        click.echo("\n".join(_markdown(rows, columns)))
+    else:
+        out = console()
+        with out.capture() as page:
+            for part in table():
+                out.print(part)
+        # Cells are padded to their column; nobody wants that in what they paste elsewhere.
+        click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
+    """The columns in which any row has something; all where there is no row."""
+    return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
+
+
+def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
+    used = _used(rows, columns)
+    yield "| " + " | ".join(map(as_markdown, used)) + " |"
+    yield "|" + " --- |" * len(used)
+    for row in rows:
+        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in used)
+        yield "| " + " | ".join(as_markdown(" ".join(cell.split())) for cell in cells) + " |"
+
+
+def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
+    """Rows as a plain table for the terminal; an empty cell is a missing value."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    columns = _used(rows, columns)
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row.get(column), int | float) for row in rows)
+        whole = index == 0 and all(len(str(row.get(column))) <= _WHOLE for row in rows)
+        table.add_column(
+            Text(bounded(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+        )
+    for row in rows:
+        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
+        table.add_row(*(Text(bounded(cell)) for cell in cells))
+    return [table]
+
+
+def bullets(lines: Sequence[str | Text]) -> RenderableType:
+    """Lines under one another, each behind a dash that its folded part does not reach; a `Text` as it is."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row("-", Text(printable(line), overflow="fold") if isinstance(line, str) else line)
+    return table
+
+
+@contextmanager
+def progress(verbosity: int) -> Iterator[Progress | None]:
+    """A bar on stderr while that is a terminal and nobody asked for quiet."""
+    if verbosity < 0 or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield update

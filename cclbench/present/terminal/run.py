@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on a terminal: what it was found to be, where its step went, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.analyzers.verdict import verdict
+from cclbench.present.findings import facts, scope_of, summary
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
+from cclbench.present.terminal.output import bullets
+from cclbench.present.terminal.partition import chart
+from cclbench.problem import bounded, printable
+from cclbench.record.manifest import Manifest
+from cclbench.record.rows import Row
+
+
+def page(
+    record: Manifest,
+    rows: Sequence[Row],
+    window: str,
+    *,
+    verbosity: int = 0,
+    unicode: bool = True,
+) -> list[RenderableType]:
+    """What a person reads: findings, bars, verdict, metrics, what does not apply; quiet: metrics only."""
+    verbose = verbosity >= VERBOSE
+    table = Group(*metrics_lines(rows, verbose=verbose))
+    if verbosity <= QUIET:
+        return [table]
+    parts: list[RenderableType] = [findings(record, rows, window, verbose=verbose)]
+    bars = list(chart(rows, unicode=unicode, every_rank=verbose))
+    if bars:
+        parts += [Text(), Group(*bars)]
+    inferred = record.inferred
+    if (sentence := verdict(rows, inferred)) is not None:
+        parts += [Text(), Text(printable(sentence))]
+    parts += [Text(), table] if table.renderables else []
+    sections = (
+        ("Failed", missing(rows, "failed")),
+        ("Notes", qualifiers(rows, inferred)),
+        ("Not applicable", missing(rows, "not_applicable")),
+    )
+    for title, lines in sections:
+        if lines:
+            parts += [Text(), Text(title, "bold"), bullets(lines)]
+    return parts
+
+
+def findings(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
+    """A line a fact: label and text, wrapped; without a window, what was ingested."""
+    found = summary(record, scope_of(rows), window)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in facts(record, found, verbose):
+        table.add_row(label, Text(bounded(text)))
+    return table

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A replay on a terminal: steps and speedups, where the critical path runs, what they rest on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.present.terminal import QUIET
+from cclbench.problem import printable
+from cclbench.replay.answer import Answer
+from cclbench.replay.critical_path import Path as Route
+from cclbench.units import humanise
+
+_TOLD: Final = 0.03
+"""Share of the critical path from which on a place is shown."""
+_LABEL: Final = 26
+
+
+def page(found: Answer, verbosity: int) -> list[RenderableType]:
+    """Steps and speedups as a table, where the critical path runs, and what they rest on."""
+
+    def time(ns: float | None) -> str:
+        return "" if ns is None else humanise(ns / 1e9, "s")
+
+    def route(path: Route) -> str:
+        shares = sorted(path.places.items(), key=lambda place: -place[1])
+        whole = max(path.length_ns, 1)
+        told = [
+            f"{place.replace('communication', 'comm.')} {humanise(ns / whole, '1')}"
+            for place, ns in shares
+            if ns >= _TOLD * whole
+        ]
+        return "\n".join(told)
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    longest = max(len(part) for one in found.predicted for part in one.scenario.label.split())
+    table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
+    for heading in ("step", "bounds", "speedup"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("critical path", overflow="fold")
+    table.add_row("measured", time(found.measured_ns))
+    unchanged = found.unchanged
+    table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
+    for one in found.predicted:
+        step = one.step_ns
+        low, high = time(one.low_ns), time(one.high_ns)
+        table.add_row(
+            Text(printable(one.scenario.label)),
+            time(step) or "unknown",
+            "" if low == high else f"{low} to {high}",
+            "" if step is None else humanise(unchanged.step_ns / step, "ratio"),
+            route(one.path),
+        )
+    if verbosity <= QUIET:
+        return [table]
+    knees = [
+        f"knee of {row.category}: "
+        + (row.reason or "" if row.value is None else f"x{row.value:g}; {row.reason}")
+        for row in found.figures
+        if row.metric == "whatif.knee"
+    ]
+    faith = [row.reason for row in found.figures if row.metric == "whatif.replayed_step" and row.reason]
+    bases = dict.fromkeys(basis for one in found.predicted for basis in one.basis)
+    lines = [*knees, *faith, *bases, *found.notes]
+    return [table, *(Text(printable(f"- {line}")) for line in lines)]

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline as a picture: per rank a compute lane and a communication lane, on one axis of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cclbench.intervals import Intervals
+from cclbench.present.charts.palette import light
+from cclbench.present.picture import save_picture
+from cclbench.present.timeline import Lanes, Meeting, Timeline, segments
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MEANINGS: Final = {
+    "compute": "compute",
+    "wait": "wait for a later rank",
+    "transfer": "transfer",
+    "unmatched": "communication, not matched",
+}
+"""What is drawn, by the name of its colour."""
+_DASHED: Final[dict[str, Any]] = {"linestyle": (0, (3, 2)), "zorder": 1.5}
+_CELLS: Final = 1600
+"""Cells of the axis: about its pixels."""
+_WIDTH_IN: Final = 11.0
+_LANE_IN: Final = 0.17
+_HEIGHT: Final = 0.4
+"""Height of a lane; a rank has two and is 1 high."""
+_LETTER: Final = 1 / 200
+"""Width of a label's letter, of the axis."""
+
+
+def plot_timeline(shown: Timeline, path: Path, *, title: str) -> None:
+    """Write the timeline as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another."""
+    save_picture(lambda: draw_timeline(shown, title=title), path)
+
+
+def draw_timeline(shown: Timeline, *, title: str) -> Figure:
+    """Lanes of all ranks; lines where the last rank of a collective arrives, a mark on the longest wait's."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    ranks = len(shown.lanes)
+    with mpl.rc_context({"font.size": 9}):
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+        figure = Figure(figsize=(_WIDTH_IN, 1.75 + 2 * _LANE_IN / _HEIGHT / 2 * max(ranks, 2)), layout=layout)
+        axes = figure.add_subplot()
+        for place, lanes in enumerate(shown.lanes):
+            _draw(axes, shown, place, lanes)
+        _frame(axes, shown)
+        _labels(axes, shown)
+        _mark(axes, shown)
+        _legend(figure, axes, shown)
+        for text, points, weight in ((title, 60, "bold"), (summary(shown), 44, "normal")):
+            axes.annotate(
+                text,
+                (0, 1),
+                (0, points),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                fontweight=weight,
+            )
+    return figure
+
+
+def summary(shown: Timeline) -> str:
+    """The longest wait in a sentence, or why none is known."""
+    if not shown.meetings:
+        return "no collective is matched across ranks here: waiting can't be told from transfer"
+    worst = shown.meetings[0]
+    return (
+        f"longest wait: {humanise(worst.longest_wait_ns / 1e9, 's')} of rank {worst.waiting_rank} "
+        f"for rank {worst.last_rank}, in {_article(_named(worst, ' of'))}"
+    )
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
+
+
+def _named(meeting: Meeting, of: str = "") -> str:
+    size = "" if meeting.bytes is None else f"{of} {humanise(meeting.bytes, 'B')}"
+    return f"{meeting.kind}{size}" + (f" ({meeting.dimension})" if meeting.dimension else "")
+
+
+def _ms(shown: Timeline, at: int) -> float:
+    return (at - shown.origin_ns) / 1e6
+
+
+def _draw(axes: Axes, shown: Timeline, place: int, lanes: Lanes) -> None:
+    above, beneath = place - _HEIGHT - 0.02, place + 0.02
+    _strip(axes, shown, lanes.compute, above, "compute")
+    _strip(axes, shown, lanes.wait, beneath, "wait")
+    _strip(axes, shown, lanes.unmatched, beneath, "unmatched")
+    _strip(axes, shown, lanes.transfer, beneath, "transfer")
+
+
+def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) -> None:
+    """One set as rectangles, paler where a cell is covered in part."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    starts, ends, share = segments(s, shown.begin_ns, shown.end_ns, _CELLS)
+    if not len(starts):
+        return
+    left, right = ((at - shown.origin_ns) / 1e6 for at in (starts, ends))
+    low, high = np.full(len(left), bottom), np.full(len(left), bottom + _HEIGHT)
+    outline = [left, low, left, high, right, high, right, low]
+    corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
+    # Blended with the paper, not translucent: what lies beneath would shine through.
+    colours = 1 - share[:, None] * (1 - np.array(to_rgb(light(what))))
+    axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0, zorder=2), autolim=False)
+    if what == "wait":
+        wide = right - left > 4 * (shown.end_ns - shown.begin_ns) / 1e6 / _CELLS
+        hatched = PolyCollection(
+            corners[wide],
+            facecolors="none",
+            edgecolors=light("wait-hatch"),
+            linewidths=0,
+            hatch="////",
+            zorder=2,
+        )
+        axes.add_collection(hatched, autolim=False)
+
+
+def _frame(axes: Axes, shown: Timeline) -> None:
+    ranks = len(shown.lanes)
+    axes.set_yticks(range(ranks), [f"rank {lanes.rank}" for lanes in shown.lanes])
+    axes.set_ylim(ranks - 0.5, -0.5)
+    axes.set_xlim(_ms(shown, shown.begin_ns), _ms(shown, shown.end_ns))
+    start = "the trace's first work" if shown.step is None else f"the start of step {shown.step}"
+    more = f" ({shown.hidden} ranks, neither of the longest nor of the least wait, are not shown)"
+    axes.set_xlabel(f"ms from {start}" + more * bool(shown.hidden))
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for place in range(1, ranks):
+        axes.axhline(place - 0.5, color="black", alpha=0.18, linewidth=0.5, zorder=1)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+
+
+def labelled(shown: Timeline) -> list[tuple[Meeting, str]]:
+    """The collectives that take longest and whose names fit above the axis without touching, with these."""
+    span = shown.end_ns - shown.begin_ns
+    taken: list[tuple[float, float]] = []
+    chosen = []
+    for meeting in sorted(shown.meetings, key=lambda m: (-m.busy_ns, m.last_arrival_ns)):
+        name = _named(meeting)
+        middle = (meeting.last_arrival_ns - shown.begin_ns) / span
+        half = len(name) * _LETTER / 2
+        left, right = middle - half, middle + half
+        if left < 0 or right > 1 or any(left < b and a < right for a, b in taken):
+            continue
+        taken.append((left, right))
+        chosen.append((meeting, name))
+    return chosen
+
+
+def _labels(axes: Axes, shown: Timeline) -> None:
+    """A line from each label down to its ranks, dashed on those, where the last of them arrives."""
+    places = {lanes.rank: place for place, lanes in enumerate(shown.lanes)}
+    for meeting, name in labelled(shown):
+        at = _ms(shown, meeting.last_arrival_ns)
+        here = [places[rank] for rank in meeting.ranks if rank in places]
+        axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
+        axes.vlines(
+            [at] * len(here),
+            [p - 0.45 for p in here],
+            [p + 0.45 for p in here],
+            color=light("on-pale"),
+            linewidth=0.8,
+            **_DASHED,
+        )
+        axes.annotate(
+            name, (at, -0.5), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=7
+        )
+
+
+def _mark(axes: Axes, shown: Timeline) -> None:
+    """A triangle where the rank arrives for which another waited longest."""
+    if not shown.meetings:
+        return
+    worst = shown.meetings[0]
+    for place, lanes in enumerate(shown.lanes):
+        if lanes.rank == worst.last_rank:
+            axes.plot(
+                _ms(shown, worst.last_arrival_ns),
+                place + 0.02 + _HEIGHT / 2,
+                **_arrow(),
+                clip_on=False,
+                zorder=5,
+            )
+
+
+def _arrow() -> dict[str, Any]:
+    """A triangle whose tip, not its middle, is the point."""
+    from matplotlib.path import Path as Outline
+
+    tip = Outline([(-1.0, -0.6), (-1.0, 0.6), (0.0, 0.0), (-1.0, -0.6)], closed=True)
+    return {"marker": tip, "markersize": 13, "color": "black", "markeredgewidth": 0.0, "linestyle": "none"}
+
+
+def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.transforms import ScaledTranslation
+
+    there = {what for what in _MEANINGS for lanes in shown.lanes if len(getattr(lanes, what))}
+    handles: list[Any] = [
+        Patch(
+            facecolor=light(what),
+            edgecolor=light("wait-hatch") if what == "wait" else "none",
+            linewidth=0,
+            hatch="////" if what == "wait" else None,
+            label=meaning,
+        )
+        for what, meaning in _MEANINGS.items()
+        if what in there
+    ]
+    if shown.meetings:
+        dashed = Line2D(
+            [],
+            [],
+            color=light("on-pale"),
+            linewidth=0.8,
+            label="last rank of a labelled collective arrives",
+            **_DASHED,
+        )
+        last = Line2D([], [], **_arrow(), label="the rank waited for longest")
+        handles += [dashed, last]
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, 22 / 72, figure.dpi_scale_trans),
+        ncols=len(handles),
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=1.4,
+        handleheight=0.9,
+        columnspacing=1.6,
+    )

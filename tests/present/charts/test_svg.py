@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawings as a page takes them."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from report_run import HOSTILE
+
+from cclbench.present.charts.chart import HALF_PX, Titles, canvas
+from cclbench.present.charts.palette import COLOURS, MARKERS, light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.words import bounded
+
+
+def picture(text: str = "a bar", name: str = "one") -> ET.Element:
+    """One hatched bar and three marks, all with hover texts."""
+
+    def draw() -> tuple[object, Titles]:
+        figure, axes = canvas(HALF_PX, 200, left=40, right=10, top=10, bottom=30)
+        (bar,) = axes.barh(0, 1, color=light("wait"), hatch="//", edgecolor=light("wait-hatch"))
+        bar.set_gid("bar")
+        (marks,) = axes.plot([0.1, 0.2, 0.3], [0, 0, 0], marker="o", linestyle="none", color=light("compute"))
+        marks.set_gid("marks")
+        axes.text(0, 0, bounded(text, 60))
+        return figure, {"bar": text, "marks": ["first", "second", "third"]}
+
+    return ET.fromstring(drawn(draw, name=name, label=text))  # type: ignore[arg-type]  # noqa: S314
+
+
+def test_no_style_no_namespace_and_no_metadata() -> None:
+    root = picture()
+    assert root.tag == "svg"
+    assert {element.tag for element in root.iter()} <= {
+        "svg", "g", "path", "defs", "clipPath", "rect", "use", "text", "title", "pattern"
+    }  # fmt: skip
+    assert not [element for element in root.iter() if "style" in element.attrib]
+    assert "font-family" not in ET.tostring(root, encoding="unicode")
+
+
+def test_colours_are_those_of_the_theme() -> None:
+    text = ET.tostring(picture(), encoding="unicode")
+    for name in ("wait", "wait-hatch", "compute"):
+        assert f"var(--{name})" in text
+        assert light(name) not in text
+
+
+def test_ids_are_unique_among_charts_and_references_follow() -> None:
+    ids: list[str] = []
+    for name in ("one", "two"):
+        root = picture(name=name)
+        own = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
+        assert all(i.startswith(f"{name}-") for i in own)
+        text = ET.tostring(root, encoding="unicode")
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)) != set()
+        assert {a or b for a, b in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)} <= set(own)
+        ids += own
+    assert len(ids) == len(set(ids))
+
+
+def test_each_mark_has_its_hover_text() -> None:
+    titles = [element.text for element in picture().iter("title")]
+    assert titles == ["a bar", "first", "second", "third"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_texts_are_texts(text: str) -> None:
+    root = picture(text)
+    assert bounded(text, 60) in [element.text for element in root.iter("text")]
+    assert "\n".join(map(bounded, text.split("\n"))) in [element.text for element in root.iter("title")]
+
+
+def test_the_light_colours_can_be_told_apart() -> None:
+    assert len({pair[0] for pair in COLOURS.values()}) == len(COLOURS)
+    assert len(set(MARKERS.values())) == len(MARKERS)

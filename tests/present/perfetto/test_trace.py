@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace that is written shows what the store holds, to the nanosecond, and viewers can show it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
+from trace_viewer import Slice, Viewer
+
+import cclbench
+from cclbench.errors import UsageError
+from cclbench.present.perfetto.trace import write_trace
+from cclbench.schema import KINDS
+
+Opened = Callable[[str], cclbench.Run]
+DLRM = "kineto/dlrm_8xv100"
+LLAMA = "tiny-llama-fsdp2-tp2-gloo-cpu"
+JAX = "tiny-jax-dp2-tp4-cpu"
+TPU = "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb"
+
+
+def shown(run: cclbench.Run, path: Path, **selected: Any) -> Viewer:
+    """What a viewer makes of the run."""
+    write_trace(run, path, **selected)
+    return Viewer.of(path)
+
+
+def of_events(viewer: Viewer) -> list[Slice]:
+    """The slices that are rows of events."""
+    return [one for one in viewer.slices if one.kind in KINDS]
+
+
+@pytest.mark.parametrize(
+    "name", [DLRM, LLAMA, JAX, TPU, "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite", "kineto/h100_qwen"]
+)
+def test_counts_and_durations_are_the_stores(opened: Opened, tmp_path: Path, name: str) -> None:
+    run = opened(name)
+    viewer = shown(run, tmp_path / "trace.json.gz")
+    told = run.sql("SELECT rank, kind, count(*) AS n, sum(dur_ns) AS ns FROM events GROUP BY ALL").to_pylist()
+    count: Counter[tuple[int, str]] = Counter()
+    length: Counter[tuple[int, str]] = Counter()
+    for one in of_events(viewer):
+        count[one.rank, one.kind] += 1
+        length[one.rank, one.kind] += one.end - one.begin
+    assert count == {(row["rank"], row["kind"]): row["n"] for row in told}
+    assert length == Counter({(row["rank"], row["kind"]): int(row["ns"]) for row in told})
+    assert viewer.crossing == []
+    assert min(one.begin for one in viewer.slices) == 0
+
+
+def test_rows_that_cross_get_lanes_of_their_own(opened: Opened, tmp_path: Path) -> None:
+    viewer = shown(opened(TPU), tmp_path / "trace.json")
+    threads = {one.thread for one in viewer.slices if one.rank == 5 and one.kind == "copy"}
+    assert threads == {"stream 4", "stream 4 (2)", "stream 4 (3)"}
+    assert viewer.processes[5] == "rank 5 (device 1)"
+
+
+def test_every_row_says_what_the_store_says(opened: Opened, tmp_path: Path) -> None:
+    run = opened(DLRM)
+    viewer = shown(run, tmp_path / "trace.json", ranks=[3])
+    begin = int(viewer.document["otherData"]["begin_ns"])
+    keys = ("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes")
+    rows = [
+        (
+            row["kind"],
+            row["name"],
+            row["start_ns"] - begin,
+            row["dur_ns"],
+            "thread" if row["side"] == "host" else "stream",
+            row["track"],
+            tuple(sorted((key, row[key]) for key in keys if row[key] is not None)),
+        )
+        for row in run.events(rank=3).to_pylist()
+    ]
+    slices = [
+        (
+            one.kind,
+            one.name,
+            one.begin,
+            one.end - one.begin,
+            one.thread.split()[0],
+            int(one.thread.split()[1]),
+            tuple(sorted((key, one.args[key]) for key in keys if key in one.args)),
+        )
+        for one in of_events(viewer)
+    ]
+    assert sorted(slices, key=repr) == sorted(rows, key=repr)
+
+
+@pytest.mark.parametrize("name", [DLRM, LLAMA, JAX])
+def test_an_arrow_runs_through_all_parts_of_a_collective_by_arrival(
+    opened: Opened, tmp_path: Path, name: str
+) -> None:
+    run = opened(name)
+    viewer = shown(run, tmp_path / "trace.json")
+    parts: dict[int, list[tuple[int, int, str, int]]] = {}
+    begin = int(viewer.document["otherData"]["begin_ns"])
+    for row in run.collectives().sort_by([("arrival_ns", "ascending"), ("rank", "ascending")]).to_pylist():
+        of = (row["arrival_ns"] - begin, row["rank"], row["kind"], row["wait_ns"])
+        parts.setdefault(row["instance"], []).append(of)
+    assert viewer.flows.keys() == parts.keys()
+    for instance, flow in viewer.flows.items():
+        assert [phase for phase, _ in flow] == ["s", *"t" * (len(flow) - 2), "f"]
+        tied = [(one.begin, one.rank, one.args["collective"], one.args["wait_ns"]) for _, one in flow if one]
+        assert tied == parts[instance]
+
+
+def test_waits_are_marked_and_say_for_whom(opened: Opened, tmp_path: Path) -> None:
+    run = opened(DLRM)
+    viewer = shown(run, tmp_path / "trace.json")
+    begin = int(viewer.document["otherData"]["begin_ns"])
+    table = run.collectives()
+    last = {row["instance"]: row["rank"] for row in table.to_pylist() if row["wait_ns"] == 0}
+    expected = sorted(
+        (row["rank"], row["arrival_ns"] - begin, row["wait_ns"], f"waits for rank {last[row['instance']]}")
+        for row in table.to_pylist()
+        if row["wait_ns"]
+    )
+    waits = [one for one in viewer.slices if one.thread == "collectives: wait"]
+    assert sorted((one.rank, one.begin, one.end - one.begin, one.name) for one in waits) == expected
+    assert {one.args["group"] for one in waits} == {"0-7"}
+
+
+def test_steps_have_a_lane_for_each_way_they_were_found(opened: Opened, tmp_path: Path) -> None:
+    run = opened(DLRM)
+    viewer = shown(run, tmp_path / "trace.json")
+    begin = int(viewer.document["otherData"]["begin_ns"])
+    keys = ("start_ns", "end_ns")
+    expected = [
+        (
+            row["rank"],
+            f"steps ({row['source']})",
+            f"step {row['step']}{' (open)' * row['open']}",
+            *(row[key] - begin for key in keys),
+        )
+        for row in run.steps().to_pylist()
+        if row["step"] is not None
+    ]
+    assert {name for _, _, name, *_ in expected} == {"step 10", "step 10 (open)"}
+    assert len(expected) == 16
+    found = [one for one in viewer.slices if one.kind == "step"]
+    assert sorted((one.rank, one.thread, one.name, one.begin, one.end) for one in found) == sorted(expected)
+
+
+def test_chosen_steps_and_ranks(opened: Opened, tmp_path: Path) -> None:
+    run = opened(LLAMA)
+    viewer = shown(run, tmp_path / "trace.json", ranks=[2, 0], steps=(4, 5))
+    assert viewer.processes == {0: "rank 0", 2: "rank 2"}
+    assert {one.name for one in viewer.slices if one.kind == "step"} == {"step 4"}
+    told = run.sql("""
+        SELECT e.rank, count(*) AS n FROM events e JOIN steps s ON s.rank = e.rank AND s.step = 4
+        WHERE e.rank IN (0, 2) AND CASE WHEN e.step IS NULL
+            THEN e.start_ns >= s.start_ns AND e.start_ns < s.end_ns ELSE e.step = 4 END
+        GROUP BY ALL""")
+    count = Counter(one.rank for one in of_events(viewer))
+    assert count == {row["rank"]: row["n"] for row in told.to_pylist()}
+    # Ranks 0 and 2 form a group of the data dimension; the collectives of 0-1 and 2-3 have one part here.
+    groups = {one.args["group"] for flow in viewer.flows.values() for _, one in flow if one}
+    assert groups == {"0,2"}
+    # Others are waited for all the same.
+    names = {one.name for one in viewer.slices if one.kind == "wait"}
+    assert names == {f"waits for rank {n}" for n in range(4)}
+
+
+def test_corrected_clocks(tmp_path: Path) -> None:
+    """Rank 1's clock is 3 ms ahead and gains 40 µs a second: shown is the time of the others' clocks."""
+    ops = (Compute(150_000_000), Collective("all_reduce", "dp", 1 << 20))
+    truth = simulate(Layout(dp=4), Program(ops, steps=10, slow={1: 1200}))
+    write(truth, tmp_path / "traces", Distortion(offset_ns={1: 3_000_000}, drift_ppm={1: 40}))
+    run = cclbench.ingest(tmp_path / "traces", store=tmp_path / "store")
+    (entry,) = [entry for entry in run.manifest["clocks"]["ranks"] if entry["applied"]]
+    viewer = shown(run, tmp_path / "trace.json")
+    assert viewer.crossing == []
+    ends = [[one.end for _, one in flow if one] for flow in viewer.flows.values()]
+    assert len(ends) == 10
+    assert all(max(of) - min(of) <= entry["residual_ns"] + entry["uncertainty_ns"] + 1 for of in ends)
+    kernels = [one for one in of_events(viewer) if one.rank == 1 and one.kind == "kernel"]
+    own = {row["correlation"]: row["dur_ns"] for row in run.events(rank=1, kinds=["kernel"]).to_pylist()}
+    assert {one.args["correlation"]: one.args["own_dur_ns"] for one in kernels} == own
+    # 180 ms of the slow rank's kernels are 7,200 ns longer on its own clock.
+    gemms = [one for one in kernels if "collective" not in one.args]
+    longer = [int(one.args["own_dur_ns"]) - (one.end - one.begin) for one in gemms]
+    assert longer == pytest.approx([7200] * 10, abs=2)
+    assert not [one for one in of_events(viewer) if one.rank == 0 and "own_dur_ns" in one.args]
+
+
+def test_hostile_names_are_data(tmp_path: Path) -> None:
+    names = [
+        "<script>alert(1)</script>",
+        "../../x",
+        "$(x)",
+        'a"b\\',
+        "\u202eabc",
+        "\x00\x1b[31m",
+        "x" * 2**20,
+    ]
+    row = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 5, "args": {"stream": 7}}
+    events = [row | {"name": name, "ts": 10 * n} for n, name in enumerate(names)]
+    (tmp_path / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    run = cclbench.ingest(tmp_path / "rank0.json", store=tmp_path / "store")
+    viewer = shown(run, tmp_path / "trace.json")
+    assert [one.name for one in viewer.slices] == run.events(columns=["name"])["name"].to_pylist() == names
+
+
+def test_the_same_run_gives_the_same_bytes(opened: Opened, tmp_path: Path) -> None:
+    for name in ("a.json.gz", "b.json.gz", "c.json"):
+        write_trace(opened(DLRM), tmp_path / name)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+    assert (tmp_path / "c.json").read_bytes().startswith(b'{"traceEvents":[')
+
+
+@pytest.mark.parametrize(
+    ("selected", "message"),
+    [
+        ({"ranks": [9]}, "has no rank 9; it has"),
+        ({"steps": (7, 9)}, "there is nothing to show; its steps are 10"),
+    ],
+)
+def test_what_is_not_there(opened: Opened, tmp_path: Path, selected: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        write_trace(opened(DLRM), tmp_path / "trace.json", **selected)
+    assert not (tmp_path / "trace.json").exists()

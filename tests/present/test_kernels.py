@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel table: what begins in the windows, and what is left out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_run import Event, stored, subject
+
+from cclbench.present import kernels as module
+from cclbench.present.kernels import absent, kernel_table, kernels_of
+from cclbench.present.seen import seen
+
+
+def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
+    found = kernels_of(stored(tmp_path / "run"), "steps")
+    assert found is not None
+    assert [(t.name, t.category, t.calls, t.ns) for t in found.times] == [
+        ("gemm_a", "gemm", 3, 600),
+        ("reduce_b", "reduction", 1, 500),
+    ]
+    assert (found.kind, found.names, found.all_ns, found.windows, found.window_ns) == (
+        "kernel",
+        2,
+        1100,
+        4,
+        4000,
+    )
+
+
+def test_a_cpu_has_operators(tmp_path: Path) -> None:
+    (run,) = seen([subject(tmp_path / "run", kind="op")])
+    table = kernel_table([run])
+    assert table.runs[0][1].kind == "op"
+    assert table.notes == ("operators of the CPU nest: the time of one holds that of those it calls",)
+
+
+def test_a_run_without_kernels_says_why(tmp_path: Path) -> None:
+    (run,) = seen([subject(tmp_path / "run", events=())])
+    assert kernel_table([run]).notes == ("no kernels: its results have no compute.kernel_count",)
+
+
+def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 1)
+    (run,) = seen([subject(tmp_path / "run")])
+    table = kernel_table([run])
+    assert [line.first.name for line in table.lines] == ["gemm_a"]
+    assert table.notes == ("1 more names with 500 ns (45.5 % of the summed time) are not listed",)
+
+
+def test_runs_beside_each_other(tmp_path: Path) -> None:
+    events: tuple[Event, ...] = ((0, "gemm_a", "gemm", 1000, 1000), (1, "new_c", "other", 1000, 40))
+    runs = seen([subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)])
+    table = kernel_table(runs)
+    # Seconds per step and rank: sums over four windows.
+    assert [(line.first.name, line.per_step, line.changes) for line in table.lines] == [
+        ("gemm_a", (150e-9, 250e-9), (100,)),
+        ("reduce_b", (125e-9, 0.0), (-125,)),
+        ("new_c", (0.0, 10e-9), (10,)),
+    ]
+    assert [line.times[1] is None for line in table.lines] == [False, True, False]
+    assert absent(table.runs[1][1]) == "did not run"
+
+
+def test_a_name_beyond_those_read_is_not_taken_as_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_NAMES", 1)
+    events: tuple[Event, ...] = ((0, "reduce_b", "reduction", 1000, 1000), (1, "gemm_a", "gemm", 1000, 40))
+    runs = seen([subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)])
+    table = kernel_table(runs)
+    assert {line.first.name: line.changes for line in table.lines} == {"gemm_a": (None,), "reduce_b": (None,)}
+    assert absent(table.runs[0][1]) == "not among the 1 names with most time"
+
+
+def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    long = "n" * 1_000_000
+    events: tuple[Event, ...] = ((0, f"{long}a", "gemm", 1000, 10), (0, f"{long}b", "gemm", 1100, 20))
+    (run,) = seen([subject(tmp_path / "run", events=events)])
+    assert [(line.first.length, line.times[0].ns) for line in kernel_table([run]).lines if line.times[0]] == [
+        (1_000_001, 20),
+        (1_000_001, 10),
+    ]
+    assert {len(line.first.name) for line in kernel_table([run]).lines} == {200}
+
+
+def test_a_rank_without_steps_counts_its_whole_trace(tmp_path: Path) -> None:
+    assert kernels_of(stored(tmp_path / "run"), "trace") is None  # no window of the whole trace was stored

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline as data: lanes on one clock, meetings, honest segments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cclbench
+from cclbench.errors import UsageError
+from cclbench.intervals import Intervals, union
+from cclbench.pipeline import open_run
+from cclbench.present.timeline import (
+    Clock,
+    busiest,
+    chosen,
+    clocks_of,
+    cropped,
+    meetings,
+    segments,
+    shifted,
+    split,
+    timeline,
+    waits,
+)
+from cclbench.record.manifest import Clock as RankClock
+from cclbench.record.manifest import Clocks
+from cclbench.schema import COLLECTIVES
+
+
+def array(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def pieces(s: Intervals) -> list[tuple[int, int]]:
+    return list(zip(s.starts.tolist(), s.ends.tolist(), strict=True))
+
+
+def part(collective: int, rank: int, start: int, end: int, wait: int | None, **other: Any) -> dict[str, Any]:
+    """A row of `schema.COLLECTIVES`; matched where it has a wait, its clock 1,000 ns ahead."""
+    row = dict.fromkeys(COLLECTIVES.names)
+    row |= {
+        "collective": collective,
+        "rank": rank,
+        "kind": "all_reduce",
+        "library": "nccl",
+        "start_ns": start,
+        "end_ns": end,
+    }
+    if wait is not None:
+        row |= {
+            "instance": collective,
+            "arrival_ns": start - 1000,
+            "wait_ns": wait,
+            "transfer_ns": end - start - wait,
+        }
+    return row | other
+
+
+def table(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), COLLECTIVES)
+
+
+def test_a_clock_subtracts_offset_and_drift() -> None:
+    clock = Clock(offset_ns=250.0, drift=20e-6, reference_ns=1_000_000)
+    # 20 ppm of 50 ms, 50,000,000 ns, are 1,000 ns.
+    assert clock.common(array(1_000_000, 51_000_000)).tolist() == [999_750, 50_998_750]
+    assert pieces(shifted(Intervals(array(1_000_000), array(51_000_000)), clock)) == [(999_750, 50_998_750)]
+
+
+def test_only_applied_corrections_are_clocks() -> None:
+    account = Clocks(
+        7, [RankClock(0, 0.0, 0.0, 0.0, 0.0, False), RankClock(3, 250000.5, 20.0, 0.0, 0.0, True)]
+    )
+    assert clocks_of(account) == {3: Clock(250000.5, 2e-05, 7)}
+
+
+def test_wait_transfer_and_unmatched_are_disjoint_and_all_of_the_communication() -> None:
+    parts = table(
+        part(0, 0, 100, 200, 60),  # waits 100-160, transfers 160-200
+        part(1, 0, 150, 300, 120),  # waits 150-270, of which the first one's transfer hides 160-200
+        part(2, 0, 400, 450, None),  # not matched
+    )
+    communication = union(array(100, 150, 400), array(200, 300, 450))
+    wait, transfer, unmatched = split(communication, parts)
+    assert pieces(wait) == [(100, 160), (200, 270)]
+    assert pieces(transfer) == [(160, 200), (270, 300)]
+    assert pieces(unmatched) == [(400, 450)]
+
+
+def test_without_any_match_all_communication_is_unmatched() -> None:
+    communication = union(array(5), array(9))
+    wait, transfer, unmatched = split(communication, table(part(0, 0, 5, 9, None)))
+    assert [pieces(s) for s in (wait, transfer, unmatched)] == [[], [], [(5, 9)]]
+
+
+def test_cropped() -> None:
+    s = Intervals(array(0, 20, 40), array(10, 30, 50))
+    assert pieces(cropped(s, 5, 45)) == [(5, 10), (20, 30), (40, 45)]
+    assert pieces(cropped(s, 10, 20)) == []
+
+
+def test_meetings_say_who_came_last_and_who_waited_longest() -> None:
+    parts = table(
+        part(0, 0, 2000, 2500, 300, in_bytes=64, out_bytes=128, dimension="tp"),
+        part(0, 1, 2300, 2500, 0, in_bytes=64, out_bytes=128, dimension="tp"),
+        part(1, 0, 3000, 4000, 900),
+        part(1, 2, 3900, 4000, 0),
+        part(1, 1, 3100, 4000, 800),
+        part(2, 2, 9000, 9900, 800),
+        part(2, 1, 9800, 9900, 0),
+        part(3, 1, 9000, 9900, None),
+    )
+    second, first = meetings(parts, 0, 5000, [0])
+    assert (first.last_rank, first.waiting_rank, first.longest_wait_ns) == (1, 0, 300)
+    assert (first.last_arrival_ns, first.ranks, first.busy_ns) == (1300, (0, 1), 700)
+    assert (first.bytes, first.dimension) == (128, "tp")
+    assert (second.last_rank, second.waiting_rank, second.longest_wait_ns) == (2, 0, 900)
+    assert (second.last_arrival_ns, set(second.ranks), second.bytes) == (2900, {0, 1, 2}, None)
+    assert [one.last_arrival_ns for one in meetings(parts, 0, 99_999, [2])] == [2900, 8800]
+    assert meetings(parts, 2901, 8800, [0, 1, 2]) == ()
+    assert meetings(table(), 0, 1, [0]) == ()
+
+
+def test_of_many_ranks_those_that_wait_least_and_most_are_shown() -> None:
+    waited = waits(table(*(part(r, r, 1000 + r, 2000, 10 * (r % 7)) for r in range(8))), 1, 7)
+    # Ranks 1 to 6 arrive in [1, 7); rank 7, whose wait is 0, and rank 0 do not.
+    assert waited == {1: 10, 2: 20, 3: 30, 4: 40, 5: 50, 6: 60}
+    assert busiest(range(8), waited, 8) == list(range(8))
+    assert busiest(range(8), waited, 4) == [0, 5, 6, 7]
+    assert busiest(range(8), waited, 3) == [0, 5, 6]
+
+
+WINDOWS = {0: [(3, 100, 200), (4, 200, 300)], 1: [(4, 210, 310), (5, 310, 400)]}
+
+
+def test_the_first_step_that_most_ranks_have() -> None:
+    assert chosen(WINDOWS, {}, None) == (4, {0: (200, 300), 1: (210, 310)})
+    assert chosen(WINDOWS, {1: Clock(offset_ns=10.0)}, 5) == (5, {1: (300, 390)})
+
+
+def test_a_step_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no whole step 9; it has 3, 4, 5"):
+        chosen(WINDOWS, {}, 9)
+    with pytest.raises(UsageError, match="marks none"):
+        chosen({0: [(None, 1, 2)]}, {}, 1)
+    assert chosen({0: [(None, 1, 2)]}, {}, None) == (None, {0: (1, 2)})
+    with pytest.raises(UsageError, match="nothing to draw"):
+        chosen({0: []}, {}, None)
+
+
+def test_long_pieces_stay_exact_and_short_ones_become_shares_of_cells() -> None:
+    s = Intervals(array(0, 12, 15, 33), array(1, 14, 16, 57))
+    starts, ends, share = segments(s, 0, 100, 10)
+    assert list(zip(starts.tolist(), ends.tolist(), share.tolist(), strict=True)) == [
+        (0, 10, pytest.approx(0.1)),
+        (10, 20, pytest.approx(0.3)),
+        (33, 57, 1.0),
+    ]
+
+
+spans = st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 300)), max_size=300)
+
+
+@given(spans, st.integers(1, 40))
+def test_segments_are_few_and_cover_what_the_set_covers(found: Sequence[tuple[int, int]], cells: int) -> None:
+    s = cropped(union(array(*(a for a, _ in found)), array(*(a + n for a, n in found))), 0, 2000)
+    starts, ends, share = segments(s, 0, 2000, cells)
+    assert len(starts) <= 3 * cells
+    assert float(((ends - starts) * share).sum()) == pytest.approx(s.length)
+
+
+@pytest.fixture
+def dlrm(test_data: Path, tmp_path: Path) -> Iterator[cclbench.Run]:
+    return cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
+
+
+def test_dlrm(dlrm: cclbench.Run) -> None:
+    shown = timeline(dlrm)
+    assert shown.step == 10
+    # The first kernel of the step is rank 1's, the last event rank 4's (the traces' own µs).
+    assert (shown.origin_ns, shown.end_ns) == (1694128201423011000, 1694128201441928000)
+    assert [lanes.rank for lanes in shown.lanes] == list(range(8))
+    assert len(shown.meetings) == 8
+    worst = shown.meetings[0]
+    # Rank 7's all-to-all runs from ...431930 to ...431940, rank 1's from ...424306 µs.
+    assert (worst.kind, worst.last_rank, worst.waiting_rank) == ("all_to_all", 7, 1)
+    assert worst.longest_wait_ns == 7_624_000
+    for lanes in shown.lanes:
+        communicating = lanes.wait.length + lanes.transfer.length
+        parts = dlrm.collectives().to_pylist()
+        own = [p["end_ns"] - p["start_ns"] for p in parts if p["rank"] == lanes.rank]
+        # No two collectives of this step run at once on a rank.
+        assert communicating == sum(own)
+        assert not len(lanes.unmatched)
+
+
+def test_narrowed_in_time_and_to_ranks(dlrm: cclbench.Run) -> None:
+    shown = timeline(dlrm, ranks=[7, 1], from_ms=12, to_ms=14.5)
+    assert [lanes.rank for lanes in shown.lanes] == [1, 7]
+    assert shown.begin_ns - shown.origin_ns == 12_000_000
+    assert shown.end_ns - shown.origin_ns == 14_500_000
+    for s in (shown.lanes[0].compute, shown.lanes[0].wait, shown.lanes[1].transfer):
+        assert shown.begin_ns <= s.starts.min() < s.ends.max() <= shown.end_ns
+    for window in (
+        {"from_ms": 20.0},
+        {"from_ms": 3.0, "to_ms": 3.0},
+        {"to_ms": float("nan")},
+        {"from_ms": -1},
+    ):
+        with pytest.raises(UsageError, match="there is nothing from"):
+            timeline(dlrm, **window)
+    with pytest.raises(UsageError, match="no rank 9"):
+        timeline(dlrm, ranks=[9])
+
+
+def test_corrections_of_the_manifest_are_applied(dlrm: cclbench.Run) -> None:
+    before = timeline(dlrm).lanes[7]
+    path = dlrm.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    entry = next(entry for entry in manifest["clocks"]["ranks"] if entry["rank"] == 7)
+    entry |= {"offset_ns": 250_000.0, "applied": True}
+    path.write_text(json.dumps(manifest))
+    after = timeline(open_run(dlrm.id, store=dlrm.store)).lanes[7]
+    assert (before.compute.starts - after.compute.starts == 250_000).all()
