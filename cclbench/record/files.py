@@ -68,9 +68,17 @@ def _alive(process: int) -> bool:
     return True
 
 
+def refuse_links(path: Path) -> None:
+    """`InputError` where a file of a run, or its folder, is a link: it may lead out of the run."""
+    for place in (path, path.parent):
+        if place.is_symlink():
+            raise InputError("is a link, which no run holds", where=str(place), hint="delete the run")
+
+
 @contextmanager
 def opened_table(path: Path) -> Iterator[pq.ParquetFile]:
     """A Parquet file, open; `InputError` where it is damaged, then or while it is read."""
+    refuse_links(path)
     try:
         with pq.ParquetFile(path) as file:
             yield file

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -99,7 +99,7 @@ class Truncation(msgspec.Struct, frozen=True):
 class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's trace: `span_ns` is begin and end of its work, `beside` are its execution traces."""
 
-    rank: int
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
     facts: TraceFacts
     span_ns: tuple[int, int] | None = None
     rows: dict[str, int] = {}
@@ -179,7 +179,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     matching: Matching = Matching()
     clocks: Clocks = Clocks()
     notes: list[str] = []
-    sources: list[str] = []
+    sources: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]] = []
     evidence: list[EvidenceFile] = []
     published: Published | None = None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cclbench.errors import UsageError
+from cclbench.record.files import refuse_links
 from cclbench.schema import EVIDENCE, TABLES
 
 if TYPE_CHECKING:
@@ -43,26 +44,29 @@ def select(path: Path, ranks: Sequence[int], query: str) -> pa.Table:
 def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[int]) -> None:
     """Make the run's tables views of a connection, and nothing else of its reach."""
     folder = glob.escape(str(path))
+    folders = ", ".join(_quoted(f"{allowed}/") for allowed in (path, folder))
+    connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
+    connection.execute("SET enable_external_access=false; SET lock_configuration=true")
     files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps", *EVIDENCE)}
     files["events"] = [(f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in ranks]
     files["results"] = [("results.parquet", "")]
     files["groups"] = [("groups.parquet", "")]
     for name, schema in TABLES.items():
+        there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
+        for file in (file for found in there.values() for file in found):
+            refuse_links(file)
         columns = ", ".join(f'"{column}"' for column in schema.names)
         selects = [
             f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608
             "hive_partitioning=false)"
             for pattern, more in files[name]
-            if any(path.glob(pattern))
+            if there[pattern]
         ]
         if selects:
             connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(selects)}")
         else:
             rank = [pa.field("rank", pa.int32())] if name == "events" else []
             connection.register(name, pa.schema([*schema, *rank]).empty_table())
-    folders = ", ".join(_quoted(f"{allowed}/") for allowed in (path, folder))
-    connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
-    connection.execute("SET enable_external_access=false; SET lock_configuration=true")
 
 
 def _quoted(text: str) -> str:

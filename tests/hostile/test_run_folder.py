@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run is a stranger's: nothing in it reaches beyond it, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cclbench
+from cclbench.errors import InputError
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def run(cards: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A run of two ranks, in a store of its own."""
+    made = cclbench.ingest(cards[0], store=tmp_path / "store")
+    return Path(shutil.copytree(made.path, tmp_path / "given" / made.id))
+
+
+def change(run: Path, alter: Change) -> None:
+    """Alter the manifest."""
+    document = json.loads((run / "manifest.json").read_text())
+    alter(document)
+    (run / "manifest.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda m: m["ranks"][0].update(
+            rank="0/*.parquet') ; COPY (SELECT 1) TO 'written.csv'; SELECT * FROM read_parquet('0"
+        ),
+        lambda m: m["ranks"][0].update(rank=-1),
+        lambda m: m["ranks"][0].update(rank=1 << 40),
+        lambda m: m.update(sources=["../../elsewhere"]),
+        lambda m: m.update(sources=[".."]),
+        lambda m: m.update(ranks={}),
+        lambda m: m["ranks"][0]["facts"].update(world_size="many"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(
+    run: Path, alter: Change, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(run, alter)
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+    before = sorted(run.parent.rglob("*"))
+    for words in (("sql", run.name, "SELECT 1"), ("metrics", run.name), ("report", run.name, "-o", "x.html")):
+        answer = call(*words)
+        assert (answer.code, answer.out) == (3, "")
+        assert "damaged manifest" in answer.err
+    assert sorted(run.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("place", ["collectives/rank=0.parquet", "groups.parquet", "events/rank=0"])
+def test_links_out_of_the_run_are_refused(run: Path, place: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (run / place).rename(outside)
+    (run / place).symlink_to(outside)
+    given = cclbench.record.run.Run(run)
+    with pytest.raises(InputError, match="is a link"):
+        given.sql("SELECT 1")
+    if place != "groups.parquet":  # which no metric reads
+        with pytest.raises(InputError, match="is a link"):
+            cclbench.metrics(given)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('manifest.json')",
+        "SELECT * FROM 'manifest.json'",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM duckdb_settings() WHERE name = 'x' UNION ALL SELECT * FROM glob('/etc/*')",
+    ],
+)
+def test_a_query_reads_nothing_but_the_run(run: Path, query: str) -> None:
+    with pytest.raises(cclbench.errors.UsageError, match="SQL: "):
+        cclbench.record.run.Run(run).sql(query)
