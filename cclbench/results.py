@@ -135,10 +135,7 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rep
 
 
 def _run_view(
-    run: Run,
-    selection: Selection,
-    machine: Machine,
-    replayed: Callable[[str], Replayed] | None,
+    run: Run, selection: Selection, machine: Machine, replayed: Callable[[str], Replayed] | None
 ) -> RunView:
     def view(rank: int) -> RankView:
         return _rank_view(run, rank, selection, machine)

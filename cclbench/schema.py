@@ -114,12 +114,7 @@ EVENTS: Final = _schema(
 COLLECTIVES: Final = _schema(
     "collectives",
     _field("collective", pa.int64(), "key of the row: this rank's part in a collective"),
-    _field(
-        "instance",
-        pa.int64(),
-        "number the parts of one collective share; null until matched",
-        null=True,
-    ),
+    _field("instance", pa.int64(), "number the parts of one collective share; null until matched", null=True),
     _field("rank", pa.int32(), "rank whose view this row is"),
     _field("kind", _WORD, "what it does: " + ", ".join(COLLECTIVE_KINDS), null=True),
     _field("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),

@@ -284,12 +284,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def _entries(
-    found: Source,
-    facts: CardFacts,
-    names: Mapping[str, str],
-    staged: Place,
-    licence: str,
-    wishes: Wishes,
+    found: Source, facts: CardFacts, names: Mapping[str, str], staged: Place, licence: str, wishes: Wishes
 ) -> list[dict[str, Any]]:
     """The card's evidence: a file each, of which large ones have the URL where they shall be."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}

@@ -202,12 +202,7 @@ def _times(capture: Capture, column: pa.Array) -> Int64:
 
 
 def _table(
-    rows: pa.RecordBatch,
-    known: str | None,
-    own: str,
-    *,
-    scaled: npt.NDArray[np.float64],
-    **columns: Any,
+    rows: pa.RecordBatch, known: str | None, own: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
     """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
     columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}

@@ -15,16 +15,7 @@ import pyarrow.compute as pc
 from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
 from cclbench.formats.grids import grid_columns
-from cclbench.formats.nsys.capture import (
-    CALLS,
-    COPIES,
-    GRAPHS,
-    KERNELS,
-    MEMSETS,
-    OVERHEADS,
-    SYNCS,
-    Capture,
-)
+from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
 from cclbench.formats.nsys.enumerations import COPY_KINDS, SYNC_KINDS, call_kind, copy_name
 from cclbench.intervals import Int64, Mask
 
