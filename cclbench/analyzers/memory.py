@@ -130,7 +130,6 @@ def hbm_utilization(rank: RankView) -> Value:
     " memory bandwidth).",
     formula="|kernels with flops / hbm_bytes < peak FLOP/s / peak B/s| / |C|",
     unit="1",
-    better=None,
     inputs=(
         "events",
         "steps",
