@@ -18,37 +18,15 @@ VERSION: Final = 1
 SIDES: Final = ("device", "host")
 KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
 CATEGORIES: Final = (
-    "gemm",
-    "attention",
-    "convolution",
-    "normalization",
-    "elementwise",
-    "reduction",
-    "moe",
-    "embedding",
-    "optimizer",
-    "sampling",
-    "communication",
-    "copy",
-    "fused",
-    "other",
+    *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
+    *("optimizer", "sampling", "communication", "copy", "fused", "other"),
 )
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
 GROUP_SOURCES: Final = ("stated", "inferred")
 COLLECTIVE_KINDS: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send",
-    "recv",
-    "send_recv",
-    "barrier",
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
+    *("send", "recv", "send_recv", "barrier"),
 )
 
 HAS_VALUE: Final = ("ok", "partial")

@@ -227,15 +227,7 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
 def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
     if not found.files:
         return CardFacts(traces=())
-    return trace_facts(
-        found.path,
-        store=store,
-        jobs=jobs,
-        allow_truncated=reading.allow_truncated,
-        step_annotation=reading.step_annotation,
-        inference=reading.inference,
-        progress=progress,
-    )
+    return trace_facts(found.path, reading, store=store, jobs=jobs, progress=progress)
 
 
 def _settled(
