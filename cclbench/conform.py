@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from cclbench.document import Document
@@ -29,6 +31,13 @@ def departures(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
         for path, message in _described(error, tuple(error.absolute_path), schema)
     }
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.path))
+
+
+@cache
+def packaged_schema(name: str) -> Mapping[str, Any]:
+    """The JSON Schema (draft-07) in the package's file `schemas/<name>.json`."""
+    loaded: dict[str, Any] = json.loads((files("cclbench") / "schemas" / f"{name}.json").read_text("utf-8"))
+    return loaded
 
 
 def misfit(value: object, part: Mapping[str, Any]) -> str | None:

@@ -4,40 +4,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
-from cclbench.card import CardFacts, TraceFile
+from cclbench.card import CardFacts, Trace
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.formats import READERS
+from cclbench.ingestion import ingest
 from cclbench.machine import machine_of
-from cclbench.pipeline import ingest
+from cclbench.record.manifest import Options
 from cclbench.record.run import Run
+from cclbench.record.store import Store
 from cclbench.source import find
+
+_DEFAULTS: Final = Options()
 
 
 def trace_facts(
     source: str | Path,
+    reading: Options = _DEFAULTS,
     *,
     store: str | Path | None = None,
     jobs: int = 1,
-    allow_truncated: bool = False,
-    step_annotation: str | None = None,
-    inference: bool = True,
     progress: Progress | None = None,
 ) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
-    ingested = ingest(
-        source,
-        store=store,
-        jobs=jobs,
-        allow_truncated=allow_truncated,
-        step_annotation=step_annotation,
-        inference=inference,
-        progress=progress,
-    )
+    ingested = ingest(found, Store(store), reading, jobs=jobs, progress=progress)
     entries = ingested.record.ranks
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))
@@ -61,7 +56,7 @@ def trace_facts(
     library = max((library for entry in entries for library in entry.collectives.libraries), default=None)
     return CardFacts(
         traces=tuple(
-            TraceFile(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
+            Trace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
             for file in (*found.files, *found.beside, *found.evidence)
         ),
         world_size=facts.world_size,

@@ -23,6 +23,7 @@ from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
+    from cclbench.record.manifest import RankEntry
     from cclbench.record.run import Run
 
 Origin = Literal["option", "card", "catalog", "trace", "capture", "assumption"]
@@ -308,9 +309,16 @@ def machine_of_ranks(
 
 def machine_of(run: Run, *, system: str | None = None, per_node: int | None = None) -> Machine:
     """The machine of a stored run, see `machine_of_ranks`."""
-    files = {entry.rank: entry.files[0].name for entry in run.record.ranks}
-    facts = {entry.rank: entry.facts for entry in run.record.ranks}
-    return machine_of_ranks(run.card, facts, files, system=system, per_node=per_node)
+    return machine_of_entries(run.card, run.record.ranks, system=system, per_node=per_node)
+
+
+def machine_of_entries(
+    card: Card | None, entries: Sequence[RankEntry], *, system: str | None = None, per_node: int | None = None
+) -> Machine:
+    """The machine by the card and the manifest's ranks, see `machine_of_ranks`."""
+    files = {entry.rank: entry.files[0].name for entry in entries}
+    facts = {entry.rank: entry.facts for entry in entries}
+    return machine_of_ranks(card, facts, files, system=system, per_node=per_node)
 
 
 def _no_accelerator(name: str) -> str:

@@ -80,12 +80,7 @@ def metrics(
 
 
 def full_results(
-    run: Run,
-    *,
-    window: str = "steps",
-    jobs: int = 1,
-    model: bool = True,
-    progress: Progress | None = None,
+    run: Run, *, window: str = "steps", jobs: int = 1, model: bool = True, progress: Progress | None = None
 ) -> pa.Table:
     """Rows of `schema.RESULTS` of all metrics: those in the store where they were made alike, else new ones.
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.inferred import with_caveat
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value
 from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.run_view import Replayed, RunView
+from cclbench.analyzers.run_view import RunView
 from cclbench.analyzers.sources import side_by_side
 from cclbench.analyzers.view import RankView
 from cclbench.engine import Progress
@@ -25,6 +26,9 @@ from cclbench.normalize.steps import POLICIES
 from cclbench.record.rows import Row, rows_of
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection
+
+if TYPE_CHECKING:
+    from cclbench.replay.ratio import Ratio
 
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
@@ -108,20 +112,14 @@ def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
 
 
 def _rank_view(run: Run, rank: int, selection: Selection, machine: Machine) -> RankView:
-    return RankView(
-        run.rank(rank),
-        rank=rank,
-        window=selection.window,
-        steps=selection.steps,
-        card=run.card,
-        machine=machine,
-    )
+    window, steps = selection.window, selection.steps
+    return RankView(run.rank(rank), rank=rank, window=window, steps=steps, card=run.card, machine=machine)
 
 
-def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Replayed]:
+def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Ratio]:
     """What replays the run for a metric, or says why it does not."""
 
-    def replayed(setting: str) -> Replayed:
+    def replayed(setting: str) -> Ratio:
         from cclbench.replay.ratio import PASSING_ROWS, ratio
 
         if narrowed:
@@ -135,10 +133,7 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rep
 
 
 def _run_view(
-    run: Run,
-    selection: Selection,
-    machine: Machine,
-    replayed: Callable[[str], Replayed] | None,
+    run: Run, selection: Selection, machine: Machine, replayed: Callable[[str], Ratio] | None
 ) -> RunView:
     def view(rank: int) -> RankView:
         return _rank_view(run, rank, selection, machine)

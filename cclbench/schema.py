@@ -18,37 +18,15 @@ VERSION: Final = 1
 SIDES: Final = ("device", "host")
 KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
 CATEGORIES: Final = (
-    "gemm",
-    "attention",
-    "convolution",
-    "normalization",
-    "elementwise",
-    "reduction",
-    "moe",
-    "embedding",
-    "optimizer",
-    "sampling",
-    "communication",
-    "copy",
-    "fused",
-    "other",
+    *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
+    *("optimizer", "sampling", "communication", "copy", "fused", "other"),
 )
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
 GROUP_SOURCES: Final = ("stated", "inferred")
 COLLECTIVE_KINDS: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send",
-    "recv",
-    "send_recv",
-    "barrier",
+    *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
+    *("send", "recv", "send_recv", "barrier"),
 )
 
 HAS_VALUE: Final = ("ok", "partial")
@@ -114,12 +92,7 @@ EVENTS: Final = _schema(
 COLLECTIVES: Final = _schema(
     "collectives",
     _field("collective", pa.int64(), "key of the row: this rank's part in a collective"),
-    _field(
-        "instance",
-        pa.int64(),
-        "number the parts of one collective share; null until matched",
-        null=True,
-    ),
+    _field("instance", pa.int64(), "number the parts of one collective share; null until matched", null=True),
     _field("rank", pa.int32(), "rank whose view this row is"),
     _field("kind", _WORD, "what it does: " + ", ".join(COLLECTIVE_KINDS), null=True),
     _field("library", _WORD, "who does it: nccl, rccl, gloo, mscclpp, mpi, xla, custom, ..."),

@@ -33,11 +33,7 @@ class SweepsRead:
 
 
 def read_sweeps(
-    sources: Iterable[str | Path],
-    system: System,
-    *,
-    store: str | Path | None = None,
-    inference: bool = True,
+    sources: Iterable[str | Path], system: System, *, store: str | Path | None = None, inference: bool = True
 ) -> SweepsRead:
     """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none."""
     found = SweepsRead()

@@ -36,10 +36,7 @@ class Benchmark:
     def left_out(self) -> dict[str, int]:
         """How many requests were not, by why."""
         success = self.requests["success"]
-        return {
-            "failed": pc.sum(pc.invert(success)).as_py() or 0,
-            "of unknown outcome": self.unknown,
-        }
+        return {"failed": pc.sum(pc.invert(success)).as_py() or 0, "of unknown outcome": self.unknown}
 
     @property
     def unknown(self) -> int:

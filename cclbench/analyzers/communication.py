@@ -48,7 +48,6 @@ def fraction(rank: RankView) -> Iterator[Value]:
     " group, by parallel dimension (category).",
     formula="n",
     unit="count",
-    better=None,
     inputs=_INPUTS,
 )
 def count(rank: RankView) -> Iterator[Value]:
@@ -65,7 +64,6 @@ def count(rank: RankView) -> Iterator[Value]:
     " parallelism is the card's only one, modelled by its parameters.",
     formula="Σ S",
     unit="B",
-    better=None,
     inputs=_INPUTS,
     not_applicable="none of the window's collectives states its bytes",
     version=2,

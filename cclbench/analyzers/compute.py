@@ -28,7 +28,6 @@ _NO_KERNELS = "the rank ran no kernels in the window, or the CPU is the device"
     definition="Time in which kernels that are not communication run.",
     formula="|C|",
     unit="s",
-    better=None,
 )
 def time(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.compute_only + rank.parts.overlapped)
@@ -122,7 +121,6 @@ def achieved_flops(rank: RankView) -> Value:
     " each count, so shares may sum to more than 1.",
     formula="|kernels of the category| / |C∪K|",
     unit="1",
-    better=None,
     not_applicable=_NO_KERNELS,
 )
 def category_share(rank: RankView) -> Iterator[Value]:
@@ -147,7 +145,6 @@ def _kernel_time(rank: RankView) -> Int64:
     " steps (those not longer than twice the median step). The category row names the kernel.",
     formula="max over names of Σ duration / Σ duration of all kernels",
     unit="1",
-    better=None,
     not_applicable=_NO_KERNELS,
 )
 def dominant_kernel(rank: RankView) -> Iterator[Value]:
@@ -178,7 +175,6 @@ def dominant_kernel(rank: RankView) -> Iterator[Value]:
     " grouped expert products), of a model that the card calls one.",
     formula="|kernels of category moe| / |C∪K|",
     unit="1",
-    better=None,
     inputs=("events", "steps", "card: workload.model.moe"),
     not_applicable="the card does not say moe: true, or there are no kernels",
 )
@@ -251,7 +247,6 @@ def kernel_count(rank: RankView) -> Iterator[Value]:
     definition="Mean duration of the kernels that begin in the window, communication included.",
     formula="Σ duration / n",
     unit="s",
-    better=None,
     not_applicable=_NO_KERNELS,
 )
 def mean_kernel(rank: RankView) -> Iterator[Value]:

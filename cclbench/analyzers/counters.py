@@ -78,7 +78,6 @@ class Moved:
     definition=_DEFINITION.format(ports="NIC ports", order="nsys, then snapshots of /sys/class/infiniband"),
     formula=_FORMULA,
     unit="B",
-    better=None,
     inputs=("counters",),
     not_applicable="the run holds no NIC counters",
 )
@@ -94,7 +93,6 @@ def nic_bytes(run: RunView) -> Iterator[Value]:
     ),
     formula=_FORMULA,
     unit="B",
-    better=None,
     inputs=("counters",),
     not_applicable="the run holds no NVLink counters",
 )

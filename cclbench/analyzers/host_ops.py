@@ -14,7 +14,7 @@ from cclbench.analyzers.columns import codes, spans
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.view import RankTables
+    from cclbench.record.run import Rank
 
 _WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$")
 """Host rows around operators (`autograd::engine::...`, `MulBackward0`): operators are `namespace::name`."""
@@ -39,7 +39,7 @@ class HostOps:
     """Transfers that the library's own threads run."""
 
 
-def host_ops(tables: RankTables) -> Iterator[HostOps]:
+def host_ops(tables: Rank) -> Iterator[HostOps]:
     """The operators of a rank, in bounded batches."""
     for batch in tables.events(("op",), ("track", "start_ns", "dur_ns", "category", "name", "collective")):
         starts, ends = spans(batch)

@@ -14,7 +14,7 @@ from cclbench import intervals
 from cclbench.intervals import Int64, Intervals, Mask
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.view import RankTables
+    from cclbench.record.run import Rank
 
 _ALWAYS = np.iinfo(np.int64).min
 _NEVER = np.iinfo(np.int64).max
@@ -31,7 +31,7 @@ class Idle:
     """Whether any gap's event has a launch record at all."""
 
 
-def split(tables: RankTables, busy: Intervals, window_starts: Int64, window_ends: Int64) -> Idle:
+def split(tables: Rank, busy: Intervals, window_starts: Int64, window_ends: Int64) -> Idle:
     """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M."""
     gap_starts = np.append(np.append(window_starts, busy.starts).min(), busy.ends)
     gap_ends = np.append(busy.starts, np.append(window_ends, busy.ends).max())
@@ -46,7 +46,7 @@ def split(tables: RankTables, busy: Intervals, window_starts: Int64, window_ends
     return Idle(gaps(late), gaps(known & ~late), gaps(~known, last=True), bool(known.any()))
 
 
-def _launch_and_free(tables: RankTables, at: Int64) -> tuple[Int64, Int64]:
+def _launch_and_free(tables: Rank, at: Int64) -> tuple[Int64, Int64]:
     """Of the device event that starts at each of `at`: its launch's start and when its stream was free.
 
     Sorted `at` of shape (gaps,) gives two arrays of that shape; an unknown launch is at the end of
@@ -59,7 +59,7 @@ def _launch_and_free(tables: RankTables, at: Int64) -> tuple[Int64, Int64]:
     return launched, _previous_ends(ends[by_start], streams[by_start])[first]
 
 
-def _device_events(tables: RankTables) -> tuple[Int64, Int64, npt.NDArray[np.int32], Int64]:
+def _device_events(tables: Rank) -> tuple[Int64, Int64, npt.NDArray[np.int32], Int64]:
     """Start, end, stream number (in the order of track, device) and correlation of all device events.
 
     Events without length occupy no stream and are left out; an absent correlation is a number that
@@ -106,7 +106,7 @@ def _previous_ends(ends: Int64, streams: npt.NDArray[np.int32]) -> Int64:
     return previous
 
 
-def _launch_starts(tables: RankTables, correlations: Int64) -> Int64:
+def _launch_starts(tables: Rank, correlations: Int64) -> Int64:
     """When the launch of each correlation began: the earliest of several, the end of time for none."""
     wanted, back = np.unique(correlations, return_inverse=True)
     begun = np.full(len(wanted), _NEVER, np.int64)

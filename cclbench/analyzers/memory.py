@@ -12,15 +12,7 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.columns import codes, is_category, spans
-from cclbench.analyzers.metric import (
-    Coverage,
-    Failed,
-    NotApplicable,
-    Unknown,
-    Value,
-    max_over_ranks,
-    metric,
-)
+from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, max_over_ranks, metric
 from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.values import NS_PER_S, per_step, share
 from cclbench.analyzers.view import RankView
@@ -138,7 +130,6 @@ def hbm_utilization(rank: RankView) -> Value:
     " memory bandwidth).",
     formula="|kernels with flops / hbm_bytes < peak FLOP/s / peak B/s| / |C|",
     unit="1",
-    better=None,
     inputs=(
         "events",
         "steps",

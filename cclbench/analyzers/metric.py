@@ -184,16 +184,25 @@ class Metric:
     better: Literal["higher", "lower"] | None
     inputs: tuple[str, ...]
     not_applicable: str
-    aliases: tuple[str, ...]
     version: int
-    per_rank: PerRank | None
     combine: Combine
-    combined: str
-    """How ranks are combined, in words."""
     rank_rows: bool
     """Whether the metric has a meaning for one rank alone."""
+    per_rank: PerRank | None = None
     per_run: PerRun | None = None
     """Of a metric of the run; it has no per-rank function then."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Other names that ask for it or for a part of it."""
+        return names_of(self.name)
+
+    @property
+    def combined(self) -> str:
+        """How ranks are combined, in words."""
+        if self.per_rank is None:
+            return "It is the run's own: ranks are not combined."
+        return (self.combine.__doc__ or "").strip().splitlines()[0]
 
     @property
     def topic(self) -> str:
@@ -260,7 +269,7 @@ def metric(
     definition: str,
     formula: str,
     unit: str,
-    better: Literal["higher", "lower"] | None,
+    better: Literal["higher", "lower"] | None = None,
     inputs: Iterable[str] = ("events", "steps"),
     not_applicable: str = "the rank has no work in the window",
     version: int = 1,
@@ -275,25 +284,20 @@ def metric(
     """
 
     def register(function: PerRank) -> PerRank:
-        METRICS.add(
-            name,
-            Metric(
-                name=name,
-                definition=definition,
-                formula=formula,
-                unit=unit,
-                better=better,
-                inputs=tuple(inputs),
-                not_applicable=not_applicable,
-                aliases=names_of(name),
-                version=version,
-                per_rank=function,
-                combine=combine,
-                combined=(combine.__doc__ or "").strip().splitlines()[0],
-                rank_rows=rank_rows,
-            ),
-            origin=function.__module__,
+        made = Metric(
+            name=name,
+            definition=definition,
+            formula=formula,
+            unit=unit,
+            better=better,
+            inputs=tuple(inputs),
+            not_applicable=not_applicable,
+            version=version,
+            per_rank=function,
+            combine=combine,
+            rank_rows=rank_rows,
         )
+        METRICS.add(name, made, origin=function.__module__)
         return function
 
     return register
@@ -305,9 +309,9 @@ def run_metric(
     definition: str,
     formula: str,
     unit: str,
-    better: Literal["higher", "lower"] | None,
     inputs: Iterable[str],
     not_applicable: str,
+    better: Literal["higher", "lower"] | None = None,
     version: int = 1,
 ) -> Callable[[PerRun], PerRun]:
     """Register the decorated function as metric `name` of the run, from evidence other than traces.
@@ -317,26 +321,20 @@ def run_metric(
     """
 
     def register(function: PerRun) -> PerRun:
-        METRICS.add(
-            name,
-            Metric(
-                name=name,
-                definition=definition,
-                formula=formula,
-                unit=unit,
-                better=better,
-                inputs=tuple(inputs),
-                not_applicable=not_applicable,
-                aliases=names_of(name),
-                version=version,
-                per_rank=None,
-                combine=mean_over_ranks,
-                combined="It is the run's own: ranks are not combined.",
-                rank_rows=False,
-                per_run=function,
-            ),
-            origin=function.__module__,
+        made = Metric(
+            name=name,
+            definition=definition,
+            formula=formula,
+            unit=unit,
+            better=better,
+            inputs=tuple(inputs),
+            not_applicable=not_applicable,
+            version=version,
+            combine=mean_over_ranks,
+            rank_rows=False,
+            per_run=function,
         )
+        METRICS.add(name, made, origin=function.__module__)
         return function
 
     return register

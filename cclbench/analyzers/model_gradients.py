@@ -117,11 +117,7 @@ def _exchanged(
 ) -> dict[str, Band]:
     """Bytes per step and rank by kind; not applicable where the trace's kinds are not those."""
     shards, replicas = parallelism.dp_shard, parallelism.dp_replicate
-    awaited = {
-        "all_reduce": replicas > 1,
-        "reduce_scatter": shards > 1,
-        "all_gather": shards > 1,
-    }
+    awaited = {"all_reduce": replicas > 1, "reduce_scatter": shards > 1, "all_gather": shards > 1}
     for kind, needed in awaited.items():
         if needed and not begun[kind].all():
             raise NotApplicable(

@@ -107,7 +107,8 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     if len(transfers) and not found.complete.any():
         why = f"how long the pipeline's transfers wait is unknown: {counts(found.left_out)}"
         raise Unknown(why, found.coverage)
-    chosen = np.array([_of_pipeline(one) for one in rank.exposed.labels], np.bool_)
+    ours = [one.collective in _TRANSFERS and one.dimension in ("pp", None) for one in rank.exposed.labels]
+    chosen = np.array(ours, np.bool_)
     window = rank.parts.window
     if not window.sum():
         raise NotApplicable("there is no time in the window")
@@ -125,7 +126,3 @@ def pipeline_bubble(rank: RankView) -> Iterator[Value]:
     for step, still, length in zip(rank.windows.steps, bubble, window.tolist(), strict=True):
         if step is not None and length:
             yield Value(value=float(still / length), step=step)
-
-
-def _of_pipeline(label: Label) -> bool:
-    return label.collective in _TRANSFERS and label.dimension in ("pp", None)

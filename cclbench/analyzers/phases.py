@@ -26,7 +26,6 @@ from cclbench.intervals import Int64, Mask
     " overlap. Groups of one are left out.",
     formula="n; Σ length / n; Σ gap / (phases after another)",
     unit="count",
-    better=None,
     inputs=("collectives", GROUPS, "steps"),
     not_applicable="no process group of the window's collectives has a known parallel dimension",
 )

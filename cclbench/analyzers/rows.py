@@ -13,15 +13,7 @@ from typing import Final
 import msgspec
 
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import (
-    STAND_INS,
-    Coverage,
-    Failed,
-    Metric,
-    NotApplicable,
-    Unknown,
-    Value,
-)
+from cclbench.analyzers.metric import STAND_INS, Coverage, Failed, Metric, NotApplicable, Unknown, Value
 from cclbench.analyzers.run_view import RunView
 from cclbench.analyzers.view import RankView
 from cclbench.normalize.steps import POLICIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,38 +13,8 @@ from cclbench.analyzers.view import RankView
 
 if TYPE_CHECKING:
     from cclbench.card import Card
-
-
-class RunTables(Protocol):
-    """Where a view gets its evidence from: the store, or a test."""
-
-    def evidence(self, name: str) -> pa.Table:
-        """Rows of `counters`, `timings`, `requests` or `serving`; none where no file tells of it."""
-        ...
-
-
-class Replayed(Protocol):
-    """A changed step over the step as it is."""
-
-    @property
-    def ratio(self) -> float | None:
-        """As expected; None where only its bounds are known."""
-        ...
-
-    @property
-    def low(self) -> float:
-        """The lower bound."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """The upper bound."""
-        ...
-
-    @property
-    def basis(self) -> tuple[str, ...]:
-        """What the numbers rest on."""
-        ...
+    from cclbench.record.run import Run
+    from cclbench.replay.ratio import Ratio
 
 
 class RunView:
@@ -52,12 +22,12 @@ class RunView:
 
     def __init__(
         self,
-        tables: RunTables,
+        tables: Run,
         *,
         ranks: Sequence[int] = (),
         view: Callable[[int], RankView] | None = None,
         card: Card | None = None,
-        replayed: Callable[[str], Replayed] | None = None,
+        replayed: Callable[[str], Ratio] | None = None,
     ) -> None:
         self.replayed = replayed
         """The run under a setting such as `scale_up.bandwidth=x2`; None where nothing is to be modelled."""

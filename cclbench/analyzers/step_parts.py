@@ -145,7 +145,7 @@ def _by_window(own: RankParts, windows: Sequence[int]) -> dict[int, dict[str, Fr
 def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterator[Value]:
     """Each part that any of those ranks can tell, and within it what it is of."""
     for part in PARTS:
-        if _untold(part, ranks):
+        if all(part in one.untold for one in ranks):
             continue
         own = {piece: ns for piece, ns in sums.items() if piece.part == part}
         reasons = dict.fromkeys(
@@ -165,10 +165,6 @@ def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterat
         for piece, ns in own.items():
             if piece.category is not None:
                 yield Value(value=_seconds(ns), stat=part, category=piece.category)
-
-
-def _untold(part: str, ranks: Sequence[RankParts]) -> bool:
-    return all(part in one.untold for one in ranks)
 
 
 def _seconds(ns: Fraction) -> float:

@@ -65,7 +65,6 @@ def step(rank: RankView) -> Iterator[Value]:
     definition="Time in which kernels compute and no communication runs.",
     formula="|C| − |C∩K|",
     unit="s",
-    better=None,
 )
 def compute_only(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.compute_only, rank.open_parts.compute_only
@@ -77,7 +76,6 @@ def compute_only(rank: RankView) -> Iterator[Value]:
     definition="Time in which kernels compute while communication runs.",
     formula="|C∩K|",
     unit="s",
-    better=None,
 )
 def overlapped(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.overlapped, rank.open_parts.overlapped
@@ -137,7 +135,6 @@ def exposed_transfer(rank: RankView) -> Iterator[Value]:
     definition=f"Exposed communication of which nobody knows whether it waits.{_SPLIT}",
     formula="time.exposed_comm − time.exposed_wait − time.exposed_transfer",
     unit="s",
-    better=None,
     inputs=("events", MATCHED, "steps"),
 )
 def exposed_unmatched(rank: RankView) -> Iterator[Value]:

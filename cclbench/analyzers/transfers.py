@@ -139,13 +139,10 @@ def transfers_before_durations(ranks: Mapping[int, Sequence[Value]]) -> Iterable
                 kept[rank].append(value)
     for value in mean_over_ranks(kept):
         more = [replace(used, rows=0, ns=0) for used in unmatched.get(value.key, ())]
-        left_out = _with(value.left_out, _UNMATCHED, sum(used.all_rows for used in more))
+        lacking = value.left_out.get(_UNMATCHED, 0) + sum(used.all_rows for used in more)
+        left_out = {**value.left_out, _UNMATCHED: lacking}
         coverage = reduce(add, more, value.coverage) if value.coverage is not None else None
         yield replace(value, left_out=left_out, coverage=coverage) if more else value
-
-
-def _with(left_out: Mapping[str, int], why: str, number: int) -> dict[str, int]:
-    return {**left_out, why: left_out.get(why, 0) + number}
 
 
 def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Value]:

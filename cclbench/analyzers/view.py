@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,32 +28,7 @@ from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
-
-
-class RankTables(Protocol):
-    """Where a view gets its rows from: the store, or a test."""
-
-    @property
-    def facts(self) -> TraceFacts:
-        """What the rank's trace says of itself."""
-        ...
-
-    @property
-    def clock_residual_ns(self) -> float:
-        """What the ranks' clocks leave unexplained of the ends of collectives: the worst rank's."""
-        ...
-
-    def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
-        ...
-
-    def collectives(self) -> pa.Table:
-        """The rank's rows of `schema.COLLECTIVES`."""
-        ...
-
-    def steps(self) -> pa.Table:
-        """The rank's rows of `schema.STEPS`."""
-        ...
+    from cclbench.record.run import Rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +73,7 @@ class RankView:
 
     def __init__(
         self,
-        tables: RankTables,
+        tables: Rank,
         *,
         rank: int,
         window: str = "steps",
@@ -257,7 +232,7 @@ class RankView:
 
     def _partition(self, windows: Windows) -> Parts:
         compute, communication, copies = self.busy
-        kernels = self._kernels
+        kernels = intervals.join(compute, communication)
         c, k, ck, ckm = (
             intervals.within(s, windows.starts, windows.ends)
             for s in (compute, communication, kernels, intervals.join(kernels, copies))
@@ -276,11 +251,6 @@ class RankView:
     def blurred(self) -> Blurred | None:
         """What keeps compute and communication from being told apart; None where they are."""
         return None if self.on_host else blurred(self)
-
-    @cached_property
-    def _kernels(self) -> Intervals:
-        """C∪K, over the whole trace."""
-        return intervals.join(self.compute, self.communication)
 
     @cached_property
     def idle(self) -> Idle:

@@ -11,15 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.arrivals import (
-    Matched,
-    Meetings,
-    arrivals_of,
-    left_out,
-    matched,
-    meetings,
-    unmatched,
-)
+from cclbench.analyzers.arrivals import Matched, Meetings, arrivals_of, left_out, matched, meetings, unmatched
 from cclbench.analyzers.labels import Label, labels
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
 from cclbench.analyzers.values import NS_PER_S, per_step, spread

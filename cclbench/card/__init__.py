@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cclbench.card.conform import schema
 from cclbench.card.evidence import root_of
-from cclbench.card.infer import CardFacts, TraceFile, infer, rooted
-from cclbench.card.model import Card
+from cclbench.card.infer import CardFacts, infer, rooted
+from cclbench.card.model import Card, Trace
 from cclbench.card.upgrade import Upgrade, upgrade
 from cclbench.card.validate import load, validate
 from cclbench.problem import Problem
@@ -18,7 +18,7 @@ __all__ = [
     "Card",
     "CardFacts",
     "Problem",
-    "TraceFile",
+    "Trace",
     "Upgrade",
     "infer",
     "load",

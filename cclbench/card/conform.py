@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from cclbench import conform as by_schema
@@ -14,11 +11,9 @@ from cclbench.document import Document
 from cclbench.problem import Problem
 
 
-@cache
 def schema() -> Mapping[str, Any]:
     """The JSON Schema (draft-07) of workload cards, version 2."""
-    loaded: dict[str, Any] = json.loads((files("cclbench") / "schemas" / "card.json").read_text("utf-8"))
-    return loaded
+    return by_schema.packaged_schema("card")
 
 
 def conform(document: Document) -> list[Problem]:

@@ -42,10 +42,7 @@ def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ..
 def _nodes(card: Mapping[str, Any]) -> Iterator[Finding]:
     count, per_node = field(card, "hardware", "count"), field(card, "hardware", "per_node")
     if count and per_node and per_node > count:
-        yield (
-            ("hardware", "per_node"),
-            f"is {per_node}, more than hardware.count, {count}",
-        )
+        yield (("hardware", "per_node"), f"is {per_node}, more than hardware.count, {count}")
     elif count and per_node and count % per_node:
         yield ("hardware", "per_node"), f"is {per_node}, which does not divide hardware.count, {count}"
 

@@ -4,26 +4,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msgspec import structs
+
 from cclbench.card.consistency import layouts
+from cclbench.card.model import Trace
 from cclbench.card.write import render
 from cclbench.errors import UsageError
 from cclbench.problem import shown
-
-
-@dataclass(frozen=True)
-class TraceFile:
-    """One trace file; `path` is as the card shall name it, `ranks` those found inside."""
-
-    path: str
-    format: str
-    ranks: tuple[int, ...]
-    sha256: str
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -33,10 +24,11 @@ class CardFacts:
     `per_node` is the number of devices that a node holds, whether all are used or not;
     `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
     process groups, each with its description (`mesh_tp`) and global ranks; `precision` is a number
-    format of the card (bf16), `phase` training, inference or serving.
+    format of the card (bf16), `phase` training, inference or serving.  A trace's `path` is as the card shall
+    name it, its `ranks` are those found inside.
     """
 
-    traces: tuple[TraceFile, ...]
+    traces: tuple[Trace, ...]
     world_size: int | None = None
     accelerator: str | None = None
     accelerator_name: str | None = None
@@ -81,6 +73,7 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
         notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
+    traces = [_known(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
     card = {
         "version": 2,
         "id": card_id or _folder(facts),
@@ -94,7 +87,7 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
             communication=_known(library=facts.communication_library, version=facts.communication_version),
         ),
         "parallelism": _degrees(facts, notes),
-        "evidence": {"traces": [_trace(trace) for trace in facts.traces]},
+        "evidence": {"traces": traces},
     }
     notes["description"] = "what the workload is for"
     if facts.steps is not None:
@@ -103,7 +96,7 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
 
 
 def _known(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, {})}
+    return {key: value for key, value in values.items() if value not in (None, {}, [])}
 
 
 def _folder(facts: CardFacts) -> str | None:
@@ -117,16 +110,6 @@ def _description(facts: CardFacts) -> str:
     ranks = "one rank" if facts.world_size == 1 else f"{facts.world_size or 'an unknown number of'} ranks"
     device = facts.accelerator or facts.accelerator_name or "an unknown accelerator"
     return f"Traces of {ranks} on {device}."
-
-
-def _trace(trace: TraceFile) -> Mapping[str, Any]:
-    return _known(
-        path=trace.path,
-        format=trace.format,
-        ranks=list(trace.ranks) or None,
-        sha256=trace.sha256,
-        bytes=trace.bytes,
-    )
 
 
 def _per_node(facts: CardFacts, notes: dict[str, str]) -> int | None:
@@ -178,5 +161,5 @@ def rooted(facts: CardFacts, root: Path) -> CardFacts:
                 where=trace.path,
                 hint="put the card (-o) into a folder above the traces",
             )
-        traces.append(replace(trace, path=path.relative_to(root.resolve()).as_posix()))
+        traces.append(structs.replace(trace, path=path.relative_to(root.resolve()).as_posix()))
     return replace(facts, traces=tuple(traces))

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert, field
+from msgspec.structs import asdict
 
 from cclbench.units import parse_quantity
 
@@ -151,7 +151,7 @@ class Contributor(Struct, frozen=True):
     contact: str | None = None
 
 
-class _Fields(Struct, frozen=True, forbid_unknown_fields=True):
+class _Fields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: int
     id: str
     description: str
@@ -163,37 +163,16 @@ class _Fields(Struct, frozen=True, forbid_unknown_fields=True):
     contributor: Contributor = field(default_factory=Contributor)
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(_Fields, frozen=True, kw_only=True):
     """A workload card, version 2.
 
     `raw` is the card as written; `root` is the folder that the paths in `evidence` start from.
     """
 
-    id: str
-    description: str
-    workload: Workload
-    hardware: Hardware
-    software: Software
-    parallelism: Parallelism
-    evidence: Evidence
-    contributor: Contributor
     raw: Mapping[str, Any]
     root: Path
 
 
 def card_of(raw: Mapping[str, Any], root: Path) -> Card:
     """The object graph of a mapping that conforms to the schema."""
-    fields = convert(raw, _Fields)
-    return Card(
-        id=fields.id,
-        description=fields.description,
-        workload=fields.workload,
-        hardware=fields.hardware,
-        software=fields.software,
-        parallelism=fields.parallelism,
-        evidence=fields.evidence,
-        contributor=fields.contributor,
-        raw=raw,
-        root=root,
-    )
+    return Card(**asdict(convert(raw, _Fields)), raw=raw, root=root)

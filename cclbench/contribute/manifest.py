@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.resources import files as package_files
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,14 +61,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(_lines({name: plain[name] for name in order if name in plain}, "")) + "\n"
 
 
-@cache
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema (draft-07) of these manifests."""
-    path = package_files("cclbench") / "schemas" / "manifest-data-point.json"
-    loaded: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return loaded
-
-
 def read(path: Path) -> Manifest:
     """The manifest at `path`; `InputError` where it is unreadable or not by the schema."""
     where = printable(str(path))
@@ -86,7 +76,9 @@ def read(path: Path) -> Manifest:
         raise InputError(f"is no JSON: {error}", where=where, hint=_AGAIN) from None
     if not isinstance(value, dict):
         raise InputError("is no JSON object", where=where, hint=_AGAIN)
-    problems = conform.departures(Document(where, value, {}, {}, ()), schema())
+    problems = conform.departures(
+        Document(where, value, {}, {}, ()), conform.packaged_schema("manifest-data-point")
+    )
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message

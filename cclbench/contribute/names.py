@@ -26,7 +26,7 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
     given: dict[str, str] = {}
     taken = {MANIFEST: "the manifest"}
     for name in names:
-        new = "/".join(_clean(redact(part)) for part in name.split("/"))
+        new = "/".join(_STRANGE.sub("-", redact(part)).lstrip("-.") for part in name.split("/"))
         if any(not 0 < len(part) <= LONGEST for part in new.split("/")):
             hint = f"rename it: up to {LONGEST} letters, digits and . _ + = @ -"
             raise UsageError(f"the name {shown(name)} cannot be carried over", hint=hint)
@@ -36,7 +36,3 @@ def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
         given[name] = new
         taken[new.lower()] = name
     return given
-
-
-def _clean(part: str) -> str:
-    return _STRANGE.sub("-", part).lstrip("-.")

@@ -227,15 +227,7 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
 def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
     if not found.files:
         return CardFacts(traces=())
-    return trace_facts(
-        found.path,
-        store=store,
-        jobs=jobs,
-        allow_truncated=reading.allow_truncated,
-        step_annotation=reading.step_annotation,
-        inference=reading.inference,
-        progress=progress,
-    )
+    return trace_facts(found.path, reading, store=store, jobs=jobs, progress=progress)
 
 
 def _settled(
@@ -284,12 +276,7 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def _entries(
-    found: Source,
-    facts: CardFacts,
-    names: Mapping[str, str],
-    staged: Place,
-    licence: str,
-    wishes: Wishes,
+    found: Source, facts: CardFacts, names: Mapping[str, str], staged: Place, licence: str, wishes: Wishes
 ) -> list[dict[str, Any]]:
     """The card's evidence: a file each, of which large ones have the URL where they shall be."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}

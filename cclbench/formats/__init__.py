@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,7 +212,7 @@ class Trace:
     batches: Iterator[Rows | pa.Table]
     facts: TraceFacts = field(default_factory=TraceFacts)
     told: Told = field(default_factory=Told)
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
     device_rows_in_order: bool = True
     """Whether the device's rows came in order of their start: then nothing is missing before the last."""

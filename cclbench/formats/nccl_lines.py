@@ -40,15 +40,8 @@ _RULES: Final = tuple(
     )
 )
 _NUMBERS: Final = {
-    "cuda_driver_version",
-    "network_interfaces",
-    "coll_channels",
-    "collnet_channels",
-    "nvls_channels",
-    "p2p_channels",
-    "rings",
-    "ranks",
-    "nodes",
+    *("cuda_driver_version", "network_interfaces", "coll_channels", "collnet_channels", "nvls_channels"),
+    *("p2p_channels", "rings", "ranks", "nodes"),
 }
 _TRANSPORT = re.compile(r" via ((?:P2P|SHM|NET|NVLS|COLLNET)(?:/[\w ().-]{1,40}){0,5})", re.ASCII)
 _ORDINAL = re.compile(r"\d+(?:\(\d+\))?", re.ASCII)

@@ -181,11 +181,7 @@ def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
 
 
 def deviations(
-    sweep: Sweep,
-    system: System,
-    calibration: Calibration | None = None,
-    *,
-    transport: str | None = None,
+    sweep: Sweep, system: System, calibration: Calibration | None = None, *, transport: str | None = None
 ) -> list[Deviation] | Refusal:
     """How far the model is from a sweep, by its specification alone or calibrated by others.
 

@@ -30,23 +30,6 @@ from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import figures
 from cclbench.hardware.system import System
 
-__all__ = [
-    "VARIABLE",
-    "Accelerator",
-    "Fabric",
-    "System",
-    "accelerator",
-    "accelerators",
-    "by_device_name",
-    "entries",
-    "entry_of",
-    "fabric",
-    "fabrics",
-    "system",
-    "systems",
-    "using",
-]
-
 VARIABLE: Final = "CCLBENCH_HARDWARE"
 _NOUN: Final = "hardware file"
 _MOST_FILES: Final = 1000

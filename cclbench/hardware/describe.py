@@ -46,11 +46,9 @@ def _shown(label: str, value: float | None, unit: str) -> str:
 
 
 def _up(tier: ScaleUp | None) -> str:
-    return (
-        ""
-        if tier is None
-        else f"{tier.fabric.id} {_shown(tier.peers, tier.bytes_per_s, 'B/s') or tier.peers}"
-    )
+    if tier is None:
+        return ""
+    return f"{tier.fabric.id} {_shown(tier.peers, tier.bytes_per_s, 'B/s') or tier.peers}"
 
 
 def _out(tier: ScaleOut | None) -> str:

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
-from cclbench.conform import departures
+from cclbench.conform import departures, packaged_schema
 from cclbench.document import Document
 from cclbench.errors import InputError, near
 from cclbench.hardware.figure import UNVERIFIED, figures, leaves
@@ -31,13 +28,6 @@ _FASTEST_INTERFACE: Final = 2e11
 """Line rate of one network interface that would be 1.6 Tb/s, B/s: twice the fastest in use."""
 
 
-@cache
-def schema() -> Mapping[str, Any]:
-    """The JSON Schema (draft-07) of the catalog's files."""
-    loaded: dict[str, Any] = json.loads((files("cclbench") / "schemas" / "hardware.json").read_text("utf-8"))
-    return loaded
-
-
 def problems(document: Document) -> list[Problem]:
     """Everything wrong with one file, in the order of its lines; references to other entries aside."""
     if document.problems:
@@ -47,7 +37,7 @@ def problems(document: Document) -> list[Problem]:
         known = f"is {shown(kind)}; {near(str(kind), KINDS)}"
         message = known if "kind" in document.value else f"is missing: {' or '.join(KINDS)}"
         return [problem(document, ("kind",), message)]
-    found = departures(document, schema()["definitions"][kind])
+    found = departures(document, packaged_schema("hardware")["definitions"][kind])
     if not found:
         found = [problem(document, path, message) for path, message in _contradictions(document.value)]
     return sorted(found, key=lambda each: each.line or 0)

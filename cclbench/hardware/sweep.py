@@ -98,10 +98,7 @@ def among(kind: str, ranks: int, nodes: int) -> str:
 
 
 def sweeps_of(
-    timings: pa.Table,
-    library_version: str | None = None,
-    *,
-    source: str | msgspec.UnsetType = msgspec.UNSET,
+    timings: pa.Table, library_version: str | None = None, *, source: str | msgspec.UnsetType = msgspec.UNSET
 ) -> tuple[list[Sweep], dict[str, int]]:
     """Sweeps in a `timings` table, median time by size, and the rows that are in none, counted by reason."""
     needed = ["kind", "group_size", "nodes", "bytes", "dur_ns"]

@@ -116,10 +116,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _notes(
-    found: Source,
-    first: Sequence[SourceFile],
-    others: Sequence[Sequence[SourceFile]],
-    measured: Path | None,
+    found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
     notes = list(found.notes)
     ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]

@@ -34,11 +34,7 @@ class Places:
 
 
 def match_ranks(
-    folder: Path,
-    ranks: Sequence[int],
-    places: Places,
-    degrees: Mapping[str, int],
-    job: Job | None,
+    folder: Path, ranks: Sequence[int], places: Places, degrees: Mapping[str, int], job: Job | None
 ) -> tuple[Inference | None, Matching, Clocks]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 

@@ -51,7 +51,7 @@ class Account:
 
 def entry(account: Account, parts: Sequence[PartRead]) -> RankEntry:
     """The rank's entry."""
-    dropped: Counter[str] = sum((Counter(p.dropped) for p in parts), Counter())
+    dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     times: Counter[str] = sum((Counter(p.kernel_ns) for p in parts), Counter())
     total = times.pop("", 0)
     cut = account.cut

@@ -56,7 +56,7 @@ class PartRead:
 
     facts: TraceFacts
     told: Told
-    dropped: dict[str, int]
+    dropped: Counter[str]
     cut: Cut | None
     in_order: bool
     rows: dict[str, int]

@@ -136,12 +136,7 @@ def launching_operators(files: list[Path], pending: Pending, launches: Launches)
 
 
 def fill_in(
-    files: list[Path],
-    rank: int,
-    found: steps.Marks,
-    step: Int64,
-    is_call: Mask,
-    operator: Int64 | None,
+    files: list[Path], rank: int, found: steps.Marks, step: Int64, is_call: Mask, operator: Int64 | None
 ) -> None:
     """Rewrite the pending files with step and collective, and operator if given, under their final names."""
     done = 0

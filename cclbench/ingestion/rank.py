@@ -15,14 +15,7 @@ from cclbench import classify
 from cclbench.formats import Told, execution_trace_reader
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
-from cclbench.ingestion.pending import (
-    Pending,
-    fill_in,
-    keep_counters,
-    launching_operators,
-    or_none,
-    scan,
-)
+from cclbench.ingestion.pending import Pending, fill_in, keep_counters, launching_operators, or_none, scan
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts

@@ -21,7 +21,7 @@ from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
-from cclbench.machine import Machine, machine_of_ranks
+from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
@@ -53,12 +53,12 @@ def ingest_traces(
     entries = [rank.entry for rank in done]
     _check_one_job(entries)
     write_groups(folder, done)
-    machine = _machine(card, entries)
+    machine = machine_of_entries(card, entries)
     inference, matching, clocks = match_ranks(
         folder,
         [entry.rank for entry in entries],
         Places(machine.nodes, _shared_clocks(entries)),
-        _degrees(card),
+        {} if card is None else msgspec.structs.asdict(card.parallelism),
         _job(card, entries, done) if options.inference else None,
     )
     return msgspec.structs.replace(
@@ -266,13 +266,6 @@ def _check_one_job(entries: Sequence[RankEntry]) -> None:
                 raise InputError(f"is rank {entry.rank} of a world of {next(iter(told))}", where=name)
 
 
-def _machine(card: Card | None, entries: Sequence[RankEntry]) -> Machine:
-    """Where the ranks ran: nodes are hosts."""
-    facts = {entry.rank: entry.facts for entry in entries}
-    files = {entry.rank: entry.files[0].name for entry in entries}
-    return machine_of_ranks(card, facts, files)
-
-
 def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
     """The lowest rank of those whose devices are the CPU of one process, which has one clock."""
     lowest: dict[str, int] = {}
@@ -292,11 +285,6 @@ def _job(card: Card | None, entries: Sequence[RankEntry], done: Sequence[RankDon
     """The world is what the traces state, else as large as the card says."""
     world = _world(entries) or (None if card is None else card.hardware.count)
     return Job(world, [rank.names for rank in done])
-
-
-def _degrees(card: Card | None) -> dict[str, int]:
-    """The card's parallel degrees, by name."""
-    return {} if card is None else dict(msgspec.structs.asdict(card.parallelism))
 
 
 def _notes(found: Source, entries: Sequence[RankEntry]) -> list[str]:

@@ -9,7 +9,7 @@ it exceeds its own uncertainty: the spread of the rank's ends that no clock expl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -281,14 +281,6 @@ def for_all(estimated: Clocks, ranks: Int64, clock: Int64) -> Clocks:
         whole[known] = values[at[known]]
         return whole
 
-    return Clocks(
-        ranks=ranks,
-        offset_ns=spread(estimated.offset_ns),
-        drift=spread(estimated.drift),
-        residual_ns=spread(estimated.residual_ns),
-        uncertainty_ns=spread(estimated.uncertainty_ns),
-        applied=spread(estimated.applied),
-        known=known,
-        part=spread(estimated.part),
-        t0_ns=estimated.t0_ns,
-    )
+    names = ("offset_ns", "drift", "residual_ns", "uncertainty_ns", "applied", "part")
+    of_all: dict[str, Any] = {name: spread(getattr(estimated, name)) for name in names}
+    return replace(estimated, ranks=ranks, known=known, **of_all)

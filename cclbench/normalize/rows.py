@@ -18,18 +18,8 @@ from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES
 _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
-    "device",
-    "correlation",
-    "bytes",
-    "flops",
-    "hbm_bytes",
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "blocks",
-    "operator",
-    "event_stream",
-    "event_record",
+    *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
+    *("blocks", "operator", "event_stream", "event_record"),
 )
 
 Codes = npt.NDArray[np.int8]

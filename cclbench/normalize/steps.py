@@ -129,14 +129,8 @@ def marks(
     numbers = [s[0] for s in steps]
     if None in numbers or len(set(numbers)) < len(numbers):
         numbers = list(range(len(steps)))
-    return (
-        Marks(
-            np.array(numbers, np.int64),
-            np.array([s[1] for s in steps], np.int64),
-            np.array([s[2] for s in steps], np.int64),
-        ),
-        left_out,
-    )
+    starts, ends = (np.array([s[i] for s in steps], np.int64) for i in (1, 2))
+    return Marks(np.array(numbers, np.int64), starts, ends), left_out
 
 
 POLICIES: Final = ("steps", "annotations", "trace")

@@ -141,7 +141,7 @@ def _row(row: Any, number: int, where: str) -> PublishedRow:
         told = shape.metadata.get("workload_name")
         if not isinstance(told, str) or not told:
             raise ValueError("its metadata has no workload_name")
-        endless = [column for column, value in shape.metrics.items() if not _finite(value)]
+        endless = [column for column, value in shape.metrics.items() if not math.isfinite(value or 0)]
         if endless:
             raise ValueError(f"{shown(endless[0])} is no finite number")
     except (ValueError, OverflowError, RecursionError) as error:  # UnicodeEncodeError: half a surrogate pair
@@ -149,7 +149,3 @@ def _row(row: Any, number: int, where: str) -> PublishedRow:
         hint = "the file's other rows were not imported either"
         raise InputError(f"row {number}: {printable(reason)}", where=where, hint=hint) from None
     return PublishedRow(number, shape.metadata, shape.metrics, sha256(content).hexdigest())
-
-
-def _finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)

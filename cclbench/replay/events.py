@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -90,7 +91,7 @@ class _Streams:
         last = bisect_left(self.issues[number], time) - 1
         found = {number: self.rows[number][last]} if last >= 0 else {}
         since = self.issues[number][last] if last >= 0 else -(1 << 62)
-        at = bisect_right(self.told[number], time, key=_time) - 1
+        at = bisect_right(self.told[number], time, key=itemgetter(0)) - 1
         if at >= 0 and self.told[number][at][0] >= since:
             self.merge(found, self.told[number][at][1])
         return found
@@ -112,10 +113,6 @@ class _Streams:
         for lane, row in more.items():
             if lane not in into or self.issue[row] > self.issue[into[lane]]:
                 into[lane] = row
-
-
-def _time(told: tuple[int, Awaited]) -> int:
-    return told[0]
 
 
 def lagged(found: Stated, device: Device, bound: Int64) -> tuple[Int64, Int64, Int64, int]:

@@ -265,11 +265,7 @@ def _calls(table: pa.Table) -> Calls:
 
 
 def _read(
-    files: Rank,
-    kinds: Sequence[str],
-    clock: _Clock,
-    of_call: Mapping[int, int],
-    side: str | None = None,
+    files: Rank, kinds: Sequence[str], clock: _Clock, of_call: Mapping[int, int], side: str | None = None
 ) -> Rows:
     parts = [
         _batch(batch, kind, clock, of_call, side)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hand_made import a_rank, card, collective, comm, rows_of, values, window
+from msgspec import structs
 
 from cclbench.analyzers.metric import METRICS, STAND_INS, NotApplicable, Value, stand_in
 from cclbench.analyzers.rows import rank_rows, run_rows
@@ -174,7 +174,7 @@ def test_a_calibration_beside_the_card_prices(tmp_path: Path) -> None:
     """Measured among eight: 1 ms at 1 MiB, 3 ms at 4 MiB; a step holds half of each."""
     sweep = Sweep("all_reduce", 8, 1, (1 << 20, 4 << 20), (1e-3, 3e-3))
     write_calibration(Calibration(P4DE, 0.0, 1.0, 1.0, (sweep,)), tmp_path / OF_RUN)
-    own = replace(card(hardware__system=P4DE, hardware__calibration="mine.yaml"), root=tmp_path)
+    own = structs.replace(card(hardware__system=P4DE, hardware__calibration="mine.yaml"), root=tmp_path)
     found = modelled(a_talk(reduce(1 << 20, 0, 9 * MS), reduce(4 << 20, 10 * MS, 9 * MS), card=own))
     assert band(found)[1] == pytest.approx(2e-3)
     assert "priced on aws-p4de by its calibration" in (found[0].reason or "")

@@ -39,11 +39,9 @@ def a_metric(per_rank: object) -> Metric:
         better="lower",
         inputs=(),
         not_applicable="nothing to say",
-        aliases=(),
         version=3,
         per_rank=per_rank,
         combine=mean_over_ranks,
-        combined="",
         rank_rows=True,
     )
 

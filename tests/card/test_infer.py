@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from cclbench.card import CardFacts, TraceFile, infer, load, rooted, validate
+from cclbench.card import CardFacts, Trace, infer, load, rooted, validate
 from cclbench.card.read import parse
 from cclbench.errors import UsageError
 
-ONE = TraceFile("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
+ONE = Trace("traces/tiny/rank0.json.gz", "kineto", (0,), "0" * 64, 10)
 FULL = CardFacts(
-    traces=(ONE, replace(ONE, path="traces/tiny/rank1.json.gz", ranks=(1,))),
+    traces=(ONE, structs.replace(ONE, path="traces/tiny/rank1.json.gz", ranks=(1,))),
     world_size=4,
     accelerator="nvidia-h100-sxm",
     accelerator_name="NVIDIA H100 80GB HBM3",
@@ -77,7 +78,7 @@ def test_the_rest_is_marked(tmp_path: Path) -> None:
 
 def test_a_bare_trace_makes_a_card_that_says_what_it_lacks(tmp_path: Path) -> None:
     card = tmp_path / "bare.yaml"
-    card.write_text(infer(CardFacts(traces=(replace(ONE, path="rank0.json.gz"),))))
+    card.write_text(infer(CardFacts(traces=(structs.replace(ONE, path="rank0.json.gz"),))))
     errors = [problem.path for problem in validate(card) if problem.severity == "error"]
     assert {"id", "workload"} <= set(errors)
     assert "# to fill in: id (" in card.read_text()
@@ -143,7 +144,7 @@ def test_names_from_a_trace_cannot_break_the_card() -> None:
 
 
 def test_paths_are_made_relative_to_the_cards_root(tmp_path: Path) -> None:
-    facts = CardFacts(traces=(replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
+    facts = CardFacts(traces=(structs.replace(ONE, path=str(tmp_path / "traces/tiny/rank0.json.gz")),))
     assert rooted(facts, tmp_path).traces[0].path == "traces/tiny/rank0.json.gz"
     with pytest.raises(UsageError, match="is outside"):
         rooted(facts, tmp_path / "elsewhere")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def test_what_is_left_out_is_none(tmp_path: Path) -> None:
 
 def test_a_card_does_not_change(complete: Path) -> None:
     card = load(complete)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         card.id = "other"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         card.workload.phase = "serving"  # type: ignore[misc]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from typed import figures
 
+from cclbench.conform import packaged_schema
 from cclbench.contribute import manifest
-from cclbench.contribute.manifest import File, Manifest, read, schema
+from cclbench.contribute.manifest import File, Manifest, read
 from cclbench.contribute.record import Digest, Results
 from cclbench.errors import InputError
 from cclbench.record.manifest import Options
@@ -51,7 +52,7 @@ def test_a_file_and_a_row_have_a_line_each(good: Manifest) -> None:
 def test_the_schema_is_a_schema() -> None:
     from jsonschema import Draft7Validator
 
-    Draft7Validator.check_schema(dict(schema()))
+    Draft7Validator.check_schema(dict(packaged_schema("manifest-data-point")))
 
 
 def file_is(**change: Any) -> Callable[[dict[str, Any]], None]:

@@ -23,11 +23,7 @@ _CREDENTIALS: Final = frozenset({kinds.PASSWORD, kinds.TOKEN, kinds.CLOUD_KEY, k
 
 
 def rewrite(
-    blocks: Iterable[bytes],
-    scrubber: Scrubber,
-    write: Callable[[bytes], object],
-    *,
-    card: bool = False,
+    blocks: Iterable[bytes], scrubber: Scrubber, write: Callable[[bytes], object], *, card: bool = False
 ) -> None:
     """All of a file in blocks that end where a line and no private key does."""
     left, line = b"", 1

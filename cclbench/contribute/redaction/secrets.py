@@ -35,11 +35,7 @@ SECRETS: Final = (
         before=BEGINS,
     ),
     Pattern(
-        "web token",
-        kinds.TOKEN,
-        r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}",
-        marks=("eyJ",),
-        before=BEGINS,
+        "web token", kinds.TOKEN, r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}", marks=("eyJ",), before=BEGINS
     ),
     Pattern(
         "authorization",

@@ -44,13 +44,8 @@ WORDS: Final = {"port_xmit_data": "nic_tx_bytes", "port_rcv_data": "nic_rx_bytes
 BYTES: Final = {"tx_bytes": "nic_tx_bytes", "rx_bytes": "nic_rx_bytes"}
 PARTS: Final = frozenset(
     {
-        "send_bytes",
-        "recv_bytes",
-        "rdma_read_bytes",
-        "rdma_read_resp_bytes",
-        "rdma_write_bytes",
-        "rdma_write_recv_bytes",
-        "retrans_bytes",
+        *("send_bytes", "recv_bytes", "rdma_read_bytes", "rdma_read_resp_bytes", "rdma_write_bytes"),
+        *("rdma_write_recv_bytes", "retrans_bytes"),
     }
 )
 EVENTS: Final = {

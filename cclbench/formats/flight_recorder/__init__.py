@@ -173,10 +173,7 @@ def _dtype(entry: _Entry) -> str | None:
 
 
 def _payload(entry: _Entry, path: Path, at: int) -> int | None:
-    sides = (
-        _side(entry.input_sizes, entry.input_dtypes),
-        _side(entry.output_sizes, entry.output_dtypes),
-    )
+    sides = (_side(entry.input_sizes, entry.input_dtypes), _side(entry.output_sizes, entry.output_dtypes))
     known = [side for side in sides if side is not None]
     if not known or (len(known) < 2 and _kind(entry.profiling_name) in _UNEVEN):
         return None

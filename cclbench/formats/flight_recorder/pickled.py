@@ -23,10 +23,7 @@ _EMPTY: Final[dict[str, Callable[[], object]]] = {
     "EMPTY_LIST": list,
     "EMPTY_TUPLE": tuple,
 }
-_VALUES: Final = {
-    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
-    *("BINUNICODE", "SHORT_BINUNICODE"),
-}
+_VALUES: Final = {*("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), *("BINUNICODE", "SHORT_BINUNICODE")}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MOST_INSTRUCTIONS: Final = 10_000_000
 

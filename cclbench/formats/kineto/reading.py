@@ -51,7 +51,7 @@ class KinetoFile:
         self.path, self.trace = path, trace
         self.stream = JsonEvents(path, DECODER, part=part, allow_truncated=allow_truncated)
         self.names: dict[str, Names] = defaultdict(Names)
-        self.dropped: dict[str, int] = defaultdict(int)
+        self.dropped: Counter[str] = Counter()
         self.kernels = 0
         self.last_device_start: Any = -math.inf
         self.ranks_of_ops: set[int] = set()
@@ -79,7 +79,7 @@ class KinetoFile:
         for category, error in self.first_backward.items():
             if self.backward[category] * _BACKWARD_ONE_IN > self.rows[category]:
                 raise error
-        self.trace.dropped = dict(self.dropped)
+        self.trace.dropped = self.dropped
         self.trace.cut = self.stream.cut
         stated = {p.group_name: p.ranks for p in self.trace.told.payloads if p.group_name and p.ranks}
         self.trace.facts, notes = facts(

@@ -97,12 +97,10 @@ def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
         if reader.mpi_calls and capture.count(part.member):
             note = "calls of MPI are rows of the host: their time is no time of the device"
             reader.notes.append(f"{reader.mpi_calls} {note}")
-        dropped = dict(reader.dropped)
-        yield from samples(capture, part.member, dropped, first=first)
+        yield from samples(capture, part.member, reader.dropped, first=first)
         if first:
-            for reason, count in capture.left_out().items():
-                dropped[reason] = dropped.get(reason, 0) + count
-        trace.dropped = dropped
+            reader.dropped.update(capture.left_out())
+        trace.dropped = reader.dropped
         trace.facts = msgspec.structs.replace(facts(capture, part.member), communicators=communicators)
         trace.notes = [*capture.notes, *reader.notes, *(diagnostics(database) if first else ())]
 

@@ -7,6 +7,7 @@ in `bytes/ms` and the like (docs.nvidia.com/nsight-systems, SQLite schema refere
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -45,14 +46,14 @@ _NAMELESS: Final = "hardware sample without a name"
 _LATEST_NS: Final = 1 << 61
 
 
-def samples(capture: Capture, member: str, dropped: dict[str, int], *, first: bool) -> Iterator[pa.Table]:
+def samples(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
     """Tables of `schema.COUNTERS`: of a member's GPUs, and with the first member of the host's interfaces."""
     yield from _of_gpus(capture, member, dropped, first=first)
     if first:
         yield from _of_interfaces(capture, dropped)
 
 
-def _of_gpus(capture: Capture, member: str, dropped: dict[str, int], *, first: bool) -> Iterator[pa.Table]:
+def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
     database, table, names = capture.database, "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
     if table not in database.tables:
         return
@@ -79,7 +80,7 @@ def _of_gpus(capture: Capture, member: str, dropped: dict[str, int], *, first: b
         for (of, metric), rows in _grouped(batch, ("of", "metric"), dropped):
             name = called.get((of, metric), called.get((None, metric)))
             if name is None:
-                dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + len(rows)
+                dropped[_NAMELESS] += len(rows)
                 continue
             rows = rows.sort_by("end")
             end = _times(capture, rows["end"])
@@ -124,14 +125,14 @@ def _count_others(database: Database, owners: dict[str, dict[int, int]]) -> int:
     return database.count("GPU_METRICS", f"typeId NOT IN ({known})" if known else "")
 
 
-def _of_interfaces(capture: Capture, dropped: dict[str, int]) -> Iterator[pa.Table]:
+def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table]:
     """Metrics of network interfaces, which are the host's and no rank's."""
     database, table, names = capture.database, "NET_NIC_METRIC", "TARGET_INFO_NETWORK_METRICS"
     if table not in database.tables:
         return
     needed = ("start", "end", "globalId", "metricsListId", "metricsIdx", "value")
     if not database.has(table, *needed) or not database.has(names, "metricsListId", "metricsIdx", "name"):
-        dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + database.count(table)
+        dropped[_NAMELESS] += database.count(table)
         return
     told = database.select(
         names, f"metricsListId, metricsIdx, name, {database.column(names, 'unit')}", then="LIMIT 65536"
@@ -150,7 +151,7 @@ def _of_interfaces(capture: Capture, dropped: dict[str, int]) -> Iterator[pa.Tab
     for batch in database.batches(table, columns, real=("value",)):
         for (of, port, one, at), rows in _grouped(batch, ("of", "port", "one", "at"), dropped):
             if (one, at) not in called:
-                dropped[_NAMELESS] = dropped.get(_NAMELESS, 0) + len(rows)
+                dropped[_NAMELESS] += len(rows)
                 continue
             name, unit = called[one, at]
             place = interfaces.get(of, f"interface {of}")
@@ -167,13 +168,12 @@ def _of_interfaces(capture: Capture, dropped: dict[str, int]) -> Iterator[pa.Tab
 
 
 def _grouped(
-    batch: pa.RecordBatch, keys: tuple[str, ...], dropped: dict[str, int]
+    batch: pa.RecordBatch, keys: tuple[str, ...], dropped: Counter[str]
 ) -> Iterator[tuple[tuple[int, ...], pa.RecordBatch]]:
     """A batch's rows by their keys; those without a key, time or value are counted."""
     whole = batch.drop_null()
     if lost := len(batch) - len(whole):
-        reason = "hardware sample without a time or value"
-        dropped[reason] = dropped.get(reason, 0) + lost
+        dropped["hardware sample without a time or value"] += lost
     if not len(whole):
         return
     columns = np.stack([np.asarray(whole[key], np.int64) for key in keys], axis=1)
@@ -202,12 +202,7 @@ def _times(capture: Capture, column: pa.Array) -> Int64:
 
 
 def _table(
-    rows: pa.RecordBatch,
-    known: str | None,
-    own: str,
-    *,
-    scaled: npt.NDArray[np.float64],
-    **columns: Any,
+    rows: pa.RecordBatch, known: str | None, own: str, *, scaled: npt.NDArray[np.float64], **columns: Any
 ) -> pa.Table:
     """A table of `schema.COUNTERS`: the values `scaled` where the counter is `known`, else as they stand."""
     columns |= {"counter": known or own, "unit": COUNTER_UNITS[known] if known else None}

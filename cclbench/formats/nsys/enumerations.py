@@ -23,14 +23,7 @@ COPY_KINDS: Final = {
 }
 """CUPTI's kinds of copy; arrays lie on the device, and unified memory moves by faults, not by copies."""
 _MEMORIES: Final = (
-    "Pageable",
-    "Pinned",
-    "Device",
-    "Array",
-    "Managed",
-    "Device Static",
-    "Managed Static",
-    "Unknown",
+    *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"),
 )
 """Of a copy's `srcKind` and `dstKind`, as Nsight Systems numbers them."""
 SYNC_KINDS: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}

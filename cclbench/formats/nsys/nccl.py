@@ -23,7 +23,7 @@ from cclbench.classify import kind_of
 from cclbench.formats import Payload, Told
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.payloads import LONGEST_BLOB, decode, layout_of
-from cclbench.formats.nsys.rows import TableReader, thread
+from cclbench.formats.nsys.rows import Columns, TableReader, thread
 from cclbench.intervals import Int64
 from cclbench.record.facts import Communicator
 
@@ -137,11 +137,7 @@ def _around(reader: TableReader) -> dict[int, list[_Range]]:
 def _ranges(reader: TableReader, where: str, blob: str) -> list[tuple[_Range, int, str]]:
     """Ranges that SQL chooses, with their domain and their payload in hexadecimal digits."""
     texts = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')", "blob": f"coalesce({blob}, '')"}
-    columns: dict[str, tuple[str, ...]] = {
-        "name": ("textId",),
-        "track": ("globalTid",),
-        "domain": ("domainId",),
-    }
+    columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     base = reader.capture.base_ns
     found = []
     for batch in reader.batches(NVTX, columns, where, texts=texts, counted=False):
@@ -191,21 +187,17 @@ def _payload(calls: Sequence[_Range], ranks: dict[str, int], around: str | None)
             return None
         sent = [size or 0 for kind, size in sizes if kind == "send"]
         received = [size or 0 for kind, size in sizes if kind == "recv"]
-        return Payload(
-            source="host_op",
-            collective=kinds.pop() if len(kinds) == 1 else around or "send_recv",
-            in_bytes=sum(sent) if sent and whole else None,
-            out_bytes=sum(received) if received and whole else None,
-            group_name=communicator,
-            group_size=count,
-        )
-    kind = kinds.pop()
-    told = [size for _, size in sizes if size is not None]
-    total = sum(told) if len(told) == len(calls) else None
-    in_bytes, out_bytes = _sides(kind, total, count)
+        collective = kinds.pop() if len(kinds) == 1 else around or "send_recv"
+        in_bytes = sum(sent) if sent and whole else None
+        out_bytes = sum(received) if received and whole else None
+    else:
+        collective = kinds.pop()
+        told = [size for _, size in sizes if size is not None]
+        total = sum(told) if len(told) == len(calls) else None
+        in_bytes, out_bytes = _sides(collective, total, count)
     return Payload(
         source="host_op",
-        collective=kind,
+        collective=collective,
         in_bytes=in_bytes,
         out_bytes=out_bytes,
         group_name=communicator,

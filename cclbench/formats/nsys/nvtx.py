@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cclbench import classify
 from cclbench.formats import Payload, Rows, Told
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
-from cclbench.formats.nsys.rows import NO_NAME, Codes, TableReader, thread
+from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader, thread
 from cclbench.intervals import Int64, Mask
 
 _SUFFIX: Final = r", (?:seq|op_id) = -?\d+(?:, .*)?$"
@@ -43,13 +43,8 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
     if NVTX not in reader.database.tables:
         return
     _count_others(reader)
-    columns: dict[str, tuple[str, ...]] = {
-        "name": ("textId",),
-        "track": ("globalTid",),
-        "domain": ("domainId",),
-    }
-    text = {"text": reader.database.column(NVTX, "text")}
-    text["text"] = f"coalesce({text['text']}, '')"
+    columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
+    text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
     for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
         named = _named(reader, batch)
         framework, operator, mpi = (
@@ -70,12 +65,8 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
 
 def mpi_calls(reader: TableReader, told: Told) -> Iterator[Rows]:
     """Rows of the tables of MPI calls, and the sizes that they tell."""
-    columns: dict[str, tuple[str, ...]] = {
-        "name": ("textId",),
-        "track": ("globalTid",),
-        "size": ("size",),
-        "received": ("recvSize",),
-    }
+    columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
+    columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
         for batch in reader.batches(table, columns):
             rows = reader.made(

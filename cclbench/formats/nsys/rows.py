@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,20 +15,13 @@ import pyarrow.compute as pc
 from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
 from cclbench.formats.grids import grid_columns
-from cclbench.formats.nsys.capture import (
-    CALLS,
-    COPIES,
-    GRAPHS,
-    KERNELS,
-    MEMSETS,
-    OVERHEADS,
-    SYNCS,
-    Capture,
-)
+from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
 from cclbench.formats.nsys.enumerations import COPY_KINDS, SYNC_KINDS, call_kind, copy_name
 from cclbench.intervals import Int64, Mask
 
 Codes = npt.NDArray[np.int32]
+Columns = dict[str, tuple[str, ...]]
+"""Columns to read by our name for them: the names that exports have had for each."""
 
 _NO_STREAM: Final = (1 << 32) - 1
 _BACKTRACE: Final = 67
@@ -45,7 +38,7 @@ class TableReader:
         self.capture, self.member = capture, member
         self.database = capture.database
         self.names: dict[str, Names] = defaultdict(Names)
-        self.dropped: dict[str, int] = defaultdict(int)
+        self.dropped: Counter[str] = Counter()
         self.notes: list[str] = []
         self.launches: list[tuple[Int64, Int64]] = []
         """Thread and begin of each kernel launch."""
@@ -69,7 +62,7 @@ class TableReader:
     def batches(
         self,
         table: str,
-        columns: dict[str, tuple[str, ...]],
+        columns: Columns,
         where: str = "",
         *,
         texts: dict[str, str] | None = None,
@@ -143,12 +136,8 @@ class TableReader:
         }
 
     def _kernels(self) -> Iterator[Rows]:
-        columns = _ON_DEVICE | {
-            "name": ("demangledName", "shortName", "mangledName"),
-            "x": ("gridX",),
-            "y": ("gridY",),
-            "z": ("gridZ",),
-        }
+        columns = _ON_DEVICE | {"name": ("demangledName", "shortName", "mangledName")}
+        columns |= {axis: (f"grid{axis.upper()}",) for axis in "xyz"}
         nameless = 0
         for batch in self.batches(KERNELS, columns):
             codes = self.codes("kernel", batch["name"])
@@ -162,12 +151,8 @@ class TableReader:
             )
 
     def _copies(self) -> Iterator[Rows]:
-        columns = _ON_DEVICE | {
-            "bytes": ("bytes",),
-            "name": ("copyKind",),
-            "from_": ("srcKind",),
-            "to": ("dstKind",),
-        }
+        columns = _ON_DEVICE | {"bytes": ("bytes",), "name": ("copyKind",)}
+        columns |= {"from_": ("srcKind",), "to": ("dstKind",)}
         unified = 0
         for batch in self.batches(COPIES, columns):
             kinds, source, target = (
@@ -217,12 +202,8 @@ class TableReader:
             )
 
     def _calls(self, table: str) -> Iterator[Rows]:
-        columns: dict[str, tuple[str, ...]] = {
-            "name": ("nameId",),
-            "track": ("globalTid",),
-            "correlation": ("correlationId",),
-            "class": ("eventClass",),
-        }
+        columns: Columns = {"name": ("nameId",), "track": ("globalTid",)}
+        columns |= {"correlation": ("correlationId",), "class": ("eventClass",)}
         for batch in self.batches(table, columns):
             codes = self.codes("call", batch["name"])
             names = list(self.names["call"])
@@ -248,7 +229,7 @@ class TableReader:
         return rows
 
 
-_ON_DEVICE: Final[dict[str, tuple[str, ...]]] = {
+_ON_DEVICE: Final[Columns] = {
     "device": ("deviceId",),
     "track": ("streamId",),
     "correlation": ("correlationId",),

@@ -81,7 +81,7 @@ class NvidiaSmi(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Sure of a head of dmon's columns or of a query's with units, and of NVLink's counts."""
         head = bare(head)
-        first = _first(head.decode(errors="replace").splitlines())
+        first = next((line for line in head.decode(errors="replace").splitlines() if line.strip()), "")
         own = _dmon_head(first) or _QUERY_HEAD.fullmatch(first) or _SEEN_LINK.search(head)
         return 0.9 if own else 0.0
 
@@ -98,10 +98,6 @@ class NvidiaSmi(EvidenceReader):
         else:
             _nvlink(rows, every)
         return rows.evidence()
-
-
-def _first(lines: Iterable[str]) -> str:
-    return next((line for line in lines if line.strip()), "")
 
 
 def _dmon_head(line: str) -> bool:

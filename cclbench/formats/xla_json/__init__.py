@@ -9,7 +9,6 @@ events all but the first million.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -76,7 +75,7 @@ class XlaJson(Reader):
             on_host = _of_host(profile)
             first, trace = host.members_of(on_host, path)[0].member, host.trace_of(on_host, part)
         if part.member == first:
-            trace.dropped = dict(Counter(trace.dropped) + profile.dropped)
+            trace.dropped += profile.dropped
         trace.cut = profile.cut
         trace.device_rows_in_order = profile.cut is None
         trace.notes.append(

@@ -163,7 +163,7 @@ class _Device:
             left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
             if left_out:
                 reason = "row of a SparseCore" if "SparseCore" in where.name else "row of another plane"
-                trace.dropped[reason] = trace.dropped.get(reason, 0) + left_out
+                trace.dropped[reason] += left_out
 
     def _named(self, name: str) -> list[proto.PlaneRange]:
         return [where for where in self.space.planes if where.name == name]

@@ -39,21 +39,9 @@ _OF_OP: Final = frozenset({"hlo_category", "tf_op", "model_flops", "flops", "byt
 """Args that a plane keeps with an op, not with each of its runs."""
 _OF_EVENT: Final = frozenset(
     {
-        "correlation_id",
-        "device_duration_ps",
-        "device_offset_ps",
-        "device_ordinal",
-        "hlo_module",
-        "hlo_op",
-        "kernel_details",
-        "memcpy_details",
-        "memset_details",
-        "name",
-        "num_partitions",
-        "num_replicas",
-        "program_id",
-        "run_id",
-        "step_num",
+        *("correlation_id", "device_duration_ps", "device_offset_ps", "device_ordinal", "hlo_module"),
+        *("hlo_op", "kernel_details", "memcpy_details", "memset_details", "name", "num_partitions"),
+        *("num_replicas", "program_id", "run_id", "step_num"),
     }
 )
 

@@ -24,7 +24,6 @@ from cclbench.formats.xplane.hlo_proto import Instruction, Program
 from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
 from cclbench.intervals import Int64
 
-_VENDORS: Final = {"nvidia": "nvidia", "amd": "amd"}
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
 _UNKNOWN: Final = Member(None)
@@ -43,7 +42,8 @@ def facts(stats: proto.Stats) -> dict[str, Any]:
     `memory_bandwidth`, in B/s, is 2 · memory clock · bus width: true of NVIDIA's memories; the MI300X's
     moves twice that, as kernels of its traces show, so AMD's figure is not taken.
     """
-    vendor = _VENDORS.get(str(stats.get("device_vendor")).lower())
+    stated = str(stats.get("device_vendor")).lower()
+    vendor = stated if stated in ("nvidia", "amd") else None
     bandwidth = _count(stats.get("memory_bandwidth"))
     return {
         "vendor": vendor,
@@ -126,9 +126,9 @@ def batches(
         else:
             columns["bytes"] = pa.array([_size(run.copy or run.fill, where) for run in ran], pa.int64())
         if kind == "copy":
-            columns["copy_direction"] = pa.array(
-                [_direction(f"{run.name} {run.copy}") for run in ran], pa.string()
-            )
+            texts = [f"{run.name} {run.copy}" for run in ran]
+            ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
+            columns["copy_direction"] = pa.array(ways, pa.string())
         chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
         made = rows(
             kind,
@@ -210,7 +210,7 @@ def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: 
     else:
         reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
     if line.events:
-        trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
+        trace.dropped[reason] += len(line.events)
 
 
 def _grid(details: str) -> tuple[int, ...]:
@@ -226,10 +226,6 @@ def _size(details: str, where: str) -> int | None:
     if size and int(size[1]) >= 1 << 62:
         raise InputError(f"impossible copy of {size[1]} bytes", where=where, hint=proto.AGAIN)
     return int(size[1]) or None if size else None
-
-
-def _direction(text: str) -> str | None:
-    return next((direction for direction, pattern in _DIRECTIONS if pattern.search(text)), None)
 
 
 def _number(value: object) -> int | None:

@@ -77,7 +77,7 @@ def trace_of(profile: HostProfile, part: Part) -> Trace:
         batches=iter([rows for rows in batches if len(rows)]),
         facts=_facts(profile, everywhere, place),
         device_steps=_runs(whole),
-        dropped=dict(profile.dropped) if first else {},
+        dropped=Counter(profile.dropped if first else ()),
     )
     if missing := len(mine) - len(whole):
         trace.dropped["op whose end is not in the capture"] = missing

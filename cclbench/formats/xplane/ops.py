@@ -72,9 +72,10 @@ def op(text: str, display: str, stats: proto.Stats, member: collectives.Member, 
     waits = found.opcode.endswith("-done")
     moves = _MOVES.fullmatch(found.opcode) is not None
     size, direction = _moved(found) if moves else (None, None)
+    own = "container" if found.opcode in CONTAINERS else "work"
     return Op(
         name=_name(found, category, payload),
-        role="issue" if issues else "wait" if waits else _role(found.opcode),
+        role="issue" if issues else "wait" if waits else own,
         program=program,
         category="communication" if payload else "copy" if moves else _category(category, stats),
         flops=_flops(found.opcode, stats),
@@ -90,10 +91,6 @@ def transfer(issued: Op, awaited: Op | None) -> Op:
     """What an op has issued, as it runs beside the core until it is awaited."""
     parts = [part.hbm_bytes for part in (issued, awaited) if part is not None and part.hbm_bytes is not None]
     return msgspec.structs.replace(issued, role="transfer", hbm_bytes=sum(parts) if parts else None)
-
-
-def _role(opcode: str) -> str:
-    return "container" if opcode in CONTAINERS else "work"
 
 
 def _name(found: hlo.Instruction, category: str, payload: Payload | None) -> str:

@@ -175,9 +175,7 @@ def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tu
         bad = events[int(np.argmax(absurd))] if events else None
         of_event = f", offset {bad.offset_ps} ps, duration {bad.duration_ps} ps" if bad else ""
         raise InputError(
-            f"impossible time in line {line.name[:60]!r}: {begin} ns{of_event}",
-            where=str(path),
-            hint=AGAIN,
+            f"impossible time in line {line.name[:60]!r}: {begin} ns{of_event}", where=str(path), hint=AGAIN
         )
     base = begin + (epoch_ns if begin < epoch_ns else 0)
     start = base + offset // 1000

@@ -14,14 +14,8 @@ from cclbench.formats import DeviceStep, Names, Rows
 from cclbench.intervals import Int64
 
 DERIVED: Final = (
-    "TensorFlow Ops",
-    "TensorFlow Name Scope",
-    "Framework Ops",
-    "Framework Name Scope",
-    "Source code",
-    "Overlay",
-    "XLA Ops",
-    "XLA TraceMe",
+    *("TensorFlow Ops", "TensorFlow Name Scope", "Framework Ops", "Framework Name Scope", "Source code"),
+    *("Overlay", "XLA Ops", "XLA TraceMe"),
 )
 """Lines whose rows show, once more and otherwise, what rows of other lines show."""
 

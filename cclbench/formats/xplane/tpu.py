@@ -69,7 +69,7 @@ def batches(
             lines[name] = table.line(line, trace, epoch_ns)
         elif line.events:
             reason = "row derived from others" if name in DERIVED else "row of a line of unknown meaning"
-            trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events)
+            trace.dropped[reason] += len(line.events)
     if table.clock is not None:
         lines = {name: moved(line, table.clock) if name != _CORE else line for name, line in lines.items()}
         if table.clock.largest_error_ns > _NOTABLE_NS:
@@ -93,8 +93,7 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
     for name in ("Steps", "XLA Modules"):
         if name in lines:
             trace.device_steps += steps(lines[name], names, numbered=name == "Steps")
-            reason = "mark of a step or of a module's run"
-            trace.dropped[reason] = trace.dropped.get(reason, 0) + len(lines[name])
+            trace.dropped["mark of a step or of a module's run"] += len(lines[name])
     nothing = np.empty(0, np.int64)
     core, marks = (lines.get(name, Line(name, 0, nothing, nothing, nothing)) for name in (_CORE, _MARKS))
     beside = lines.get(_BESIDE, Line(_BESIDE, core.track + 1, nothing, nothing, nothing))
@@ -183,8 +182,7 @@ class Table:
         """A line's events; those that are aggregates without a time are counted."""
         events = [event for event in line.events if event.WhichOneof("value") != "num_occurrences"]
         if len(events) < len(line.events):
-            reason = "aggregate without a time"
-            trace.dropped[reason] = trace.dropped.get(reason, 0) + len(line.events) - len(events)
+            trace.dropped["aggregate without a time"] += len(line.events) - len(events)
         shown, dur = proto.times(line, events, self.path, epoch_ns)
         start = shown
         if line.name == _CORE and events:

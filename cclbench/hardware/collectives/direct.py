@@ -13,16 +13,11 @@ from collections.abc import Iterator
 
 from cclbench.hardware.collectives.algorithm import Call, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.ring import PLATEAU
 from cclbench.hardware.collectives.transport import LL, SIMPLE
 
 
-def _on_mesh_of_amd(group: Group) -> bool:
-    return group.architecture == "amd" and group.peers == "mesh"
-
-
-@algorithm("direct", chosen=_on_mesh_of_amd)
+@algorithm("direct", chosen=lambda group: group.architecture == "amd" and group.peers == "mesh")
 def direct(call: Call) -> Iterator[Cost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
     kind, group, table, assumed, _ = call

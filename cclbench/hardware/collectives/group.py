@@ -125,7 +125,8 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
     elif up.peers == "torus":
         block = _block(up.dims or (), island)
         if not block:
-            shape = f"no block of its torus {_times(up.dims)}" if up.dims else "on a torus of unknown dims"
+            dims = " x ".join(map(str, up.dims or ()))
+            shape = f"no block of its torus {dims}" if dims else "on a torus of unknown dims"
             return Refusal(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
         rate *= len(block) / len(up.dims or ())
         pair = rate / len(block) / 2
@@ -189,7 +190,3 @@ def _block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], 
     if math.prod(lengths) != len(island):
         return ()
     return tuple((length, length == axis) for length, axis in zip(lengths, dims, strict=True) if length > 1)
-
-
-def _times(dims: tuple[int, ...]) -> str:
-    return " x ".join(map(str, dims))

@@ -77,36 +77,24 @@ class Constants:
 
 
 _LL_MOST: Final = {"volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0)}
-_NVLINK: Final = {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)}
 _NVLINK_2_12: Final = {"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)}
-_PCI: Final = {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)}
 _PCI_2_12: Final = {"tree": (1.0, 1.9, 28.0), "ring": (1.0, 2.5, 5.7)}
 
+_SINCE_2_29: Final = Constants(
+    since=(2, 29),
+    base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
+    nvlink={"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
+    pci={"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
+    net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+    ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
+    nvls_us=25.0,
+    nvls_tree_net_us=20.9,
+    ring_ll=0.5,
+    plateau=1.4,
+)
 VERSIONS: Final = (
-    Constants(  # 2.29: nvls_tree's step over the network is 20.9 µs
-        since=(2, 29),
-        base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
-        nvlink=_NVLINK,
-        pci=_PCI,
-        net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
-        ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
-        nvls_us=25.0,
-        nvls_tree_net_us=20.9,
-        ring_ll=0.5,
-        plateau=1.4,
-    ),
-    Constants(  # seen in 2.27.3; 2.22 to 2.26 are counted to it
-        since=(2, 22),
-        base={"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)},
-        nvlink=_NVLINK,
-        pci=_PCI,
-        net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
-        ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
-        nvls_us=25.0,
-        nvls_tree_net_us=14.0,
-        ring_ll=0.5,
-        plateau=1.4,
-    ),
+    _SINCE_2_29,
+    replace(_SINCE_2_29, since=(2, 22), nvls_tree_net_us=14.0),  # seen in 2.27.3; 2.22 to 2.26 count to it
     Constants(  # seen in 2.21.5
         since=(2, 12),
         base={"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)},
