@@ -10,7 +10,8 @@ ANONYMOUS: Final = "(anonymous namespace)"
 
 # Launchers that hold what they launch as their first template argument.
 _LAUNCHER: Final = re.compile(
-    r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|(?:\S*::)?enable_(?:sm|3x)\w+)$", re.IGNORECASE
+    r"^(?:cutlass\w*::(?:device_)?kernel\d*|ck_tile::kentry\w*|(?:\S*::)?enable_(?:sm|3x)\w+)$",
+    re.IGNORECASE,
 )
 _TRAILER: Final = re.compile(r"(?:\.kd|\s*\[clone [^\]]*\])+$")
 _RESULT_TYPE: Final = re.compile(r"^(?:void |std::enable_if<.*?>::type )")

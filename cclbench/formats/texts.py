@@ -39,12 +39,15 @@ def bare(text: bytes) -> bytes:
     return _COLOUR.sub(b"", text) if b"\x1b" in text else text
 
 
-def whole(path: Path, most: int) -> bytes:
-    """All (decompressed) bytes of a file of at most `most` bytes, without a byte order mark."""
+def whole(path: Path, most: int, *, hint: str | None = None) -> bytes:
+    """All (decompressed) bytes of a file of at most `most` bytes, without a byte order mark.
+
+    `hint` is what helps where it is damaged.
+    """
     limit = _limit(path, most)
-    text = _read(path, limit + 1)
+    text = _read(path, limit + 1, hint)
     if len(text) > limit:
-        raise _too_large(path, limit)
+        raise _too_large(path, limit, hint)
     return text.removeprefix(_ORDER_MARK)
 
 
@@ -89,19 +92,19 @@ def _limit(path: Path, most: int) -> int:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 
 
-def _read(path: Path, size: int) -> bytes:
+def _read(path: Path, size: int, hint: str | None = None) -> bytes:
     try:
         with open_bytes(path) as file:
             return file.read(size)
     except (EOFError, zlib.error, OSError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable(path, error, hint) from None
 
 
-def _too_large(path: Path, limit: int) -> InputError:
-    return damaged(path, f"is larger than {limit >> 20:,} MiB")
+def _too_large(path: Path, limit: int, hint: str | None = None) -> InputError:
+    return damaged(path, f"is larger than {limit >> 20:,} MiB", hint=hint)
 
 
-def _unreadable(path: Path, error: EOFError | zlib.error | OSError) -> InputError:
+def _unreadable(path: Path, error: EOFError | zlib.error | OSError, hint: str | None = None) -> InputError:
     if isinstance(error, OSError) and error.strerror:
         return InputError(f"cannot be read: {error.strerror}", where=str(path))
-    return damaged(path, f"gzip stream is damaged ({error})")
+    return damaged(path, f"gzip stream is damaged ({error})", hint=hint)

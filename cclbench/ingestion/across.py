@@ -15,7 +15,7 @@ from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, pat
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
-from cclbench.record.files import read_table, write_table
+from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
 
@@ -216,28 +216,25 @@ def _write(
         order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
         place = np.empty(length, np.int64)
         place[order] = np.arange(length)
+        instance = found.instance[here][place]
         columns = {
-            "instance": (found.instance[here][place], found.instance[here][place] < 0),
-            "arrival_ns": (arrival[here][place], found.instance[here][place] < 0),
-            **{
-                f"{part}_ns": (values := getattr(split, part)[here][place], values < 0)
-                for part in ("wait", "transfer", "least_wait")
-            },
+            "instance": pa.array(instance, mask=instance < 0),
+            "arrival_ns": pa.array(arrival[here][place], mask=instance < 0),
         }
-        for name, (values, missing) in columns.items():
-            index = COLLECTIVES.get_field_index(name)
-            table = table.set_column(index, COLLECTIVES.field(name), pa.array(values, mask=missing))
+        for part in ("wait", "transfer", "least_wait"):
+            values = getattr(split, part)[here][place]
+            columns[f"{part}_ns"] = pa.array(values, mask=values < 0)
+        table = with_columns(table, COLLECTIVES, columns)
         write_table(path_of(folder, rank), _with_dimensions(table, dimensions))
         begin += length
 
 
 def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:
     """The table with the dimensions of its groups, where their description names none."""
-    index = COLLECTIVES.get_field_index("dimension")
     group, told = (table[name].cast(pa.string()).to_pylist() for name in ("group", "dimension"))
     filled = [own or dimensions.get(g) for g, own in zip(group, told, strict=True)]
-    words = pa.array(filled, pa.string()).dictionary_encode().cast(COLLECTIVES.field(index).type)
-    return table.set_column(index, COLLECTIVES.field(index), words)
+    words = pa.array(filled, pa.string()).dictionary_encode().cast(COLLECTIVES.field("dimension").type)
+    return with_columns(table, COLLECTIVES, {"dimension": words})
 
 
 def _account(estimated: clocks.Clocks) -> Clocks:

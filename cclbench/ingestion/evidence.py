@@ -14,7 +14,7 @@ from cclbench import engine
 from cclbench.engine import Progress
 from cclbench.formats import READERS
 from cclbench.ingestion.entry import kept
-from cclbench.record.files import write_table
+from cclbench.record.files import with_columns, write_table
 from cclbench.record.manifest import EvidenceFile
 from cclbench.schema import EVIDENCE
 from cclbench.source import SourceFile
@@ -60,7 +60,6 @@ def of_file(table: pa.Table, name: str, reader: str, file: str) -> pa.Table:
     """The table with who says so filled in: `source` is the reader, `file` the path within the source."""
     schema = EVIDENCE[name]
     for column, value in (("source", reader), ("file", file)):
-        at = schema.get_field_index(column)
         words = pa.array([value] * len(table), pa.string()).dictionary_encode()
-        table = table.set_column(at, schema.field(column), words.cast(schema.field(column).type))
+        table = with_columns(table, schema, {column: words.cast(schema.field(column).type)})
     return table.cast(schema)

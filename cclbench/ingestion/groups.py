@@ -15,7 +15,7 @@ import pyarrow as pa
 from cclbench.ingestion.rank import RankDone
 from cclbench.intervals import Int64
 from cclbench.normalize import inferred_groups, matching
-from cclbench.record.files import read_table, write_table
+from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Inference
 from cclbench.schema import COLLECTIVES, GROUPS, group_id
 
@@ -126,7 +126,5 @@ def _assign(folder: Path, ranks: Sequence[int], group: str) -> None:
             pair = np.isin(kind, ("send", "recv"))
             for end, own in (("src_rank", "send"), ("dst_rank", "recv")):
                 columns[end] = pa.array(np.where(kind == own, rank, other).astype(np.int32), mask=~pair)
-        for name, column in columns.items():
-            index = COLLECTIVES.get_field_index(name)
-            table = table.set_column(index, COLLECTIVES.field(name), pa.array(column))
-        write_table(path_of(folder, rank), table)
+        arrays = {name: pa.array(column) for name, column in columns.items()}
+        write_table(path_of(folder, rank), with_columns(table, COLLECTIVES, arrays))

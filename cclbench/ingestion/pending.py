@@ -18,7 +18,7 @@ from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.operators import Operators
-from cclbench.record.files import EventFile, TableFile
+from cclbench.record.files import EventFile, TableFile, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
 
@@ -159,9 +159,7 @@ def fill_in(
                     }
                     if operator is not None:
                         filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
-                    for name, values in filled.items():
-                        rows = rows.set_column(EVENTS.get_field_index(name), EVENTS.field(name), values)
-                    final.write(rows.cast(EVENTS))
+                    final.write(with_columns(rows, EVENTS, filled).cast(EVENTS))
                     done, key = done + len(rows), key + int(is_call[here].sum())
             final.close()
         except BaseException:
@@ -191,8 +189,7 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
                             column = pc.if_else(by_host, None, column).combine_chunks()
                         if pa.types.is_dictionary(field.type):
                             column = column.dictionary_encode()
-                        at = COUNTERS.get_field_index(name)
-                        table = table.set_column(at, field, column.cast(field.type))
+                        table = with_columns(table, COUNTERS, {name: column.cast(field.type)})
                     final.write(table)
             path.unlink()
         final.close()

@@ -132,25 +132,20 @@ def _by_number(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
 
 def _by_order(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
     """Keys of rows by (group, place in the group's order)."""
-    group, rank = rows.group[at].astype(np.int64), rows.rank[at]
-    place = _occurrence(rank, group)
     call = _codes(rows.kind[at], rows.bytes[at], rows.step[at])
-    ambiguous = np.zeros(len(at), np.bool_)
-    count = np.bincount(_codes(group, rank))[_codes(group, rank)]
-    uneven = _differs(group, count) | np.isin(group, group[_differs(_codes(group, place), call)])
-    for one in np.unique(group[uneven]).tolist():
-        here = np.flatnonzero(group == one)
-        place[here], ambiguous[here] = _aligned(rank[here], call[here])
-    return np.where(place >= 0, _codes(group, place), -1), ambiguous
+    return _by_place(rows.group[at].astype(np.int64), rows.rank[at], call)
 
 
 def _by_pair(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
     """Keys of sends and receives by (source, target, place in their order)."""
     lane = _codes(rows.source[at], rows.target[at])
-    rank = rows.rank[at]
+    return _by_place(lane, rows.rank[at], _codes(rows.bytes[at], rows.step[at]))
+
+
+def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
     place = _occurrence(rank, lane)
-    call = _codes(rows.bytes[at], rows.step[at])
-    ambiguous = np.zeros(len(at), np.bool_)
+    ambiguous = np.zeros(len(lane), np.bool_)
     count = np.bincount(_codes(lane, rank))[_codes(lane, rank)]
     uneven = _differs(lane, count) | np.isin(lane, lane[_differs(_codes(lane, place), call)])
     for one in np.unique(lane[uneven]).tolist():

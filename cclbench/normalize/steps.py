@@ -82,11 +82,14 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
     if not chosen:
         return NO_MARKS
     starts = np.array([s.start_ns for s in chosen], np.int64)
-    numbers = [s.number for s in chosen]
-    if None in numbers or len(set(numbers)) < len(numbers):
-        numbers = list(range(len(chosen)))
     ends = np.append(starts[1:], max(s.end_ns for s in chosen))
-    return Marks(np.array(numbers, np.int64), starts, ends)
+    return Marks(_distinct([s.number for s in chosen]), starts, ends)
+
+
+def _distinct(numbers: list[int | None]) -> Int64:
+    """The steps' numbers; counted from 0 where one has none or two have the same."""
+    counted = None in numbers or len(set(numbers)) < len(numbers)
+    return np.array(range(len(numbers)) if counted else numbers, np.int64)
 
 
 def families(pattern: str | None) -> tuple[re.Pattern[str], ...]:
@@ -126,11 +129,8 @@ def marks(
                 steps[-1][2] = max(steps[-1][2] or 0, annotation.end_ns)
         else:
             steps.append([number, annotation.start_ns, annotation.end_ns])
-    numbers = [s[0] for s in steps]
-    if None in numbers or len(set(numbers)) < len(numbers):
-        numbers = list(range(len(steps)))
     starts, ends = (np.array([s[i] for s in steps], np.int64) for i in (1, 2))
-    return Marks(np.array(numbers, np.int64), starts, ends), left_out
+    return Marks(_distinct([s[0] for s in steps]), starts, ends), left_out
 
 
 POLICIES: Final = ("steps", "annotations", "trace")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -97,6 +97,13 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Write a small table at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
+
+
+def with_columns(table: pa.Table, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
+    """The table of that schema with other values in some columns, by name."""
+    for name, values in columns.items():
+        table = table.set_column(schema.get_field_index(name), schema.field(name), values)
+    return table
 
 
 class TableFile:

@@ -9,7 +9,6 @@ writes them: schema 1.0.x, and 1.1.x ("chakra") with `ctrl_deps` and `{values, t
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from cclbench.errors import InputError
 from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
-from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
+from cclbench.formats.json_events import open_bytes
+from cclbench.formats.texts import damaged, reason_of, whole
 from cclbench.record.facts import ProcessGroup
 
 _MOST_BYTES: Final = 1 << 29
-_LEAST_LIMIT: Final = 64 << 20
+_HINT: Final = "capture the execution trace again, or remove it to do without"
 _LONGEST_LIST: Final = 1 << 12
 """The observer cuts longer lists."""
 _MOST_RANKS: Final = 1 << 20
@@ -88,12 +87,12 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
             with open_bytes(path) as file:
                 found = _PROCESS.search(file.read(HEAD_BYTES).partition(b"[")[0])
         except (OSError, EOFError, zlib.error) as error:
-            raise _damaged(path, f"gzip stream is damaged ({error})") from None
+            raise damaged(path, f"gzip stream is damaged ({error})", hint=_HINT) from None
         return int(found[1]) if found else None
 
     def read(self, path: Path) -> ExecutionTrace:
         """The whole trace; `InputError` where it is damaged."""
-        text = _text(path)
+        text = whole(path, _MOST_BYTES, hint=_HINT)
         try:
             file = msgspec.json.decode(text, type=_File)
             nodes = {node.id: node for node in file.nodes}
@@ -104,26 +103,7 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
                 groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _damaged(path, str(error).replace("`", "'")) from None
-
-
-def _text(path: Path) -> bytes:
-    try:
-        limit = min(max(LARGEST_RATIO * path.stat().st_size, _LEAST_LIMIT), _MOST_BYTES)
-        with open_bytes(path) as file:
-            text = file.read(limit + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged(path, f"gzip stream is damaged ({error})") from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
-    if len(text) > limit:
-        raise _damaged(path, f"is larger than {limit >> 20} MiB")
-    return text
-
-
-def _damaged(path: Path, reason: str) -> InputError:
-    hint = "capture the execution trace again, or remove it to do without"
-    return InputError(reason, where=str(path), hint=hint)
+            raise damaged(path, reason_of(error), hint=_HINT) from None
 
 
 def _parent(node: _Node) -> int:
@@ -200,7 +180,8 @@ def _size(value: object, path: Path) -> int | None:
                     return None  # symbolic: it has no storage
                 total, found = total + elements * element_bytes, True
                 if elements < 0 or element_bytes < 0 or total > _MOST_PAYLOAD:
-                    raise _damaged(path, f"impossible tensor of {elements} × {element_bytes} bytes")
+                    what = f"impossible tensor of {elements} × {element_bytes} bytes"
+                    raise damaged(path, what, hint=_HINT)
             case list(items):
                 rest += items
     return total if found else None
