@@ -19,9 +19,8 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.compare.comparison import Check
 from cclbench.compare.interval import difference
 from cclbench.compare.lines import selector
-from cclbench.compare.shown import stated
 from cclbench.compare.subject import KEYS, Subject
-from cclbench.compare.verdict import step_costs, too_few
+from cclbench.compare.verdict import stated, step_costs, too_few
 from cclbench.compare.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.problem import shown

@@ -13,9 +13,9 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.compare.attribution import change_of_step, changes
 from cclbench.compare.comparison import Change, Measure, Outcome, Versus
 from cclbench.compare.interval import LEAST_STEPS, difference
-from cclbench.compare.shown import stated
 from cclbench.compare.subject import Floats, Subject
 from cclbench.compare.work import PHASE, differs, unequal, unknown
+from cclbench.record.rows import Row
 from cclbench.units import humanise
 
 _TOLD: Final = 0.05
@@ -226,6 +226,12 @@ def _part(change: Change) -> str:
     most = next((m for m in change.movers if m.dimension in ("category", "collective")), None)
     within = f" ({most.name} {signed(most.change_s)})" if most else ""
     return f"{PARTS[change.part]} {signed(change.change_ns / 1e9)}{within}"
+
+
+def stated(row: Row) -> str:
+    """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
+    figure = humanise(row.number, row.unit)
+    return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"
 
 
 def signed(seconds: float) -> str:

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cclbench.analyzers.step_parts import PARTS
-from cclbench.compare import shown
-from cclbench.compare.comparison import Comparison, Line, Mover, Versus
-from cclbench.compare.verdict import signed
+from cclbench.compare.comparison import Comparison, Line, Versus
+from cclbench.present import sections
 from cclbench.problem import as_markdown as _text
-from cclbench.problem import shown as value_shown
-from cclbench.units import humanise
 
 
 def markdown(comparison: Comparison) -> str:
@@ -36,7 +32,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield ""
     yield from _table(
         ["", "run", "what"],
-        [[s.letter, _code(s.id), _text(shown.headline(s))] for s in comparison.subjects],
+        [[s.letter, _code(s.id), _text(sections.headline(s))] for s in comparison.subjects],
     )
     for one in comparison.versus:
         if one.changes:
@@ -45,14 +41,11 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from ["", "**Cards**", ""]
         letters = [s.letter for s in comparison.subjects]
         rows = [
-            [
-                _code(c.field),
-                *(_code(value_shown(c.values[x])) if c.values[x] is not None else "" for x in letters),
-            ]
-            for c in comparison.cards
+            [_code(field), *(_code(value) if value else "" for value in values)]
+            for field, values in sections.card_rows(comparison)
         ]
         yield from _table(["field", *letters], rows)
-    lines = shown.most_different(comparison)
+    lines = sections.most_different(comparison)
     if lines:
         yield from ["", "<details><summary>Metrics, most different first</summary>", ""]
         yield from _metrics(comparison, lines)
@@ -60,37 +53,23 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _parts(one: Versus) -> Iterator[str]:
-    before, after = (sum(getattr(c, when) for c in one.changes) for when in ("before_s", "after_s"))
-    rows: list[list[str]] = []
-    for change in one.changes:
-        rows.append([PARTS[change.part], *shown.seconds(change, one), signed(change.change_ns / 1e9)])
-        rows += [_mover(mover) for mover in shown.leading(change, one)]
-    whole = [humanise(before, "s"), humanise(after, "s"), signed((one.change_ns or 0) / 1e9)]
-    rows.append([f"**{cell}**" for cell in ("step", *whole)])
+    rows = [
+        [f"&nbsp;&nbsp;{_text(row.label)}" if row.mover else row.label, *row.cells]
+        for row in sections.part_rows(one)
+    ]
+    rows.append([f"**{cell}**" for cell in ("step", *sections.whole_step(one))])
     yield from _table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
-
-
-def _mover(mover: Mover) -> list[str]:
-    figures = [humanise(mover.before_s, "s"), humanise(mover.after_s, "s"), signed(mover.change_s)]
-    return [f"&nbsp;&nbsp;{_text(mover.name)}", *figures]
 
 
 def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:
     letters = [s.letter for s in comparison.subjects]
-    ratios = [f"{one.other}/{one.base}" for one in comparison.versus]
-    rows = []
-    for line in lines:
-        of_each = [shown.ratio(line, one.base, one.other) for one in comparison.versus]
-        rows.append(
-            [
-                _code(line.metric),
-                *(_text(shown.cell(line.figures[letter], line.unit)) for letter in letters),
-                *("" if r is None else humanise(r, "ratio") for r in of_each),
-            ]
-        )
-    yield from _table(["metric", *letters, *ratios], rows, numbers=True)
-    if shown.marked(lines):
-        yield from ["", _text(shown.MARKS)]
+    rows = [
+        [_code(metric), *map(_text, figures), *ratios]
+        for metric, figures, ratios in sections.metric_rows(comparison, lines)
+    ]
+    yield from _table(["metric", *letters, *sections.ratio_titles(comparison)], rows, numbers=True)
+    if sections.marked(lines):
+        yield from ["", _text(sections.MARKS)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Iterator[str]:
@@ -102,4 +81,4 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool 
 
 def _code(text: str) -> str:
     """A name as code: nothing in it formats."""
-    return "`" + shown.safe(text).replace("`", "'").replace("|", "\\|") + "`"
+    return "`" + sections.safe(text).replace("`", "'").replace("|", "\\|") + "`"

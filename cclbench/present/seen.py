@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cclbench.compare.shown import headline
 from cclbench.compare.subject import Subject
 from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.present.rows import Rows
+from cclbench.present.sections import headline
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from subjects import card, row, subject
 
 from cclbench.compare.comparison import CardDifference, Comparison, Figure, Versus
 from cclbench.compare.lines import card_differences, lines
-from cclbench.compare.shown import cell, most_different
+from cclbench.present.sections import cell, most_different
 
 
 def test_cards_differ_by_path() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -11,16 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.analyzers.step_parts import PARTS
-from cclbench.compare import shown
-from cclbench.compare.comparison import Check, Comparison, Mover, Versus
-from cclbench.compare.verdict import signed
+from cclbench.compare.comparison import Check, Comparison, Versus
+from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullets
 from cclbench.problem import printable, shortened
-from cclbench.problem import shown as value_shown
-from cclbench.units import humanise
 
 _LABEL: Final = 25
 _BAR: Final = 21
@@ -55,8 +52,8 @@ def _subjects(comparison: Comparison) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for subject in comparison.subjects:
-        table.add_row(subject.letter, Text(shown.safe(subject.id)))
-        table.add_row("", Text(shown.headline(subject), "dim"))
+        table.add_row(subject.letter, Text(sections.safe(subject.id)))
+        table.add_row("", Text(sections.headline(subject), "dim"))
     return table
 
 
@@ -69,35 +66,24 @@ def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
     """A line a part: before, after, the change, and the change as a bar that begins where the last ended."""
     title = f"From {one.base} to {one.other}, part by part"
     yield Text(f"{title:<{_LABEL}}{one.base:>9}{one.other:>10}{'difference':>12}", "bold")
-    ends = [0.0]
-    for change in one.changes:
-        ends.append(ends[-1] + change.change_ns)
+    ends = [0.0, *accumulate(change.change_ns for change in one.changes)]
     low, high = min(ends), max(ends)
-    for change, begin, end in zip(one.changes, ends, ends[1:], strict=False):
-        line = _row(f"  {PARTS[change.part]}", shown.seconds(change, one), change.change_ns / 1e9)
-        yield line.append_text(_bar(begin, end, low, high, unicode))
-        for mover in change.movers if verbose else shown.leading(change, one):
-            yield _moved(mover)
-    before, after = (sum(getattr(c, when) for c in one.changes) for when in ("before_s", "after_s"))
-    yield _row("  the whole", _figures(before, after), (one.change_ns or 0) / 1e9)
+    bars = (_bar(begin, end, low, high, unicode) for begin, end in pairwise(ends))
+    for row in sections.part_rows(one, every=verbose):
+        if row.mover:
+            yield _row(f"    {row.label}", row.cells, "dim")
+        else:
+            yield _row(f"  {row.label}", row.cells).append_text(next(bars))
+    yield _row("  the whole", sections.whole_step(one))
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
 
 
-def _row(label: str, figures: tuple[str, str], change: float, style: str = "") -> Text:
-    label = shortened(shown.safe(label), _LABEL - 1)
-    before, after = figures
-    return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {signed(change):>11}", style)
-
-
-def _figures(before: float, after: float) -> tuple[str, str]:
-    return humanise(before, "s"), humanise(after, "s")
-
-
-def _moved(mover: Mover) -> Text:
-    where = mover.name if mover.dimension in ("category", "collective") else f"{mover.dimension} {mover.name}"
-    return _row(f"    {where}", _figures(mover.before_s, mover.after_s), mover.change_s, "dim")
+def _row(label: str, cells: tuple[str, str, str], style: str = "") -> Text:
+    label = shortened(sections.safe(label), _LABEL - 1)
+    before, after, change = cells
+    return Text(f"{label:<{_LABEL}}{before:>9} {after:>9} {change:>11}", style)
 
 
 def _bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Text:
@@ -113,35 +99,31 @@ def _cards(comparison: Comparison) -> Padding:
     table = Table.grid(padding=(0, 2))
     letters = [subject.letter for subject in comparison.subjects]
     table.add_row("", *(Text(letter, "bold") for letter in letters))
-    for card in comparison.cards:
-        values = ("-" if card.values[x] is None else value_shown(card.values[x]) for x in letters)
-        table.add_row(Text(shown.safe(card.field)), *(Text(value) for value in values))
+    for field, values in sections.card_rows(comparison):
+        table.add_row(Text(sections.safe(field)), *(Text(value or "-") for value in values))
     return Padding(table, (0, 0, 0, 2))
 
 
 def _metrics(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableType]:
     """The lines that differ most, or all; a column a subject, and the ratio where there are two."""
-    lines = shown.most_different(comparison)
-    told = lines if verbose else lines[: shown.MOST_LINES]
+    lines = sections.most_different(comparison)
+    told = lines if verbose else lines[: sections.MOST_LINES]
     if not told:
         return
     yield Text()
     yield Text("Metrics, most different first", "bold")
     table = Table.grid(padding=(0, 2), expand=False)
     letters = [subject.letter for subject in comparison.subjects]
-    ratios = [f"{one.other}/{one.base}" for one in comparison.versus] if len(letters) == 2 else []
+    ratios = sections.ratio_titles(comparison) if len(letters) == 2 else []
     table.add_column(overflow="fold")
     for _ in (*letters, *ratios):
         table.add_column(justify="right", no_wrap=True)
     table.add_row("", *(Text(head, "bold") for head in (*letters, *ratios)))
-    for line in told:
-        cells = [Text(shown.cell(line.figures[x], line.unit)) for x in letters]
-        for one in comparison.versus[: len(ratios)]:
-            ratio = shown.ratio(line, one.base, one.other)
-            cells.append(Text("" if ratio is None else humanise(ratio, "ratio"), "dim"))
-        table.add_row(Text(shown.safe(line.metric)), *cells)
+    for metric, figures, quotients in sections.metric_rows(comparison, told):
+        cells = [*map(Text, figures), *(Text(ratio, "dim") for ratio in quotients[: len(ratios)])]
+        table.add_row(Text(sections.safe(metric)), *cells)
     yield Padding(table, (0, 0, 0, 2))
-    if shown.marked(told):
-        yield Text(f"  {shown.MARKS}", "dim")
+    if sections.marked(told):
+        yield Text(f"  {sections.MARKS}", "dim")
     if len(told) < len(lines):
         yield Text(f"  ... {len(lines) - len(told)} more: -v or --json", "dim")

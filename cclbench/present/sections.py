@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a comparison a person sees first, in any medium, and how its figures read."""
+"""The sections of a comparison as cells of text, for terminal and Markdown alike, and what comes first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from cclbench.compare.comparison import Change, Comparison, Figure, Line, Mover, Versus
+from cclbench.compare.comparison import PARTS, Change, Comparison, Figure, Line, Mover, Versus
 from cclbench.compare.subject import Subject
-from cclbench.problem import printable
-from cclbench.record.rows import Row
+from cclbench.compare.verdict import signed
+from cclbench.problem import printable, shown
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12
@@ -50,17 +51,56 @@ def cell(figure: Figure, unit: str) -> str:
     return _MARKS.get(figure.provenance or "", "") + humanise(figure.value, unit) + partial
 
 
-def stated(row: Row) -> str:
-    """A row's figure in a sentence; one that is neither measured nor derived says what it is."""
-    figure = humanise(row.number, row.unit)
-    return figure if row.provenance in ("measured", "derived") else f"{row.provenance} {figure}"
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    """A time in the base, in the other, and their difference."""
+
+    label: str
+    cells: tuple[str, str, str]
+    mover: bool = False
+    """Whether it is of something within the part above it."""
 
 
-def seconds(change: Change, versus: Versus) -> tuple[str, str]:
-    """A part's time in the base and in the other, for a table."""
-    told = ((versus.base, change.before_s), (versus.other, change.after_s))
-    before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
-    return before, after
+def part_rows(versus: Versus, *, every: bool = False) -> Iterator[TimeRow]:
+    """The parts of the step, under each what moved most within it, or all that moved."""
+    for change in versus.changes:
+        told = ((versus.base, change.before_s), (versus.other, change.after_s))
+        before, after = ("n/a" if letter in change.untold else humanise(s, "s") for letter, s in told)
+        yield TimeRow(PARTS[change.part], (before, after, signed(change.change_ns / 1e9)))
+        for mover in change.movers if every else leading(change, versus):
+            plain = mover.dimension in ("category", "collective")
+            label = mover.name if plain else f"{mover.dimension} {mover.name}"
+            yield TimeRow(label, _times(mover.before_s, mover.after_s, mover.change_s), mover=True)
+
+
+def whole_step(versus: Versus) -> tuple[str, str, str]:
+    """The sums of the parts, and of their differences."""
+    before, after = (sum(getattr(c, when) for c in versus.changes) for when in ("before_s", "after_s"))
+    return _times(before, after, (versus.change_ns or 0) / 1e9)
+
+
+def _times(before_s: float, after_s: float, change_s: float) -> tuple[str, str, str]:
+    return humanise(before_s, "s"), humanise(after_s, "s"), signed(change_s)
+
+
+def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Each line's metric, its figure of each subject, and the ratio of each further one to the first."""
+    for line in lines:
+        ratios = (ratio(line, one.base, one.other) for one in comparison.versus)
+        figures = [cell(line.figures[subject.letter], line.unit) for subject in comparison.subjects]
+        yield line.metric, figures, ["" if r is None else humanise(r, "ratio") for r in ratios]
+
+
+def ratio_titles(comparison: Comparison) -> list[str]:
+    """What the ratios of `metric_rows` are called."""
+    return [f"{one.other}/{one.base}" for one in comparison.versus]
+
+
+def card_rows(comparison: Comparison) -> Iterator[tuple[str, list[str | None]]]:
+    """Each field in which cards differ, with what each subject's card says; None where it lacks the field."""
+    for card in comparison.cards:
+        values = (card.values[subject.letter] for subject in comparison.subjects)
+        yield card.field, [None if value is None else shown(value) for value in values]
 
 
 def marked(lines: Sequence[Line]) -> bool:
