@@ -22,8 +22,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 (a checkout can be imported withou
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cclbench.compare.build import compare
-    from cclbench.pipeline import ingest, metrics, run, runs, whatif
+    from cclbench.api import ingest, metrics, run, runs, whatif
+    from cclbench.comparison.build import compare
     from cclbench.record.run import Run
 
 __version__ = "0.1.0"
@@ -36,6 +36,6 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         # The package `compare` can be called: importing anything of it puts it here under its own name.
-        homes = {"compare": "cclbench.compare.build", "Run": "cclbench.record.run"}
-        return getattr(import_module(homes.get(name, "cclbench.pipeline")), name)
+        homes = {"compare": "cclbench.comparison.build", "Run": "cclbench.record.run"}
+        return getattr(import_module(homes.get(name, "cclbench.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

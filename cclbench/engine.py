@@ -84,7 +84,7 @@ def _context() -> multiprocessing.context.BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cclbench.pipeline"])
+    context.set_forkserver_preload(["cclbench.api"])
     return context
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cclbench.analyzers.swept import own_sweeps
+from cclbench.api import open_run
 from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
-from cclbench.pipeline import open_run
 from cclbench.record.store import Store
 from cclbench.source import SourceFile, find
 

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.compare.interval import difference
+from cclbench.comparison.interval import difference
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,8 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from cclbench.compare.comparison import PARTS, CardDifference, Change, Comparison, Figure, Line, Mover, Versus
-from cclbench.compare.subject import Subject
+from cclbench.comparison.comparison import (
+    PARTS,
+    CardDifference,
+    Change,
+    Comparison,
+    Figure,
+    Line,
+    Mover,
+    Versus,
+)
+from cclbench.comparison.subject import Subject
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.run import Run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION

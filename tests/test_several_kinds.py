@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
-import cclbench.learned
+import cclbench.card_facts
 from cclbench.analyzers.sources import side_by_side
 from cclbench.errors import InputError
 from cclbench.formats import (
@@ -267,7 +267,7 @@ def test_evidence_alone_is_a_run(tmp_path, run):
     assert found.groups().num_rows == 0
     assert "0 ranks" in repr(found)
     with pytest.raises(InputError, match="no trace to learn a card from"):
-        cclbench.learned.trace_facts(tmp_path / "job", store=tmp_path / "store")
+        cclbench.card_facts.card_facts(tmp_path / "job", store=tmp_path / "store")
 
 
 def test_traces_of_two_kinds_are_shown_side_by_side(tmp_path, run):

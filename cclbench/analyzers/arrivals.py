@@ -151,7 +151,7 @@ def _before(rank: RankView, wanted: Int64) -> tuple[Int64, Int64]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Meetings:
+class Instances:
     """Instances with all their ranks' arrivals: rows in order of (instance, arrival), shape (rows,).
 
     `first` is the row of each instance's earliest rank, `count` its ranks, shape (instances,); `of` is the
@@ -168,7 +168,7 @@ class Meetings:
     count: Int64
     incomplete: int
 
-    def of_groups(self) -> Meetings:
+    def of_groups(self) -> Instances:
         """Without sends and receives, in which one side waits by design; not applicable without any left."""
         pairs = np.isin(self.label, [n for n, one in enumerate(self.labels) if one.collective in PAIRS])
         kept, rows = ~pairs[self.first], ~pairs
@@ -201,7 +201,7 @@ class Meetings:
         return np.asarray(self.arrival_ns[self.first])
 
 
-def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
+def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
     """The instances that the ranks' `Arrivals` (their first value's detail) make up."""
     parts = parts_of(ranks)
     known: dict[Label, int] = {}
@@ -224,7 +224,7 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Meetings:
     order, count = order[np.repeat(whole, count)], count[whole]
     if not len(count):
         raise NotApplicable("no collective has all its ranks among those in view")
-    return Meetings(
+    return Instances(
         rank=rank[order],
         arrival_ns=arrival[order],
         before=before[order],
@@ -243,7 +243,7 @@ def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
     return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
 
 
-def left_out(ranks: Mapping[int, Sequence[Value]], found: Meetings) -> dict[str, int]:
+def left_out(ranks: Mapping[int, Sequence[Value]], found: Instances) -> dict[str, int]:
     """What the ranks left out, and the instances that lack a rank here."""
     sums = total_left_out(values[0] for values in ranks.values())
     return {**sums, "instances that not all their ranks have in a window": found.incomplete}

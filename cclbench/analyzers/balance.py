@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cclbench.analyzers.arrivals import (
     SPENT,
     UNKNOWN_BEFORE,
-    Meetings,
+    Instances,
     arrivals_of,
     left_out,
     meetings,
@@ -151,13 +151,13 @@ class _LastArrivals:
         return float((float(self.last) - expected) / variance**0.5) if variance else 0.0
 
 
-def _arrives_last(found: Meetings) -> Mask:
+def _arrives_last(found: Instances) -> Mask:
     """Which rows arrive last in instances in which not all arrive together, shape (rows,)."""
     apart = np.repeat(found.latest_ns > found.earliest_ns, found.count)
     return np.asarray(apart & (found.arrival_ns == np.repeat(found.latest_ns, found.count)))
 
 
-def _last_arrivals(found: Meetings) -> dict[int, _LastArrivals]:
+def _last_arrivals(found: Instances) -> dict[int, _LastArrivals]:
     """By rank, how often it arrives last."""
     rows = _arrives_last(found)
     together = np.bincount(found.of[rows], minlength=len(found.count))[found.of]
@@ -194,7 +194,7 @@ def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
     return float(np.clip(density[int(last) :].sum(), 0.0, 1.0))
 
 
-def _lateness(found: Meetings) -> npt.NDArray[np.float64]:
+def _lateness(found: Instances) -> npt.NDArray[np.float64]:
     """How long after the median rank of its instance each row arrives, ns, shape (rows,)."""
     low, high = found.first + (found.count - 1) // 2, found.first + found.count // 2
     median = found.arrival_ns[low] / 2 + found.arrival_ns[high] / 2
@@ -210,7 +210,7 @@ _CAUSES = (
 """Of each of `arrivals.SPENT`: what it means that the last rank spent more of it."""
 
 
-def _because(found: Meetings, straggler: int, ranks: Mapping[int, Sequence[Value]]) -> str:
+def _because(found: Instances, straggler: int, ranks: Mapping[int, Sequence[Value]]) -> str:
     """The cause: of what the rank does since its group's previous collective, what exceeds others' most.
 
     For each instance it is last in: its own ns less the median of the ranks that ran the same previous

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.arrivals import Matched, Meetings, arrivals_of, left_out, matched, meetings, unmatched
+from cclbench.analyzers.arrivals import (
+    Instances,
+    Matched,
+    arrivals_of,
+    left_out,
+    matched,
+    meetings,
+    unmatched,
+)
 from cclbench.analyzers.labels import Label, labels
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
 from cclbench.analyzers.values import NS_PER_S, per_step, spread
@@ -121,7 +129,7 @@ def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]
         yield Value(value=mean / NS_PER_S, collective=key.collective, group=key.group, category=key.dimension)
 
 
-def _means(found: Meetings, of_instances: Int64) -> Iterator[tuple[Label, float]]:
+def _means(found: Instances, of_instances: Int64) -> Iterator[tuple[Label, float]]:
     """The mean of what instances have, over those that any row of each wider label is in."""
     widened = [list(dict.fromkeys(one.wider())) for one in found.labels]
     keys = {key: n for n, key in enumerate(dict.fromkeys(key for keys in widened for key in keys))}

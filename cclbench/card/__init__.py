@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from cclbench.card.conform import schema
 from cclbench.card.evidence import root_of
 from cclbench.card.infer import CardFacts, infer, rooted
+from cclbench.card.json_schema import schema
 from cclbench.card.model import Card, Trace
 from cclbench.card.upgrade import Upgrade, upgrade
 from cclbench.card.validate import load, validate
-from cclbench.problem import Problem
+from cclbench.diagnostics import Problem
 
 __all__ = [
     "Card",

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cclbench.document import Document
-from cclbench.problem import Path, Problem, dotted
+from cclbench.diagnostics import Path, Problem, dotted
+from cclbench.yaml_file import Document
 
 DEGREES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
 

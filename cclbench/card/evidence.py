@@ -11,8 +11,8 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from cclbench.card.consistency import Finding, field
-from cclbench.document import Document
-from cclbench.problem import Problem, dotted
+from cclbench.diagnostics import Problem, dotted
+from cclbench.yaml_file import Document
 
 _ELSEWHERE = "the file is not here: fetch it to have it checked"
 

@@ -14,7 +14,7 @@ from cclbench.card.consistency import layouts
 from cclbench.card.model import Trace
 from cclbench.card.write import render
 from cclbench.errors import UsageError
-from cclbench.problem import shown
+from cclbench.text import shown
 
 
 @dataclass(frozen=True)

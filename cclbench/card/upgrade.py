@@ -11,14 +11,15 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from cclbench.card.bandwidth import bandwidths
-from cclbench.card.conform import home, misfit
 from cclbench.card.consistency import field as at
 from cclbench.card.evidence import root_of
+from cclbench.card.json_schema import home, misfit
 from cclbench.card.read import Document, parse, read
 from cclbench.card.validate import examine
 from cclbench.card.write import render
+from cclbench.diagnostics import Path, Problem, check, dotted
 from cclbench.errors import CheckFailed, UsageError
-from cclbench.problem import Path, Problem, check, dotted, shown
+from cclbench.text import shown
 
 _MOVES = {
     "description": "description",

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cclbench.card.conform import conform
 from cclbench.card.consistency import consistency, field
 from cclbench.card.evidence import evidence, root_of
+from cclbench.card.json_schema import conform
 from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read
-from cclbench.problem import Problem, check
+from cclbench.diagnostics import Problem, check
 
 # What a metric can't do without, by the card's path.
 _NEEDED_BY = {

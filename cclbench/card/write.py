@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cclbench.card.conform import schema
+from cclbench.card.json_schema import schema
 from cclbench.card.read import scalar
-from cclbench.problem import printable, shown
+from cclbench.text import printable, shown
 
 _WIDTH = 100
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+- ")

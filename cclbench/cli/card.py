@@ -120,7 +120,7 @@ def show(path: Path, as_json: bool) -> None:
         _print_json({"schema": "card.v2", "file": str(path), "card": loaded.raw})
         return
     from cclbench.present.terminal.output import console, grid
-    from cclbench.problem import printable
+    from cclbench.text import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))
     out = console()
@@ -155,9 +155,9 @@ def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     workload_cards/, or else from FILE's own folder.
     """
     from cclbench.card import infer, root_of, rooted
-    from cclbench.learned import trace_facts
+    from cclbench.card_facts import card_facts
 
-    facts = rooted(trace_facts(traces, store=store), root_of(output) if output else Path.cwd())
+    facts = rooted(card_facts(traces, store=store), root_of(output) if output else Path.cwd())
     _write(infer(facts, output.stem if output else None), output, force)
 
 
@@ -194,7 +194,7 @@ def _write(text: str | None, output: Path | None, force: bool) -> None:
 
 def _facts(loaded: Card) -> Iterator[tuple[str, str]]:
     """The card's fields as a person reads them, dotted path and text."""
-    from cclbench.problem import printable
+    from cclbench.text import printable
     from cclbench.units import humanise
 
     rates = {

@@ -39,7 +39,7 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
       cclbench claims overlap -v
       cclbench claims -o claims.png --format md
     """
-    from cclbench.compare.claims import examine
+    from cclbench.comparison.claims import examine
     from cclbench.present.claims import document, markdown, page, rows
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import emit

@@ -61,9 +61,9 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
       cclbench compare run-a run-b run-c -o comparison.html
       cclbench compare main-1f0c pr-77ab --fail-on 'time.step > +5%' --format md
     """
-    from cclbench.compare.build import compare as build
-    from cclbench.compare.document import COLUMNS, document, rows
-    from cclbench.compare.gate import require
+    from cclbench.comparison.build import compare as build
+    from cclbench.comparison.document import COLUMNS, document, rows
+    from cclbench.comparison.gate import require
     from cclbench.present.comparison_file import check_file, write
     from cclbench.present.markdown import markdown
     from cclbench.present.terminal.comparison import page

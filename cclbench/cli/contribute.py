@@ -108,7 +108,7 @@ def contribute(
       cclbench contribute job.yaml --traces capture/ --scripts launch/ \\
         --outside upload/ --url https://example.org/traces
     """
-    from cclbench.contribute.package import Wishes
+    from cclbench.contribute.package import PackageOptions
     from cclbench.contribute.package import contribute as made
     from cclbench.present.terminal.data_points import contribution_page
     from cclbench.present.terminal.output import emit, progress
@@ -122,7 +122,7 @@ def contribute(
             traces,
             scripts,
             collection,
-            Wishes(reading=reading, **wishes),
+            PackageOptions(reading=reading, **wishes),
             ask=ask,
             jobs=jobs,
             progress=bars,
@@ -139,7 +139,7 @@ def contribute(
 
 def _ask(gap: Gap) -> Any:
     """The contributor's answer on the terminal; None where the field may stay open and nothing is typed."""
-    from cclbench.problem import printable
+    from cclbench.text import printable
 
     click.echo(f"\n{printable(str(gap))}", err=True)
     hints = [

@@ -25,7 +25,7 @@ def tell(error: Exception, session: Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    from cclbench.problem import printable
+    from cclbench.text import printable
 
     code, message = _message(error)
     click.echo("\n".join(map(printable, message.split("\n"))), err=True)

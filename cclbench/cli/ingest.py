@@ -40,7 +40,7 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) 
       cclbench ingest rank0.json.gz --allow-truncated
       cclbench ingest traces/a traces/b --store /scratch/runs --json
     """
-    from cclbench.pipeline import ingest as read
+    from cclbench.api import ingest as read
     from cclbench.present.terminal.output import emit, progress
     from cclbench.present.terminal.run import findings
 

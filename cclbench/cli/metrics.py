@@ -36,8 +36,8 @@ def metrics(run: str, form: str, verbosity: int, **options: Any) -> None:
       cclbench metrics my-job-3f2a91c0 --metric 'comm.*' --ranks 0,4-7
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
+    from cclbench.api import metrics as compute
     from cclbench.cli.answer import show
-    from cclbench.pipeline import metrics as compute
     from cclbench.present.terminal.output import progress
 
     with progress(verbosity) as bars:

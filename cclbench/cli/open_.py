@@ -56,7 +56,7 @@ def open_(
       cclbench open my-job-3f2a91c0 --ranks 0-7 --steps 3:5
       cclbench open traces/my-job -o my-job.json.gz
     """
-    from cclbench.pipeline import open_run
+    from cclbench.api import open_run
     from cclbench.present.perfetto.trace import check_trace, write_trace
 
     if output is not None:

@@ -35,8 +35,8 @@ def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verb
       cclbench report traces/my-job -o my-job.html
       cclbench report my-job-3f2a91c0 -o my-job.html
     """
-    from cclbench.compare.build import subject_of
-    from cclbench.pipeline import open_run
+    from cclbench.api import open_run
+    from cclbench.comparison.build import subject_of
     from cclbench.present.html import check_page
     from cclbench.present.page import write_run
     from cclbench.present.terminal.output import progress

@@ -44,8 +44,8 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **options: An
       cclbench run rank0.json.gz --window trace --metric 'time.*' --json
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
+    from cclbench.api import run as compute
     from cclbench.cli.answer import plot_run, show
-    from cclbench.pipeline import run as compute
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import progress
 

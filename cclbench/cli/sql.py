@@ -32,7 +32,7 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
           WHERE kind = 'kernel' GROUP BY ALL ORDER BY ns DESC LIMIT 10"
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
-    from cclbench.pipeline import open_run
+    from cclbench.api import open_run
     from cclbench.present.terminal.output import emit, grid
 
     opened = open_run(run, store=store, inference=inference)

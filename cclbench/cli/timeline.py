@@ -56,7 +56,7 @@ def timeline(
       cclbench timeline my-job-3f2a91c0 -o step4.svg --step 4 --ranks 0-7
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
-    from cclbench.pipeline import open_run
+    from cclbench.api import open_run
     from cclbench.present.picture import check_picture
     from cclbench.present.timeline import timeline as timeline_of
     from cclbench.present.timeline_picture import plot_timeline

@@ -64,14 +64,14 @@ def verify(
       cclbench verify my-job --evidence /scratch/my-job.tar.gz
       cclbench verify --record my-job
     """
-    from cclbench.contribute.evidence import beside
+    from cclbench.contribute.evidence import evidence_elsewhere
     from cclbench.contribute.verify import record
     from cclbench.contribute.verify import verify as verified
     from cclbench.present.terminal.data_points import verification_page
     from cclbench.present.terminal.output import emit, progress
 
     places = _chosen(collection, ids, every, changed_since)
-    with progress(verbosity) as bars, beside(evidence, fetching=fetch) as elsewhere:
+    with progress(verbosity) as bars, evidence_elsewhere(evidence, fetching=fetch) as elsewhere:
         if record_it:
             for place in places:
                 record(place, elsewhere, jobs=jobs, progress=bars)

@@ -90,9 +90,9 @@ def whatif(
       cclbench whatif my-job-3f2a91c0 --set scale_out=infiniband-ndr
       cclbench whatif my-job-3f2a91c0 --sweep scale_out.bandwidth=x0.25..x8
     """
+    from cclbench.api import open_run
+    from cclbench.api import whatif as replay
     from cclbench.cli.answer import document
-    from cclbench.pipeline import open_run
-    from cclbench.pipeline import whatif as replay
     from cclbench.present.terminal.output import emit
     from cclbench.present.terminal.whatif import page
     from cclbench.schema import RESULTS

@@ -16,7 +16,7 @@ from typing import IO, Any, Final, TypeVar
 
 from cclbench.errors import InputError
 from cclbench.formats.json_events import LARGEST_RATIO
-from cclbench.problem import shown
+from cclbench.text import shown
 from cclbench.units import KIB, MIB, TIB
 
 Member = TypeVar("Member")

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from cclbench.contribute.place import CALIBRATION, known
 from cclbench.errors import UsageError
-from cclbench.problem import printable
+from cclbench.text import printable
 
 _FOLDERS = ("workload_cards", "traces", "scripts")
 _BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"

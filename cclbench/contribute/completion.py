@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card.conform import home, misfit
 from cclbench.card.consistency import field, layouts
 from cclbench.card.infer import CardFacts, infer
+from cclbench.card.json_schema import home, misfit
 from cclbench.card.read import Document, parse, scalar
 from cclbench.card.validate import examine
 from cclbench.card.write import render
+from cclbench.diagnostics import Problem, check
 from cclbench.errors import CheckFailed
-from cclbench.problem import Problem, check, shown
+from cclbench.text import shown
 
 Value = dict[str, Any]
 LICENCE: Final = "evidence.traces.licence"

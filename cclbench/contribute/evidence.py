@@ -29,7 +29,7 @@ class FileState:
     where: Path | None = None
 
 
-class Beside:
+class EvidenceElsewhere:
     """Folders in which files are looked for that are too large for the collection, and a scratch folder."""
 
     def __init__(self, folders: Sequence[Path], scratch: Path, fetching: bool) -> None:
@@ -49,7 +49,7 @@ class Beside:
 
 
 @contextmanager
-def beside(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[Beside]:
+def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[EvidenceElsewhere]:
     """A place to look for files of the given folders and archives; archives are unpacked, for now."""
     with TemporaryDirectory(prefix="cclbench-") as scratch:
         found = []
@@ -61,11 +61,11 @@ def beside(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[Besid
                 found.append(path)
             else:
                 raise UsageError("is no folder and no archive of evidence", where=str(path))
-        yield Beside(found, Path(scratch), fetching)
+        yield EvidenceElsewhere(found, Path(scratch), fetching)
 
 
 def states(
-    place: Place, files: Sequence[File], elsewhere: Beside, progress: Progress | None = None
+    place: Place, files: Sequence[File], elsewhere: EvidenceElsewhere, progress: Progress | None = None
 ) -> list[FileState]:
     """Every file of the manifest, then those of the folder that it does not list."""
     found = [_state(place, file, elsewhere, progress) for file in files]
@@ -74,7 +74,7 @@ def states(
     return [*found, *(FileState(name, "not listed", "the manifest does not list it") for name in extra)]
 
 
-def _state(place: Place, file: File, elsewhere: Beside, progress: Progress | None) -> FileState:
+def _state(place: Place, file: File, elsewhere: EvidenceElsewhere, progress: Progress | None) -> FileState:
     path: Path | None = place.traces / file.path
     assert path is not None  # noqa: S101  (for the type checker)
     if not path.is_file():

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from cclbench import conform
+from cclbench import json_schema
 from cclbench.contribute.place import is_inside
 from cclbench.contribute.record import Results
-from cclbench.document import Document
 from cclbench.errors import InputError
-from cclbench.problem import printable, shown
 from cclbench.record.manifest import Options
+from cclbench.text import printable, shown
 from cclbench.units import MIB
+from cclbench.yaml_file import Document
 
 SCHEMA: Final = "data-point.v1"
 LARGEST_BYTES: Final = 64 * MIB
@@ -76,8 +76,8 @@ def read(path: Path) -> Manifest:
         raise InputError(f"is no JSON: {error}", where=where, hint=_AGAIN) from None
     if not isinstance(value, dict):
         raise InputError("is no JSON object", where=where, hint=_AGAIN)
-    problems = conform.departures(
-        Document(where, value, {}, {}, ()), conform.packaged_schema("manifest-data-point")
+    problems = json_schema.departures(
+        Document(where, value, {}, {}, ()), json_schema.packaged_schema("manifest-data-point")
     )
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

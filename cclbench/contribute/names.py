@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.contribute.place import MANIFEST
 from cclbench.errors import UsageError
-from cclbench.problem import shown
+from cclbench.text import shown
 
 Redact = Callable[[str], str]
 """The name of a file or folder without what nobody shall know."""

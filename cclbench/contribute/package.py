@@ -15,21 +15,21 @@ from urllib.parse import quote
 from cclbench.card import CardFacts, validate
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
+from cclbench.card_facts import card_facts
 from cclbench.contribute.archive import is_archive, unpack
 from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, put, settle
-from cclbench.contribute.evidence import beside
+from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import Place, digest, listed, place
 from cclbench.contribute.record import differences
 from cclbench.contribute.redacted import Originals, clean, copies
 from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record, rows_of
+from cclbench.diagnostics import check
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
-from cclbench.learned import trace_facts
-from cclbench.problem import check
 from cclbench.record.manifest import Options
 from cclbench.source import Source, SourceFile, find
 from cclbench.units import humanise
@@ -44,7 +44,7 @@ _LISTED: Final = 20
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PackageOptions:
     """What a contributor decides.
 
     `licence` is the traces' (SPDX); `annotations` replaces texts of annotations too; `allow_gaps` accepts
@@ -91,7 +91,7 @@ def contribute(
     traces: Path,
     scripts: Path,
     collection: Path,
-    wishes: Wishes,
+    wishes: PackageOptions,
     *,
     ask: Ask | None = None,
     jobs: int = 1,
@@ -136,7 +136,7 @@ def contribute(
         check(validate(staged.card))
         clean(staged, made.identities)
         rows = _proved(found, staged, store, wishes.reading, jobs, progress)
-        with beside([]) as nowhere:
+        with evidence_elsewhere([]) as nowhere:
             manifest = record(
                 staged,
                 nowhere,
@@ -227,7 +227,7 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
 def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
     if not found.files:
         return CardFacts(traces=())
-    return trace_facts(found.path, reading, store=store, jobs=jobs, progress=progress)
+    return card_facts(found.path, reading, store=store, jobs=jobs, progress=progress)
 
 
 def _settled(
@@ -235,7 +235,7 @@ def _settled(
     found: Source,
     facts: CardFacts,
     programs: Mapping[str, Path],
-    wishes: Wishes,
+    wishes: PackageOptions,
     name: str,
     ask: Ask | None,
 ) -> tuple[str, str, list[Gap]]:
@@ -276,7 +276,12 @@ def _known(**values: Any) -> dict[str, Any]:
 
 
 def _entries(
-    found: Source, facts: CardFacts, names: Mapping[str, str], staged: Place, licence: str, wishes: Wishes
+    found: Source,
+    facts: CardFacts,
+    names: Mapping[str, str],
+    staged: Place,
+    licence: str,
+    wishes: PackageOptions,
 ) -> list[dict[str, Any]]:
     """The card's evidence: a file each, of which large ones have the URL where they shall be."""
     ranks = {Path(trace.path): list(trace.ranks) for trace in facts.traces}
@@ -298,7 +303,7 @@ def _entries(
     return sorted(entries, key=lambda entry: str(entry["path"]))
 
 
-def _url(identity: str, name: str, wishes: Wishes) -> str:
+def _url(identity: str, name: str, wishes: PackageOptions) -> str:
     if wishes.url is None or wishes.outside is None:
         hint = f"give --outside DIR --url PREFIX (or --external with more than {wishes.external:,} bytes)"
         raise UsageError("is too large to lie in the collection", where=name, hint=hint)
@@ -322,7 +327,7 @@ def _proved(
 
 
 def _published(
-    staged: Place, target: Place, entries: Sequence[Mapping[str, Any]], wishes: Wishes
+    staged: Place, target: Place, entries: Sequence[Mapping[str, Any]], wishes: PackageOptions
 ) -> tuple[tuple[Path, str], ...]:
     """Move all to where it belongs; what is to be uploaded, and to where."""
     large = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from cclbench.card.conform import misfit
+from cclbench.card.json_schema import misfit
 from cclbench.errors import InputError, UsageError, near
 
 MANIFEST = "manifest.json"

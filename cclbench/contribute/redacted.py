@@ -19,7 +19,7 @@ from cclbench.contribute.names import safe_names
 from cclbench.contribute.place import Place
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed
-from cclbench.problem import printable
+from cclbench.text import printable
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Identities, Redaction

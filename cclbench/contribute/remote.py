@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from cclbench import __version__
 from cclbench.engine import Progress
 from cclbench.errors import InputError
-from cclbench.problem import printable
+from cclbench.text import printable
 from cclbench.units import MIB
 
 SECONDS: Final = 30.0

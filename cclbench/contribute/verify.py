@@ -10,20 +10,20 @@ from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 from cclbench import __version__
+from cclbench.api import metrics
 from cclbench.card import Card, load
-from cclbench.contribute.evidence import Beside, FileState, named_by_card, states
+from cclbench.contribute.evidence import EvidenceElsewhere, FileState, named_by_card, states
 from cclbench.contribute.manifest import File, Manifest, read
 from cclbench.contribute.place import MANIFEST, Place, digest, listed
 from cclbench.contribute.record import Comparison, compare, recorded
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed, InputError
 from cclbench.ingestion import ingest
-from cclbench.pipeline import metrics
-from cclbench.problem import shown
 from cclbench.record.manifest import Options
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
 from cclbench.source import Source, find
+from cclbench.text import shown
 
 Status = Literal["verified", "changed", "re-record", "not here", "unrecorded", "invalid", "unreadable"]
 MEANING: Final[Mapping[Status, str]] = {
@@ -66,7 +66,9 @@ def rows_of(
     return metrics(run, model=model, jobs=jobs, progress=progress).figures
 
 
-def verify(place: Place, elsewhere: Beside, *, jobs: int = 1, progress: Progress | None = None) -> Verdict:
+def verify(
+    place: Place, elsewhere: EvidenceElsewhere, *, jobs: int = 1, progress: Progress | None = None
+) -> Verdict:
     """Check the files' hashes, compute the results again and compare them with the recorded ones."""
     try:
         return _verify(place, elsewhere, jobs, progress)
@@ -78,7 +80,7 @@ def verify(place: Place, elsewhere: Beside, *, jobs: int = 1, progress: Progress
 
 def record(
     place: Place,
-    elsewhere: Beside,
+    elsewhere: EvidenceElsewhere,
     options: Options | None = None,
     *,
     redactions: Mapping[str, int] | None = None,
@@ -134,7 +136,7 @@ def _files(place: Place) -> list[File]:
     return sorted([*outside, *(f for f in here if f.path not in names)], key=lambda file: file.path)
 
 
-def _verify(place: Place, elsewhere: Beside, jobs: int, progress: Progress | None) -> Verdict:
+def _verify(place: Place, elsewhere: EvidenceElsewhere, jobs: int, progress: Progress | None) -> Verdict:
     if not place.card.is_file():
         return Verdict(place.id, "unrecorded", (f"there is no {place.card}",))
     if not place.manifest.is_file():

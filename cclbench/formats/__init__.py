@@ -110,7 +110,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     threads: tuple[int, ...] = ()
 
 
-class Told:
+class StatedPayloads:
     """All that a trace tells of its collectives, column-wise; entry i is about payload `code[i]`.
 
     It belongs to the kernel of ordinal `row[i]` where that is not −1, else to the kernels launched on
@@ -145,7 +145,7 @@ class Told:
         self.end_ns.append(end_ns)
         self.seq.append(-1 if seq is None else seq)
 
-    def extend(self, other: Told, kernels_before: int) -> None:
+    def extend(self, other: StatedPayloads, kernels_before: int) -> None:
         """Append another part's entries, whose kernels are counted from `kernels_before`."""
         codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
         self.code.extend(codes[c] for c in other.code)
@@ -211,7 +211,7 @@ class Trace:
 
     batches: Iterator[Rows | pa.Table]
     facts: TraceFacts = field(default_factory=TraceFacts)
-    told: Told = field(default_factory=Told)
+    told: StatedPayloads = field(default_factory=StatedPayloads)
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
     device_rows_in_order: bool = True

@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from cclbench.errors import InputError
 from cclbench.formats.json_events import LARGEST_RATIO, compressed, open_bytes
-from cclbench.problem import printable
+from cclbench.text import printable
 from cclbench.units import KIB, MIB
 
 BLOCK: Final = 4 * MIB

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cclbench.document import Document
 from cclbench.errors import near
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.entry import problem, refuse
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import figures
 from cclbench.units import humanise
+from cclbench.yaml_file import Document
 
 _APART: Final = 2.0
 """A total and its parts that differ by more are not the same rate: a unit or a count is mistaken."""

@@ -20,8 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cclbench import document
-from cclbench.document import Document
+from cclbench import yaml_file
 from cclbench.errors import InputError, UsageError, near
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.agreement import Finding, check_replacement, contradictions, refuse_all
@@ -29,6 +28,7 @@ from cclbench.hardware.entry import check
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import figures
 from cclbench.hardware.system import System
+from cclbench.yaml_file import Document
 
 VARIABLE: Final = "CCLBENCH_HARDWARE"
 _NOUN: Final = "hardware file"
@@ -150,7 +150,7 @@ def _entries(kind: str, more: str, build: Callable[[Document], T]) -> Mapping[st
 def _package(kind: str) -> tuple[Document, ...]:
     """The package's own files of one kind, which tests have checked."""
     return tuple(
-        document.parse(text, name, _NOUN)
+        yaml_file.parse(text, name, _NOUN)
         for name, text in _texts()
         if (match := _KIND.search(text)) and match[1] == kind
     )
@@ -169,7 +169,7 @@ def _users(more: str) -> tuple[Document, ...]:
     found: dict[tuple[str, str], Document] = {}
     for path in (Path(part) for part in more.split(os.pathsep) if part):
         for file in _yaml_files(path) if path.is_dir() else [path]:
-            read = document.read(file, _NOUN)
+            read = yaml_file.read(file, _NOUN)
             check(read)
             found[read.value["kind"], read.value["id"]] = read
     return tuple(found.values())

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cclbench.conform import departures, packaged_schema
-from cclbench.document import Document
+from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.errors import InputError, near
 from cclbench.hardware.figure import UNVERIFIED, figures, leaves
-from cclbench.problem import Path, Problem, dotted, shown
+from cclbench.json_schema import departures, packaged_schema
+from cclbench.text import shown
+from cclbench.yaml_file import Document
 
 KINDS: Final = ("accelerator", "fabric", "system")
 _KEY: Final = re.compile(r".* \(([^)]*)\)")

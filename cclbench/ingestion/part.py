@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.formats import Cut, DeviceStep, Part, Rows, Told, trace_reader
+from cclbench.formats import Cut, DeviceStep, Part, Rows, StatedPayloads, trace_reader
 from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
@@ -55,7 +55,7 @@ class PartRead:
     """What is known of a part once it is on disk."""
 
     facts: TraceFacts
-    told: Told
+    told: StatedPayloads
     dropped: Counter[str]
     cut: Cut | None
     in_order: bool

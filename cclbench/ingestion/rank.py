@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.formats import Told, execution_trace_reader
+from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion.entry import Account, entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, launching_operators, or_none, scan
@@ -146,9 +146,9 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
     return "host"
 
 
-def _told(parts: list[PartRead]) -> Told:
+def _told(parts: list[PartRead]) -> StatedPayloads:
     """What the rank's trace tells of its collectives."""
-    told = Told()
+    told = StatedPayloads()
     kernels = 0
     for part in parts:
         told.extend(part.told, kernels)
@@ -236,7 +236,7 @@ def _windows(
 
 def _collectives(
     task: RankTask,
-    told: Told,
+    told: StatedPayloads,
     facts: TraceFacts,
     pending: Pending,
     launches: Launches,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
-from cclbench.formats import Payload, Told
+from cclbench.formats import Payload, StatedPayloads
 from cclbench.intervals import Int64
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.schema import COLLECTIVES, group_id
@@ -66,7 +66,7 @@ def dimension_of(description: str | None) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def on_device(calls: Calls, told: Told) -> Int64:
+def on_device(calls: Calls, told: StatedPayloads) -> Int64:
     """For each call of an accelerator's rank the entry of `told` that is about it, −1 for none.
 
     The kernel's own metadata first, then the host op, then the execution trace, then the annotation, on
@@ -122,7 +122,7 @@ def _first_with(rows: Int64, wanted: Int64) -> Int64:
     return np.where(found, index, -1)
 
 
-def _at_place(calls: Calls, told: Told) -> Int64:
+def _at_place(calls: Calls, told: StatedPayloads) -> Int64:
     """For each call the entry that its own row states: of that very thread, begin and end; −1 for none."""
     itself = np.isin([payload.source for payload in told.payloads], _ROWS_OWN)
     entries = np.flatnonzero(itself[np.array(told.code, np.int64)]) if len(told) else np.empty(0, np.int64)
@@ -131,7 +131,7 @@ def _at_place(calls: Calls, told: Told) -> Int64:
     return np.array([places.get(row, -1) for row in rows], np.int64)
 
 
-def on_host(calls: Calls, told: Told, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
+def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int64, dict[str, int]]:
     """For each row of a CPU's communication threads its entry of `told` (−1 for none), and rows
     left without a process group by reason.
 
@@ -178,7 +178,9 @@ def on_host(calls: Calls, told: Told, facts: TraceFacts) -> tuple[Int64, dict[st
     return owner, dict(refused)
 
 
-def _in_turn(rows: Int64, entries: Sequence[int], calls: Calls, told: Told, own: Int64) -> list[int] | None:
+def _in_turn(
+    rows: Int64, entries: Sequence[int], calls: Calls, told: StatedPayloads, own: Int64
+) -> list[int] | None:
     """The entry of each row of a group, whose calls and rows follow one another; None where they do not fit.
 
     Two rows that began at nearly the same time on two threads may have changed places.
@@ -210,7 +212,9 @@ Groups = dict[str, tuple[int, ...]]
 """Sorted ranks of each process group, by its id."""
 
 
-def table(rank: int, calls: Calls, told: Told, owner: Int64, facts: TraceFacts) -> tuple[pa.Table, Groups]:
+def table(
+    rank: int, calls: Calls, told: StatedPayloads, owner: Int64, facts: TraceFacts
+) -> tuple[pa.Table, Groups]:
     """Rows of `schema.COLLECTIVES`, one for each call, in order; and the groups they are on."""
     groups = {group.name: group for group in facts.groups}
     only = _only_group(facts)

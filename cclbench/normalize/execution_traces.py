@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from cclbench.formats import ExecutionTrace, Payload, Told
+from cclbench.formats import ExecutionTrace, Payload, StatedPayloads
 from cclbench.normalize.collectives import payload_bytes
 from cclbench.record.facts import TraceFacts
 
@@ -40,7 +40,7 @@ def _number(path: Path) -> int | None:
     return int(number[1]) if number else None
 
 
-def place(told: Told, trace: ExecutionTrace, facts: TraceFacts) -> tuple[TraceFacts, list[str]]:
+def place(told: StatedPayloads, trace: ExecutionTrace, facts: TraceFacts) -> tuple[TraceFacts, list[str]]:
     """Add to `told` what the execution trace tells, each call where the rank's trace has it.
 
     An execution trace has no times: its k-th call of a backend (`nccl:all_reduce`) is the rank's k-th

@@ -10,10 +10,10 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from cclbench.compare.claims import UNITS, Claim, Examined
+from cclbench.comparison.claims import UNITS, Claim, Examined
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullets, grid
-from cclbench.problem import as_markdown, printable
+from cclbench.text import as_markdown, printable
 from cclbench.units import humanise
 
 Line = Mapping[str, Any]

@@ -9,11 +9,11 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
-from cclbench.compare.claims import Claim
-from cclbench.compare.claims.overlap import SAME_STEP
+from cclbench.comparison.claims import Claim
+from cclbench.comparison.claims.overlap import SAME_STEP
 from cclbench.present.charts.palette import light
 from cclbench.present.picture import save_picture
-from cclbench.problem import printable, shortened
+from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
 if TYPE_CHECKING:

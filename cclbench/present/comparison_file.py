@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from cclbench.compare.comparison import Comparison
-from cclbench.compare.document import document
+from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.document import document
 from cclbench.errors import UsageError
 from cclbench.present.destination import check_folder, write_whole
 from cclbench.present.markdown import markdown

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.verdict import verdict
-from cclbench.present.seen import Seen
+from cclbench.present.page_run import PageRun
 from cclbench.present.words import number
 from cclbench.units import humanise
 
@@ -34,7 +34,7 @@ class Tile:
     below: str
 
 
-def tiles(run: Seen) -> list[Tile]:
+def tiles(run: PageRun) -> list[Tile]:
     """The numbers that the run has, in the order of their weight."""
     found = []
     for metric, label in _TILES:
@@ -44,7 +44,7 @@ def tiles(run: Seen) -> list[Tile]:
     return found
 
 
-def _below(run: Seen, metric: str) -> str:
+def _below(run: PageRun, metric: str) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
         steps = len(run.rows.over_steps(metric))
@@ -58,7 +58,7 @@ def _below(run: Seen, metric: str) -> str:
     return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
-def story(run: Seen) -> list[str]:
+def story(run: PageRun) -> list[str]:
     """The sentences: where a step goes; whether waiting or the network exposes communication."""
     step, sentences = run.rows.run.get("time.step"), []
     if step and step.has_value:

@@ -10,7 +10,7 @@ from typing import Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view import RankView
 from cclbench.normalize.steps import SOURCES
-from cclbench.present.seen import Seen, together
+from cclbench.present.page_run import PageRun, together
 from cclbench.record.run import Run
 from cclbench.units import humanise
 
@@ -83,12 +83,12 @@ class Line:
 class KernelTable:
     """The lines of a page, how the rest of them sum up, and which runs have none and why."""
 
-    runs: tuple[tuple[Seen, Kernels], ...]
+    runs: tuple[tuple[PageRun, Kernels], ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
 
 
-def kernel_table(runs: Sequence[Seen]) -> KernelTable:
+def kernel_table(runs: Sequence[PageRun]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
@@ -111,7 +111,7 @@ def kernel_table(runs: Sequence[Seen]) -> KernelTable:
     return KernelTable(tuple(found), tuple(shown), together(notes))
 
 
-def _window(run: Seen) -> str:
+def _window(run: PageRun) -> str:
     row = run.rows.run.get("time.step")
     return row.window if row else "steps"
 
@@ -159,7 +159,7 @@ def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     return found
 
 
-def _lines(found: Sequence[tuple[Seen, Kernels]]) -> list[Line]:
+def _lines(found: Sequence[tuple[PageRun, Kernels]]) -> list[Line]:
     by_name: dict[str, list[Time | None]] = {}
     for place, (_, kernels) in enumerate(found):
         for time in kernels.times:

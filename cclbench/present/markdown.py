@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cclbench.compare.comparison import Comparison, Line, Versus
+from cclbench.comparison.comparison import Comparison, Line, Versus
 from cclbench.present import sections
-from cclbench.problem import as_markdown as _text
+from cclbench.text import as_markdown as _text
 
 
 def markdown(comparison: Comparison) -> str:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from cclbench.compare.comparison import PARTS, Change, Comparison, Mover, Versus
-from cclbench.compare.subject import Subject
-from cclbench.compare.work import unknown
+from cclbench.comparison.comparison import PARTS, Change, Comparison, Mover, Versus
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.work import unknown
 from cclbench.present.charts.bandwidth import bandwidth
 from cclbench.present.charts.chart import Chart
 from cclbench.present.charts.overlap import overlap
@@ -23,8 +23,8 @@ from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.headline import story, tiles
 from cclbench.present.html import page, write_page
 from cclbench.present.kernels import absent, kernel_table
+from cclbench.present.page_run import PageRun, page_runs
 from cclbench.present.run_facts import run_facts
-from cclbench.present.seen import Seen, seen
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, hover, name, quantity
 from cclbench.units import humanise
@@ -65,14 +65,14 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
 def run_page(subject: Subject) -> str:
     """The report of one run, as HTML."""
-    (run,) = runs = seen([subject])
+    (run,) = runs = page_runs([subject])
     context = {"story": story(run), "tiles": tiles(run), "topics": of_run(run)}
     return page("run.html", _common(runs, f"{run.subject.id}: where the step goes") | context)
 
 
 def comparison_page(comparison: Comparison) -> str:
     """The report of a comparison, as HTML."""
-    runs = seen(comparison.subjects)
+    runs = page_runs(comparison.subjects)
     context = {
         "comparison": comparison,
         "differences": [_difference(versus, comparison) for versus in comparison.versus],
@@ -82,7 +82,7 @@ def comparison_page(comparison: Comparison) -> str:
     return page("comparison.html", _common(runs, title) | context)
 
 
-def _common(runs: Sequence[Seen], title: str) -> dict[str, Any]:
+def _common(runs: Sequence[PageRun], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "runs": runs,

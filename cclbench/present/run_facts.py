@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.present.findings import facts, summary
-from cclbench.present.seen import Seen
+from cclbench.present.page_run import PageRun
 from cclbench.record.manifest import File as SourceFile
 from cclbench.record.manifest import Manifest
 
@@ -37,7 +37,7 @@ class File:
 class RunFacts:
     """The last section of a page, of one run."""
 
-    run: Seen
+    run: PageRun
     found: Fields
     published: Fields
     card: Fields
@@ -45,7 +45,7 @@ class RunFacts:
     more_files: int
 
 
-def run_facts(run: Seen) -> RunFacts:
+def run_facts(run: PageRun) -> RunFacts:
     """The facts of a run; of more files than `MOST_FILES` how many more there are."""
     record = run.subject.stored.record
     files = list(_files(record))

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.compare.comparison import PARTS, Change, Comparison, Figure, Line, Mover, Versus
-from cclbench.compare.subject import Subject
-from cclbench.compare.verdict import signed
-from cclbench.problem import printable, shown
+from cclbench.comparison.comparison import PARTS, Change, Comparison, Figure, Line, Mover, Versus
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.verdict import signed
+from cclbench.text import printable, shown
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12

@@ -10,9 +10,9 @@ from typing import Final
 
 from markupsafe import Markup
 
-from cclbench.compare.comparison import Comparison, Figure
-from cclbench.compare.comparison import Line as Compared
-from cclbench.present.seen import Seen
+from cclbench.comparison.comparison import Comparison, Figure
+from cclbench.comparison.comparison import Line as Compared
+from cclbench.present.page_run import PageRun
 from cclbench.present.topics import place, topic_of
 from cclbench.present.words import definition, hover, number, quantity
 from cclbench.record.rows import Row
@@ -39,7 +39,7 @@ class Line:
 Topic = tuple[str, tuple[Line, ...]]
 
 
-def of_run(run: Seen) -> list[Topic]:
+def of_run(run: PageRun) -> list[Topic]:
     """The metrics that have a number: the run's, the least and the most of its ranks, and the parts."""
     lines = []
     for metric in sorted(run.rows.run, key=place):
@@ -72,7 +72,7 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
     return _by_topic(lines)
 
 
-def missing(runs: Sequence[Seen]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
+def missing(runs: Sequence[PageRun]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
     """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
     found = []
     for run in runs:
@@ -99,7 +99,7 @@ def _named(row: Row) -> str:
     return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
-def _range(run: Seen, metric: str, unit: str) -> Markup:
+def _range(run: PageRun, metric: str, unit: str) -> Markup:
     """`least .. most` of a rank, nothing where fewer than two have a number."""
     ranks = run.rows.ranks(metric)
     if len(ranks) < 2:

@@ -24,7 +24,7 @@ from cclbench.record.manifest import Clocks
 from cclbench.record.run import Run
 
 MOST_RANKS: Final = 32
-MOST_MEETINGS: Final = 200
+MOST_INSTANCES: Final = 200
 Windows = Mapping[int, tuple[int, int]]
 """Begin and end of each rank's window on the common clock, ns."""
 
@@ -55,7 +55,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Instance:
     """A collective that all ranks of its group have: who came last, and who waited longest for it."""
 
     kind: str
@@ -72,14 +72,14 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """What a picture shows: lanes and meetings from `begin_ns` to `end_ns`; the step is from `origin_ns`."""
+    """What a picture shows: lanes and instances from `begin_ns` to `end_ns`; the step is from `origin_ns`."""
 
     step: int | None
     origin_ns: int
     begin_ns: int
     end_ns: int
     lanes: tuple[Lanes, ...]
-    meetings: tuple[Meeting, ...]
+    instances: tuple[Instance, ...]
     """By longest wait, the longest first."""
     hidden: int
     """Ranks left out because a picture holds no more."""
@@ -115,7 +115,7 @@ def timeline(
         begin_ns=begin,
         end_ns=end,
         lanes=tuple(_lanes(views[rank], clocks.get(rank, Clock()), begin, end) for rank in shown),
-        meetings=meetings(parts, begin, end, shown),
+        instances=instances(parts, begin, end, shown),
         hidden=len(wanted) - len(shown),
     )
 
@@ -224,10 +224,10 @@ def cropped(s: Intervals, begin: int, end: int) -> Intervals:
     return intervals.union(np.clip(s.starts, begin, end), np.clip(s.ends, begin, end))
 
 
-def meetings(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tuple[Meeting, ...]:
+def instances(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tuple[Instance, ...]:
     """The whole collectives of any of `ranks` whose last rank arrives in [begin, end), longest wait first.
 
-    At most `MOST_MEETINGS`.
+    At most `MOST_INSTANCES`.
     """
     known = parts.filter(pc.is_valid(parts["wait_ns"])).sort_by("instance")
     if not len(known):
@@ -242,11 +242,11 @@ def meetings(parts: pa.Table, begin: int, end: int, ranks: Sequence[int]) -> tup
     seen = (latest >= begin) & (latest < end) & np.logical_or.reduceat(np.isin(rank, ranks), first)
     order = np.argsort(-longest, kind="stable")
     found = []
-    for i in order[seen[order]][:MOST_MEETINGS].tolist():
+    for i in order[seen[order]][:MOST_INSTANCES].tolist():
         rows = slice(bounds[i], bounds[i + 1])
         one = known.slice(bounds[i], 1).to_pylist()[0]
         found.append(
-            Meeting(
+            Instance(
                 kind=one["kind"],
                 bytes=max((b for b in (one["in_bytes"], one["out_bytes"]) if b is not None), default=None),
                 dimension=one["dimension"],

@@ -11,7 +11,7 @@ import numpy as np
 from cclbench.intervals import Intervals
 from cclbench.present.charts.palette import light
 from cclbench.present.picture import save_picture
-from cclbench.present.timeline import Lanes, Meeting, Timeline, segments
+from cclbench.present.timeline import Instance, Lanes, Timeline, segments
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
 
 def summary(shown: Timeline) -> str:
     """The longest wait in a sentence, or why none is known."""
-    if not shown.meetings:
+    if not shown.instances:
         return "no collective is matched across ranks here: waiting can't be told from transfer"
-    worst = shown.meetings[0]
+    worst = shown.instances[0]
     return (
         f"longest wait: {humanise(worst.longest_wait_ns / 1e9, 's')} of rank {worst.waiting_rank} "
         f"for rank {worst.last_rank}, in {_article(_named(worst, ' of'))}"
@@ -85,9 +85,9 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
-def _named(meeting: Meeting, of: str = "") -> str:
-    size = "" if meeting.bytes is None else f"{of} {humanise(meeting.bytes, 'B')}"
-    return f"{meeting.kind}{size}" + (f" ({meeting.dimension})" if meeting.dimension else "")
+def _named(instance: Instance, of: str = "") -> str:
+    size = "" if instance.bytes is None else f"{of} {humanise(instance.bytes, 'B')}"
+    return f"{instance.kind}{size}" + (f" ({instance.dimension})" if instance.dimension else "")
 
 
 def _ms(shown: Timeline, at: int) -> float:
@@ -147,29 +147,29 @@ def _frame(axes: Axes, shown: Timeline) -> None:
         axes.spines[side].set_visible(False)
 
 
-def labelled(shown: Timeline) -> list[tuple[Meeting, str]]:
+def labelled(shown: Timeline) -> list[tuple[Instance, str]]:
     """The collectives that take longest and whose names fit above the axis without touching, with these."""
     span = shown.end_ns - shown.begin_ns
     taken: list[tuple[float, float]] = []
     chosen = []
-    for meeting in sorted(shown.meetings, key=lambda m: (-m.busy_ns, m.last_arrival_ns)):
-        name = _named(meeting)
-        middle = (meeting.last_arrival_ns - shown.begin_ns) / span
+    for instance in sorted(shown.instances, key=lambda m: (-m.busy_ns, m.last_arrival_ns)):
+        name = _named(instance)
+        middle = (instance.last_arrival_ns - shown.begin_ns) / span
         half = len(name) * _LETTER / 2
         left, right = middle - half, middle + half
         if left < 0 or right > 1 or any(left < b and a < right for a, b in taken):
             continue
         taken.append((left, right))
-        chosen.append((meeting, name))
+        chosen.append((instance, name))
     return chosen
 
 
 def _labels(axes: Axes, shown: Timeline) -> None:
     """A line from each label down to its ranks, dashed on those, where the last of them arrives."""
     places = {lanes.rank: place for place, lanes in enumerate(shown.lanes)}
-    for meeting, name in labelled(shown):
-        at = _ms(shown, meeting.last_arrival_ns)
-        here = [places[rank] for rank in meeting.ranks if rank in places]
+    for instance, name in labelled(shown):
+        at = _ms(shown, instance.last_arrival_ns)
+        here = [places[rank] for rank in instance.ranks if rank in places]
         axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
         axes.vlines(
             [at] * len(here),
@@ -186,9 +186,9 @@ def _labels(axes: Axes, shown: Timeline) -> None:
 
 def _mark(axes: Axes, shown: Timeline) -> None:
     """A triangle where the rank arrives for which another waited longest."""
-    if not shown.meetings:
+    if not shown.instances:
         return
-    worst = shown.meetings[0]
+    worst = shown.instances[0]
     for place, lanes in enumerate(shown.lanes):
         if lanes.rank == worst.last_rank:
             axes.plot(
@@ -225,7 +225,7 @@ def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
         for what, meaning in _MEANINGS.items()
         if what in there
     ]
-    if shown.meetings:
+    if shown.instances:
         dashed = Line2D(
             [],
             [],

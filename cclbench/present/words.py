@@ -9,8 +9,8 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.problem import printable, shortened
 from cclbench.record.rows import Row
+from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
 LONGEST: Final = 2000

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from cclbench.card import upgrade
 from cclbench.errors import CclbenchError
-from cclbench.problem import printable
 from cclbench.published.leaderboard import PublishedRow
+from cclbench.text import printable
 
 _HOMES: Final = {
     "description": "description",

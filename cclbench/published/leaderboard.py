@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.problem import printable, shown
+from cclbench.text import printable, shown
 
 LARGEST_BYTES: Final = 32_000_000
 _MOST_ROWS: Final = 10_000

@@ -126,7 +126,7 @@ def _met(nodes: Nodes, transfers: Transfers, edges: Edges, lanes: int) -> Nodes:
     nodes.start[at] = nodes.end[at] - taken
     count = len(instance)
     meetings = n.blank(
-        count, kind=n.MEETING, lane=lanes + np.arange(count), start=latest, end=latest, rank=-1
+        count, kind=n.RENDEZVOUS, lane=lanes + np.arange(count), start=latest, end=latest, rank=-1
     )
     edges.add(at - 1, len(nodes) + of, 0)
     edges.add(len(nodes) + of, at, 0)

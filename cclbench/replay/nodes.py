@@ -16,7 +16,7 @@ Int8 = npt.NDArray[np.int8]
 
 KINDS = ("host", "compute", "copy", "arrival", "transfer", "meeting")
 """What a node is: a point of a host thread, work of the device, a collective's two halves, its rendezvous."""
-HOST, COMPUTE, COPY, ARRIVAL, TRANSFER, MEETING = range(len(KINDS))
+HOST, COMPUTE, COPY, ARRIVAL, TRANSFER, RENDEZVOUS = range(len(KINDS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

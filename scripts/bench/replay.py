@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cclbench.pipeline import open_run
+from cclbench.api import open_run
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import File, Manifest, RankEntry

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cclbench.compare.subject import Subject
+from cclbench.comparison.subject import Subject
 from cclbench.present.page import write_run
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from cclbench.card import load, schema, validate
-from cclbench.card.conform import misfit
+from cclbench.card.json_schema import misfit
 from cclbench.errors import CheckFailed
 
 

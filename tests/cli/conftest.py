@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run made by hand: a manifest and result rows, as `cclbench.pipeline` gives them."""
+"""A run made by hand: a manifest and result rows, as `cclbench.api` gives them."""
 
 from __future__ import annotations
 

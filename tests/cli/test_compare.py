@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from cclbench.compare.build import compare
-from cclbench.compare.comparison import Comparison
+from cclbench.comparison.build import compare
+from cclbench.comparison.comparison import Comparison
 from cclbench.present.markdown import markdown
 from cclbench.present.terminal.comparison import page
 

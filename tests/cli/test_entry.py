@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cclbench import pipeline
+from cclbench import api
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
@@ -100,7 +100,7 @@ def test_errors_become_messages_and_exit_codes(
     code: int,
     message: str,
 ) -> None:
-    monkeypatch.setattr(pipeline, "run", raising(error))
+    monkeypatch.setattr(api, "run", raising(error))
     answer = call("run", "x")
     assert (answer.code, answer.out) == (code, "")
     assert answer.err == message
@@ -110,7 +110,7 @@ def test_errors_become_messages_and_exit_codes(
 def test_debug_shows_the_traceback(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(pipeline, "run", raising(InputError("cut")))
+    monkeypatch.setattr(api, "run", raising(InputError("cut")))
     answer = call(*arguments)
     assert answer.code == 3
     assert answer.err.startswith("Traceback")
@@ -118,7 +118,7 @@ def test_debug_shows_the_traceback(
 
 
 def test_debug_of_one_call_does_not_stay(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run", raising(InputError("cut")))
+    monkeypatch.setattr(api, "run", raising(InputError("cut")))
     call("--debug", "run", "x")
     assert call("run", "x").err == "error: cut\n"
 
@@ -208,7 +208,7 @@ def test_a_warning_is_one_line(call: Callable[..., Any], monkeypatch: pytest.Mon
             warnings.warn("plug-in 'x' did not load", stacklevel=1)
         raise InputError("cut")
 
-    monkeypatch.setattr(pipeline, "run", warns)
+    monkeypatch.setattr(api, "run", warns)
     assert call("run", "x").err == "warning: plug-in 'x' did not load\nerror: cut\n"
 
 
@@ -230,7 +230,7 @@ def test_no_warning_of_numpys_arithmetic_reaches_a_user(
             )
         raise InputError("cut")
 
-    monkeypatch.setattr(pipeline, "run", divides)
+    monkeypatch.setattr(api, "run", divides)
     assert call("run", "x").err == "error: cut\n"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from cclbench import pipeline
+from cclbench import api
 from cclbench.schema import RESULTS
 
 
@@ -62,7 +62,7 @@ def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
 def test_json_of_a_hand_made_run_follows_the_schema(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
 ) -> None:
-    monkeypatch.setattr(pipeline, "run", lambda *_, **__: fake_run)
+    monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
     document = json.loads(call("run", "traces/tiny", "--json").out)
     assert list(schema("result").iter_errors(document)) == []
     assert len(document["results"]) == len(fake_run.rows)
@@ -92,7 +92,7 @@ def test_a_number_that_is_none_is_an_internal_error(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fake_run: Any
 ) -> None:
     fake_run.rows[0]["value"] = float("nan")
-    monkeypatch.setattr(pipeline, "run", lambda *_, **__: fake_run)
+    monkeypatch.setattr(api, "run", lambda *_, **__: fake_run)
     answer = call("run", "traces/tiny", "--json")
     assert (answer.code, answer.out) == (4, "")
 

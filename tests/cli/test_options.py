@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from cclbench import pipeline
+from cclbench import api
 from cclbench.cli.options import RankList, StepRange
 
 
@@ -49,13 +49,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> dict[str, Any]:
         seen.update(options, source=source)
         return fake_run
 
-    monkeypatch.setattr(pipeline, "run", compute)
+    monkeypatch.setattr(api, "run", compute)
     return seen
 
 
-def test_options_reach_the_pipeline(
-    call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path
-) -> None:
+def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: Path) -> None:
     answer = call(
         *(
             "run",
@@ -120,7 +118,7 @@ def test_models_can_be_switched_off(
         seen.append(model)
         return fake_run
 
-    monkeypatch.setattr(pipeline, command, compute)
+    monkeypatch.setattr(api, command, compute)
     assert call(command, "tiny").code == 0
     assert call(command, "tiny", "--no-model").code == 0
     assert seen == [True, False]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cclbench.contribute import redaction
-from cclbench.contribute.package import Wishes, contribute
+from cclbench.contribute.package import PackageOptions, contribute
 
 SECRET = b"ada-lovelace"
 """What the stand-in for redaction takes for an identity."""
@@ -173,7 +173,7 @@ def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for function in (collect, redact, leftovers, redacted_name):
             patch.setattr(redaction, function.__name__, function)
-        wishes = Wishes(licence="Apache-2.0")
+        wishes = PackageOptions(licence="Apache-2.0")
         contribute(made.card, made.traces, made.scripts, made.collection, wishes)
     return made.collection
 

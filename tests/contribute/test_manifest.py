@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typed import figures
 
-from cclbench.conform import packaged_schema
 from cclbench.contribute import manifest
 from cclbench.contribute.manifest import File, Manifest, read
 from cclbench.contribute.record import Digest, Results
 from cclbench.errors import InputError
+from cclbench.json_schema import packaged_schema
 from cclbench.record.manifest import Options
 
 SHA = "ab" * 32

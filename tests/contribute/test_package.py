@@ -16,9 +16,9 @@ import pytest
 from cclbench.card import load, validate
 from cclbench.contribute import package, redaction
 from cclbench.contribute.completion import Gap
-from cclbench.contribute.evidence import beside
+from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read
-from cclbench.contribute.package import Contribution, Wishes, contribute
+from cclbench.contribute.package import Contribution, PackageOptions, contribute
 from cclbench.contribute.place import Place, known
 from cclbench.contribute.verify import verify
 from cclbench.errors import CheckFailed, InputError, UsageError
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("fake_redaction")
 
 def made(job: Any, **wishes: Any) -> Contribution:
     """A contribution of the job."""
-    wanted = Wishes(**{"licence": "Apache-2.0", **wishes})
+    wanted = PackageOptions(**{"licence": "Apache-2.0", **wishes})
     return contribute(job.card, job.traces, job.scripts, job.collection, wanted)
 
 
@@ -107,7 +107,7 @@ def test_the_manifest_records_files_redactions_and_results(job: Any) -> None:
     }
     assert steps == {0: 100e-6, 1: 50e-6}  # from the first device row to the next step's, to the last's end
     assert len(manifest.results.metrics) == told.recorded
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         assert verify(told.place, nowhere).status == "verified"
 
 
@@ -131,7 +131,7 @@ def test_a_calibration_lies_beside_the_card(job: Any, files: Tree) -> None:
     assert beside_it.read_text().startswith("# user-1 measured it\n")
     assert read_calibration(beside_it) == read_calibration(original)
     assert read(told.place.manifest).calibration == sha256(beside_it.read_bytes()).hexdigest()
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         assert verify(told.place, nowhere).status == "verified"
         beside_it.write_text(beside_it.read_text().replace("rate: 0.95", "rate: 0.9"))
         changed = verify(told.place, nowhere)
@@ -160,7 +160,7 @@ def test_an_archive_is_as_good_as_a_folder(job: Any, files: Tree, tmp_path: Path
     with tarfile.open(archive, "w:gz") as file:
         file.add(job.traces, "capture")
     told = contribute(
-        job.card, archive, job.scripts, job.collection, Wishes(licence="Apache-2.0", replace=True)
+        job.card, archive, job.scripts, job.collection, PackageOptions(licence="Apache-2.0", replace=True)
     )
     assert [path for path, _ in told.files] == ["capture/rank0.json", "capture/rank1.json.gz"]
     assert files(job.collection)["traces/my-job/capture/rank0.json"] == by_folder["traces/my-job/rank0.json"]
@@ -222,7 +222,7 @@ def test_the_collections_own_card_is_completed(job: Any) -> None:
     own = job.collection / "workload_cards" / "my-job.yaml"
     own.parent.mkdir()
     shutil.copyfile(job.card, own)
-    told = contribute(own, job.traces, job.scripts, job.collection, Wishes(licence="Apache-2.0"))
+    told = contribute(own, job.traces, job.scripts, job.collection, PackageOptions(licence="Apache-2.0"))
     assert load(told.place.card).hardware.count == 2
 
 
@@ -235,7 +235,7 @@ def test_originals_are_not_overwritten(job: Any, files: Tree) -> None:
             job.collection / "traces" / "my-job",
             job.scripts,
             job.collection,
-            Wishes(licence="Apache-2.0", replace=True),
+            PackageOptions(licence="Apache-2.0", replace=True),
         )
     assert files(job.collection) == before
 
@@ -264,13 +264,13 @@ def test_large_files_stay_outside(job: Any, files: Tree, tmp_path: Path) -> None
     assert (first.url, second.url) == ("https://example.org/t/my-job/rank0.json", None)
     (problem,) = validate(told.place.card)
     assert (problem.severity, problem.path) == ("warning", "evidence.traces[0].url")
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         verdict = verify(told.place, nowhere)
     assert (verdict.status, verdict.reasons) == (
         "not here",
         ("rank0.json: 2.10 kB at https://example.org/t/my-job/rank0.json",),
     )
-    with beside([outside]) as there:
+    with evidence_elsewhere([outside]) as there:
         assert verify(told.place, there).status == "verified"
 
 
@@ -322,7 +322,7 @@ def test_answers_fill_the_card(job: Any) -> None:
         answers = {"workload.phase": "training", "evidence.traces.licence": "CC-BY-4.0"}
         return gap.value(answers[gap.path]) if gap.path in answers else None
 
-    told = contribute(job.card, job.traces, job.scripts, job.collection, Wishes(), ask=ask)
+    told = contribute(job.card, job.traces, job.scripts, job.collection, PackageOptions(), ask=ask)
     assert asked == ["evidence.traces.licence", "workload.phase", "workload.model.layers"]
     card = load(told.place.card)
     assert (card.workload.phase, card.evidence.traces[0].licence) == ("training", "CC-BY-4.0")
@@ -338,7 +338,7 @@ def test_answers_that_contradict_are_refused_before_the_work(job: Any, files: Tr
             job.traces,
             job.scripts,
             job.collection,
-            Wishes(licence="Apache-2.0"),
+            PackageOptions(licence="Apache-2.0"),
             ask=lambda gap: answers.get(gap.path),
         )
     assert files(job.collection) == {}
@@ -423,7 +423,7 @@ def test_a_truncated_trace_can_be_allowed(job: Any) -> None:
     (job.traces / "rank0.json").write_text(text[: text.rindex('{"ph"') + 20])
     told = made(job, reading=package.Options(allow_truncated=True))
     assert read(told.place.manifest).ingest.allow_truncated
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         assert verify(told.place, nowhere).status == "verified"
 
 

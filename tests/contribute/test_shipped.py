@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.contribute.evidence import beside
+from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import Place, known
 from cclbench.contribute.verify import verify
 from cclbench.source import find
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("identity", known(REPOSITORY))
 def test_a_shipped_data_point_is_verified(identity: str) -> None:
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         verdict = verify(Place(REPOSITORY, identity), nowhere)
     assert (verdict.status, verdict.reasons) == ("verified", ())
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cclbench.contribute import verify as module
-from cclbench.contribute.evidence import beside
+from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.manifest import read
 from cclbench.contribute.place import Place, existing, known, listed
 from cclbench.contribute.verify import Verdict, record, verify
@@ -34,7 +34,7 @@ def append(path: Path, text: str) -> None:
 
 def checked(point: Place, *folders: Path, fetching: bool = False) -> Verdict:
     """What verifying says."""
-    with beside(folders, fetching=fetching) as elsewhere:
+    with evidence_elsewhere(folders, fetching=fetching) as elsewhere:
         return verify(point, elsewhere)
 
 
@@ -225,12 +225,12 @@ def test_what_cannot_be_fetched_is_not_here(
 
 
 def test_no_folder_of_evidence_is_a_wrong_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder and no archive"), beside([tmp_path / "none"]):
+    with pytest.raises(UsageError, match="no folder and no archive"), evidence_elsewhere([tmp_path / "none"]):
         pass
 
 
 def recorded(point: Place) -> None:
-    with beside([]) as nowhere:
+    with evidence_elsewhere([]) as nowhere:
         record(point, nowhere)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cclbench.compare.interval import difference
+from cclbench.comparison.interval import difference
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]

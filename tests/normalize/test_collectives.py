@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cclbench.classify import CollectiveName, element_bytes, kind_of
-from cclbench.formats import Payload, Told
+from cclbench.formats import Payload, StatedPayloads
 from cclbench.normalize import collectives
 from cclbench.normalize.collectives import Calls, dimension_of
 from cclbench.record.facts import ProcessGroup, TraceFacts
@@ -121,28 +121,28 @@ class TestOnDevice:
     """The kernel's own word, then the host op's, then the annotation's."""
 
     def test_own_metadata_first(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
         told.add(Payload(source="kernel"), row=5)
         found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
         assert found.tolist() == [1]
 
     def test_host_op_before_annotation(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(Payload(source="annotation"), track=1, start_ns=20, end_ns=80)
         told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
         inside = {"launch_track": 1, "launch_ns": 50}
         assert collectives.on_device(calls({"row": 0, **inside}), told).tolist() == [1]
 
     def test_only_the_launching_thread_and_time(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(Payload(source="host_op"), track=1, start_ns=10, end_ns=20)
         places = [(1, 9), (1, 10), (1, 19), (1, 20), (2, 15), (-1, -1)]
         rows = [{"row": i, "launch_track": t, "launch_ns": at} for i, (t, at) in enumerate(places)]
         assert collectives.on_device(calls(*rows), told).tolist() == [-1, 0, 0, -1, -1, -1]
 
     def test_innermost_of_nested_ranges(self):
-        told = Told()
+        told = StatedPayloads()
         for start, end in ((0, 100), (10, 20), (30, 60), (40, 50), (200, 210)):
             told.add(Payload(source="annotation"), track=1, start_ns=start, end_ns=end)
         launched = [5, 15, 25, 35, 45, 55, 70, 100, 205]
@@ -150,8 +150,8 @@ class TestOnDevice:
         assert collectives.on_device(calls(*rows), told).tolist() == [0, 1, 0, 2, 3, 2, 0, -1, 4]
 
     def test_nothing_told_and_no_calls(self):
-        assert collectives.on_device(calls({"row": 3}), Told()).tolist() == [-1]
-        assert collectives.on_device(calls(), Told()).tolist() == []
+        assert collectives.on_device(calls({"row": 3}), StatedPayloads()).tolist() == [-1]
+        assert collectives.on_device(calls(), StatedPayloads()).tolist() == []
 
 
 GLOO = (
@@ -187,7 +187,7 @@ class TestOnHost:
     """gloo's rows and the calls the workload has annotated."""
 
     def test_calls_and_rows_of_two_groups_in_turn(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=10, end_ns=11, seq=4)
         told.add(annotated("all_gather", (0, 2), threads=(9,)), track=1, start_ns=20, end_ns=21, seq=0)
         told.add(annotated("all_reduce", (0, 1), threads=(7, 8)), track=1, start_ns=30, end_ns=31, seq=5)
@@ -196,7 +196,7 @@ class TestOnHost:
         assert (owner.tolist(), refused) == ([2, 0, 1], {})
 
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
         told.add(annotated("all_gather", (0, 1)), start_ns=5, seq=1)
         owner, _ = collectives.on_host(
@@ -205,7 +205,7 @@ class TestOnHost:
         assert owner.tolist() == [0, 0, 1]
 
     def test_transfers_lie_inside_their_annotation(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("send", (0, 1)), track=1, start_ns=10, end_ns=40, seq=0)
         rows = [row(20, 1, 2), row(20, 2, 2), row(38, 1, 2)]
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
@@ -214,7 +214,7 @@ class TestOnHost:
 
     @pytest.mark.parametrize("rows", [[row(10)], [row(10), row(20), row(30)], [row(10), row(20, name=1)]])
     def test_contradiction_leaves_the_group_out(self, rows):
-        told = Told()
+        told = StatedPayloads()
         for seq in (0, 1):
             told.add(annotated("all_reduce", (0, 1)), start_ns=seq, seq=seq)
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
@@ -222,13 +222,13 @@ class TestOnHost:
         assert refused == {"the group's annotated calls and its rows differ": len(rows)}
 
     def test_absurd_number_of_rows_costs_nothing(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("all_reduce", (0, 1), rows=1 << 62), seq=0)
         owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
         assert (owner.tolist(), sum(refused.values())) == ([-1], 1)
 
     def test_two_groups_without_threads_cannot_be_told_apart(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("all_reduce", (0, 1)), seq=0)
         told.add(annotated("all_reduce", (0, 2)), seq=0)
         owner, refused = collectives.on_host(calls(row(10), row(20), names=GLOO), told, TraceFacts())
@@ -236,7 +236,7 @@ class TestOnHost:
         assert refused == {"no annotation tells its process group": 2}
 
     def test_neighbours_that_changed_places_are_known_by_their_size(self):
-        told = Told()
+        told = StatedPayloads()
         for seq, elements in enumerate((100, 200, 300)):
             payload = annotated("all_reduce", (0, 1), threads=(7, 8), in_bytes=4 * elements)
             told.add(payload, start_ns=seq, seq=seq)
@@ -249,7 +249,7 @@ class TestOnHost:
         assert (owner.tolist(), refused) == ([1, 0, 2], {})
 
     def test_size_that_fits_no_call(self):
-        told = Told()
+        told = StatedPayloads()
         told.add(annotated("all_reduce", (0, 1), in_bytes=400), seq=0)
         own(told, 10, 99)
         owner, refused = collectives.on_host(calls(row(10), names=GLOO), told, TraceFacts())
@@ -257,7 +257,7 @@ class TestOnHost:
         assert owner.tolist() == [1], "what the row tells of itself still holds"
 
     def test_row_without_a_call_tells_its_own_size(self):
-        told = Told()
+        told = StatedPayloads()
         own(told, 10, 99)
         owner, refused = collectives.on_host(calls(row(10), row(30), names=GLOO), told, TraceFacts())
         assert owner.tolist() == [0, -1]
@@ -268,7 +268,7 @@ class TestOnHost:
         shared = ProcessGroup(name="0", description="default_pg", ranks=(0, 1, 2, 3))
         again = ProcessGroup(name="2", ranks=(3, 2, 1, 0))
         other = ProcessGroup(name="3", ranks=(2, 3))
-        told = Told()
+        told = StatedPayloads()
         own(told, 10, 99)
         one = calls(row(10), row(30), names=GLOO)
         facts = TraceFacts(groups=(alone, shared, again))
@@ -292,7 +292,7 @@ class TestTable:
     """Rows of `COLLECTIVES`."""
 
     def one(self, payload, *, name=ALL_REDUCE, facts=None, seq=None):
-        told = Told()
+        told = StatedPayloads()
         told.add(payload, row=0, seq=seq)
         call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": 6}, names=[name])
         made, _ = collectives.table(5, call, told, np.array([0]), facts or TraceFacts())
@@ -374,10 +374,10 @@ class TestTable:
 
     def test_nothing_told(self):
         call = calls({"row": 0}, {"row": 1}, names=[CollectiveName(None, "custom")])
-        made = collectives.table(1, call, Told(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
+        made = collectives.table(1, call, StatedPayloads(), np.array([-1, -1]), TraceFacts())[0].to_pylist()
         assert [row["collective"] for row in made] == [1 << 32, (1 << 32) + 1]
         assert all(row[key] is None for row in made for key in ("kind", "group", "in_bytes", "seq", "step"))
 
     def test_no_calls(self):
-        made, _ = collectives.table(1, calls(names=()), Told(), np.empty(0, np.int64), TraceFacts())
+        made, _ = collectives.table(1, calls(names=()), StatedPayloads(), np.empty(0, np.int64), TraceFacts())
         assert (made.num_rows, made.schema.equals(COLLECTIVES)) == (0, True)

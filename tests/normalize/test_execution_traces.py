@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.formats import Call, ExecutionTrace, Payload, Told
+from cclbench.formats import Call, ExecutionTrace, Payload, StatedPayloads
 from cclbench.normalize.execution_traces import owners, place
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
@@ -34,7 +34,9 @@ def test_owners(
     assert owners(processes, ranks) == found
 
 
-def annotated(told: Told, kind: str, start: int, *, track: int = 3, elements: int | None = None) -> None:
+def annotated(
+    told: StatedPayloads, kind: str, start: int, *, track: int = 3, elements: int | None = None
+) -> None:
     payload = Payload(source="annotation", collective=kind, in_elements=elements, dtype="float")
     told.add(payload, track=track, start_ns=start, end_ns=start + 5)
 
@@ -48,14 +50,14 @@ def trace(*calls: Call, groups: tuple[ProcessGroup, ...] = ()) -> ExecutionTrace
     return ExecutionTrace(7, calls, groups)
 
 
-def added(told: Told, since: int) -> list[tuple[Any, ...]]:
+def added(told: StatedPayloads, since: int) -> list[tuple[Any, ...]]:
     payloads = list(told.payloads)
     columns = zip(told.code, told.row, told.track, told.start_ns, told.end_ns, told.seq, strict=True)
     return [(payloads[code], *rest) for code, *rest in list(columns)[since:]]
 
 
 def test_calls_go_to_annotations_in_order_of_start() -> None:
-    told = Told()
+    told = StatedPayloads()
     told.add(Payload(source="kernel", collective="broadcast"), row=0)
     annotated(told, "all_reduce", 50, elements=10)
     annotated(told, "all_to_all", 20, track=4)
@@ -76,7 +78,7 @@ def test_calls_go_to_annotations_in_order_of_start() -> None:
     ],
 )
 def test_nothing_is_placed_where_the_calls_differ(calls: list[Call], difference: str) -> None:
-    told = Told()
+    told = StatedPayloads()
     annotated(told, "all_reduce", 0, elements=10)
     facts = TraceFacts(world_size=2)
     groups = (ProcessGroup("9", None, (0, 1)),)
@@ -88,7 +90,7 @@ def test_nothing_is_placed_where_the_calls_differ(calls: list[Call], difference:
 
 
 def ranks_of(calls: list[Call], facts: TraceFacts, groups: tuple[ProcessGroup, ...] = ()) -> Any:
-    told = Told()
+    told = StatedPayloads()
     for start, one in enumerate(calls):
         annotated(told, one.name.removeprefix("nccl:"), start)
     _, notes = place(told, trace(*calls, groups=groups), facts)
@@ -114,7 +116,7 @@ def test_a_group_is_never_guessed() -> None:
 
 
 def test_listed_groups_stand_in_the_facts() -> None:
-    told = Told()
+    told = StatedPayloads()
     annotated(told, "all_to_all", 0)
     listed = (ProcessGroup("9", "mesh_tp", (0, 1)),)
     exchange = call("all_to_all", group_size=2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cclbench.compare.claims.claim import Claim
+from cclbench.comparison.claims.claim import Claim
 from cclbench.errors import UsageError
 from cclbench.present.claims_picture import draw_claims, plot_claims
 

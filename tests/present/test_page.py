@@ -17,7 +17,7 @@ import pytest
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
 from typed import PUBLISHED
 
-from cclbench.compare.subject import Subject
+from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError
 from cclbench.present.html import check_page, write_page
 from cclbench.present.page import comparison_page, run_page, write_comparison, write_run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline as data: lanes on one clock, meetings, honest segments."""
+"""The timeline as data: lanes on one clock, instances, honest segments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
+from cclbench.api import open_run
 from cclbench.errors import UsageError
 from cclbench.intervals import Intervals, union
-from cclbench.pipeline import open_run
 from cclbench.present.timeline import (
     Clock,
     busiest,
     chosen,
     clocks_of,
     cropped,
-    meetings,
+    instances,
     segments,
     shifted,
     split,
@@ -119,15 +119,15 @@ def test_meetings_say_who_came_last_and_who_waited_longest() -> None:
         part(2, 1, 9800, 9900, 0),
         part(3, 1, 9000, 9900, None),
     )
-    second, first = meetings(parts, 0, 5000, [0])
+    second, first = instances(parts, 0, 5000, [0])
     assert (first.last_rank, first.waiting_rank, first.longest_wait_ns) == (1, 0, 300)
     assert (first.last_arrival_ns, first.ranks, first.busy_ns) == (1300, (0, 1), 700)
     assert (first.bytes, first.dimension) == (128, "tp")
     assert (second.last_rank, second.waiting_rank, second.longest_wait_ns) == (2, 0, 900)
     assert (second.last_arrival_ns, set(second.ranks), second.bytes) == (2900, {0, 1, 2}, None)
-    assert [one.last_arrival_ns for one in meetings(parts, 0, 99_999, [2])] == [2900, 8800]
-    assert meetings(parts, 2901, 8800, [0, 1, 2]) == ()
-    assert meetings(table(), 0, 1, [0]) == ()
+    assert [one.last_arrival_ns for one in instances(parts, 0, 99_999, [2])] == [2900, 8800]
+    assert instances(parts, 2901, 8800, [0, 1, 2]) == ()
+    assert instances(table(), 0, 1, [0]) == ()
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_shown() -> None:
@@ -189,8 +189,8 @@ def test_dlrm(dlrm: cclbench.Run) -> None:
     # The first kernel of the step is rank 1's, the last event rank 4's (the traces' own µs).
     assert (shown.origin_ns, shown.end_ns) == (1694128201423011000, 1694128201441928000)
     assert [lanes.rank for lanes in shown.lanes] == list(range(8))
-    assert len(shown.meetings) == 8
-    worst = shown.meetings[0]
+    assert len(shown.instances) == 8
+    worst = shown.instances[0]
     # Rank 7's all-to-all runs from ...431930 to ...431940, rank 1's from ...424306 µs.
     assert (worst.kind, worst.last_rank, worst.waiting_rank) == ("all_to_all", 7, 1)
     assert worst.longest_wait_ns == 7_624_000

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from cclbench.intervals import EMPTY, Intervals
 from cclbench.present.charts.palette import light
-from cclbench.present.timeline import Lanes, Meeting, Timeline
+from cclbench.present.timeline import Instance, Lanes, Timeline
 from cclbench.present.timeline_picture import draw_timeline, labelled, plot_timeline, summary
 
 MS = 1_000_000
@@ -27,7 +27,7 @@ def intervals(*pairs: tuple[float, float]) -> Intervals:
     return Intervals(*(np.array([round(MS * at) for at in ends_], np.int64) for ends_ in (starts, ends)))
 
 
-def meeting(at_ms: float, wait_ms: float, **other: Any) -> Meeting:
+def instance(at_ms: float, wait_ms: float, **other: Any) -> Instance:
     """An all-reduce of 1 MB of ranks 0 and 1, rank 1 last."""
     facts = {
         "kind": "all_reduce",
@@ -40,10 +40,10 @@ def meeting(at_ms: float, wait_ms: float, **other: Any) -> Meeting:
         "longest_wait_ns": round(MS * wait_ms),
         "busy_ns": round(MS * wait_ms) + 2 * MS,
     }
-    return Meeting(**(facts | other))
+    return Instance(**(facts | other))
 
 
-def shown(*meetings: Meeting, step: int | None = 4, hidden: int = 0) -> Timeline:
+def shown(*instances: Instance, step: int | None = 4, hidden: int = 0) -> Timeline:
     """Two ranks, 100 ms."""
     return Timeline(
         step=step,
@@ -54,7 +54,7 @@ def shown(*meetings: Meeting, step: int | None = 4, hidden: int = 0) -> Timeline
             Lanes(0, intervals((0, 30)), intervals((30, 59)), intervals((59, 60)), EMPTY),
             Lanes(1, intervals((0, 59)), EMPTY, intervals((59, 60)), intervals((80, 90))),
         ),
-        meetings=meetings,
+        instances=instances,
         hidden=hidden,
     )
 
@@ -73,7 +73,7 @@ def rectangles(figure: Figure, colour: str) -> list[tuple[float, float, float, f
 
 
 def test_each_rank_has_compute_above_communication_in_four_colours() -> None:
-    figure = draw_timeline(shown(meeting(59, 29)), title="tiny")
+    figure = draw_timeline(shown(instance(59, 29)), title="tiny")
     compute = rectangles(figure, light("compute"))
     assert [box[:2] for box in compute] == [(0, 30), (0, 59)]
     assert [box[:2] for box in rectangles(figure, light("wait"))] == [(30, 59)]
@@ -86,7 +86,7 @@ def test_each_rank_has_compute_above_communication_in_four_colours() -> None:
 
 
 def test_axis_title_and_legend() -> None:
-    figure = draw_timeline(shown(meeting(59, 29), hidden=6), title="tiny: step 4")
+    figure = draw_timeline(shown(instance(59, 29), hidden=6), title="tiny: step 4")
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["rank 0", "rank 1"]
     assert axes.get_xlim() == (0, 100)
@@ -110,7 +110,7 @@ def test_axis_title_and_legend() -> None:
 
 
 def test_the_rank_that_the_others_waited_for_is_marked_where_it_arrives() -> None:
-    (axes,) = draw_timeline(shown(meeting(59, 29)), title="t").axes
+    (axes,) = draw_timeline(shown(instance(59, 29)), title="t").axes
     marks = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) == 1]
     assert len(marks) == 1
     x, y = marks[0][0]
@@ -129,11 +129,11 @@ def test_without_a_match_that_is_said_and_nothing_marked() -> None:
 
 
 def test_labels_of_the_longest_collectives_do_not_touch() -> None:
-    close = [meeting(at, wait) for at, wait in ((50, 10), (50.5, 30), (51, 20), (20, 1), (99.9, 90))]
+    close = [instance(at, wait) for at, wait in ((50, 10), (50.5, 30), (51, 20), (20, 1), (99.9, 90))]
     names = labelled(shown(*close))
     # 99.9 leaves no room on the right; 50.5 takes the place of its neighbours.
     assert [one.last_arrival_ns for one, _ in names] == [round(50.5 * MS), 20 * MS]
-    many = labelled(shown(*(meeting(0.5 * i, 1 + i % 7, dimension="tp") for i in range(200))))
+    many = labelled(shown(*(instance(0.5 * i, 1 + i % 7, dimension="tp") for i in range(200))))
     middles = sorted(one.last_arrival_ns for one, _ in many)
     assert len(many) > 3
     assert all(b - a > 8 * MS for a, b in pairwise(middles))
@@ -144,7 +144,7 @@ def test_labels_of_the_longest_collectives_do_not_touch() -> None:
 def test_the_same_timeline_gives_the_same_file(tmp_path: Path, suffix: str) -> None:
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     for path in (first, second):
-        plot_timeline(shown(meeting(59, 29)), path, title="tiny")
+        plot_timeline(shown(instance(59, 29)), path, title="tiny")
     assert first.read_bytes() == second.read_bytes()
 
 

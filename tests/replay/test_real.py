@@ -35,7 +35,7 @@ def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
     run = cclbench.ingest(test_data / "kineto" / "dlrm_8xv100", store=tmp_path)
     replay = Replay(run)
     assert replay.unchanged.step_ns == pytest.approx(replay.measured_ns, rel=0.01)
-    assert int((replay.graph.nodes.kind == n.MEETING).sum()) == 8
+    assert int((replay.graph.nodes.kind == n.RENDEZVOUS).sum()) == 8
 
 
 @pytest.mark.parametrize(

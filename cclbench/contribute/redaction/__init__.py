@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench import document
+from cclbench import yaml_file
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.rewriting import is_binary, is_card, rewrite
@@ -116,7 +116,7 @@ def _in_bytes(path: Path, known: Identities) -> dict[str, int]:
 def _published(path: Path) -> set[str]:
     """Texts of a card's own fields: names of models and machines that everybody may know."""
     try:
-        card = document.read(path, "workload card").value
+        card = yaml_file.read(path, "workload card").value
     except InputError:
         return set()
     return set(_texts(card))

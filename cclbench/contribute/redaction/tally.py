@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cclbench.problem import printable
+from cclbench.text import printable
 
 _LONGEST = 60
 

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify import kind_of
-from cclbench.formats import Payload, Told
+from cclbench.formats import Payload, StatedPayloads
 from cclbench.formats.nsys.capture import NVTX, RANGES
 from cclbench.formats.nsys.payloads import LONGEST_BLOB, decode, layout_of
 from cclbench.formats.nsys.rows import Columns, TableReader, thread
@@ -46,7 +46,7 @@ class _Range:
     size: int | None = None
 
 
-def tell(reader: TableReader, told: Told) -> tuple[Communicator, ...]:
+def tell(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
     """The member's communicators; what NCCL's ranges and PyTorch's around them say is added to `told`.
 
     All launches must have been read before.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import classify
-from cclbench.formats import Payload, Rows, Told
+from cclbench.formats import Payload, Rows, StatedPayloads
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
 from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader, thread
 from cclbench.intervals import Int64, Mask
@@ -63,7 +63,7 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
                 yield made
 
 
-def mpi_calls(reader: TableReader, told: Told) -> Iterator[Rows]:
+def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
     """Rows of the tables of MPI calls, and the sizes that they tell."""
     columns: Columns = {"name": ("textId",), "track": ("globalTid",)}
     columns |= {"size": ("size",), "received": ("recvSize",)}
@@ -129,7 +129,7 @@ def _count_mpi(reader: TableReader, rows: Rows) -> None:
     reader.mpi_calls += int(mpi[rows.codes].sum())
 
 
-def _tell(rows: Rows, batch: pa.RecordBatch, told: Told) -> None:
+def _tell(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
     """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
     names = list(rows.names)
     sizes: list[Any] = batch["size"].to_pylist()

@@ -22,7 +22,7 @@ from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.formats.xplane.host_events import HostProfile, HostRow, Meeting, Op, decode, devices
+from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, decode, devices
 from cclbench.formats.xplane.ops import CONTAINERS
 from cclbench.formats.xplane.proto import AGAIN, PlaneRange
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
@@ -201,7 +201,7 @@ class _Calls:
         self.profile, self.devices = profile, set(devices(profile.ops))
         listed = ((number, program.devices) for number, program in profile.programs.items())
         self.placed = {number: ids for number, ids in listed if ids is not None}
-        self.known: dict[tuple[int | None, str, int, Meeting | None], Payload | None] = {}
+        self.known: dict[tuple[int | None, str, int, Rendezvous | None], Payload | None] = {}
 
     def payload(self, op: Op) -> Payload | None:
         """None where the op is no collective; whom it met goes before whom its program says it meets."""

@@ -35,11 +35,11 @@ from cclbench.formats.xplane.proto import (
 
 _DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_MARK, _END, _MEETING = "ThreadpoolListener::", "end: ", "Rendezvous"
+_MARK, _END, _RENDEZVOUS = "ThreadpoolListener::", "end: ", "Rendezvous"
 _KEY: Final = re.compile(r"([a-z][a-z -]{0,40}) RendezvousKey\{[^\[]*global_devices=\[([\d, ]*)\]")
 
 
-class Meeting(msgspec.Struct, frozen=True):
+class Rendezvous(msgspec.Struct, frozen=True):
     """What a rendezvous's name tells: the collective and the global ids of the devices that take part."""
 
     collective: str
@@ -60,7 +60,7 @@ class Op(msgspec.Struct):
     context: int | str | float | bytes | None
     complete: bool = True
     """Whether its end is known; without, `end_ns` is when the thread turned to something else."""
-    meeting: Meeting | None = None
+    meeting: Rendezvous | None = None
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class _Threads:
                     around.append(op)
             elif name.startswith(_END) and "_c" in told:
                 self.ends[told["_c"]] = row.start_ns
-            elif name == _MEETING and around:
+            elif name == _RENDEZVOUS and around:
                 around[-1].meeting = around[-1].meeting or _meeting(str(told.get("name", "")))
                 profile.meetings.append((row, around[-1].device))
             elif "step_num" in told:
@@ -205,10 +205,10 @@ def step_name(name: str, number: object) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _meeting(text: str) -> Meeting | None:
+def _meeting(text: str) -> Rendezvous | None:
     found = _KEY.match(text)
     devices = tuple(int(number[:18]) for number in re.findall(r"\d+", found[2])) if found else ()
-    return Meeting(found[1], devices) if found and devices else None
+    return Rendezvous(found[1], devices) if found and devices else None
 
 
 def _integer(value: object) -> int | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cclbench import document
+from cclbench import yaml_file
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
@@ -52,7 +52,7 @@ class Schedule:
 
 def read_schedule(path: Path) -> Schedule:
     """The schedule in a YAML file; `InputError` with the line or the step where it is none."""
-    read = document.read(path, "schedule")
+    read = yaml_file.read(path, "schedule")
     refuse(list(read.problems))
     return schedule(read.value, where=read.file)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.present.charts.svg import drawn
-from cclbench.present.seen import Seen, together
+from cclbench.present.page_run import PageRun, together
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 
@@ -49,7 +49,7 @@ class Roof:
     told: str | None
 
 
-def bandwidth(runs: Sequence[Seen]) -> Chart:
+def bandwidth(runs: Sequence[PageRun]) -> Chart:
     """The collectives of all runs by size; what has no size or no rate of its links says so."""
     heading = "Bandwidth against message size"
     caption = (
@@ -86,7 +86,7 @@ def bandwidth(runs: Sequence[Seen]) -> Chart:
     return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
-def points_of(run: Seen) -> Iterator[Point]:
+def points_of(run: PageRun) -> Iterator[Point]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
     for row in run.rows.parts("comm.busbw", most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
@@ -95,7 +95,7 @@ def points_of(run: Seen) -> Iterator[Point]:
             yield Point(row.collective, row.group or "", low, high, row)
 
 
-def roofs_of(run: Seen) -> list[Roof]:
+def roofs_of(run: PageRun) -> list[Roof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
@@ -115,7 +115,9 @@ def roofs_of(run: Seen) -> list[Roof]:
 
 
 def _draw(
-    found: Sequence[tuple[Seen, Sequence[Point]]], roofs: Sequence[tuple[Seen, Roof]], kinds: Sequence[str]
+    found: Sequence[tuple[PageRun, Sequence[Point]]],
+    roofs: Sequence[tuple[PageRun, Roof]],
+    kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
     axes.set_xscale("log", base=2)
@@ -147,7 +149,7 @@ def _draw(
     return figure, titles
 
 
-def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
+def _point(axes: Axes, run: PageRun, point: Point, kinds: Sequence[str]) -> Any:
     colour = light(subject_colour(kinds.index(point.kind))) if run.alone else run.ink
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
@@ -170,13 +172,13 @@ def _point(axes: Axes, run: Seen, point: Point, kinds: Sequence[str]) -> Any:
     return mark
 
 
-def _told(run: Seen, point: Point) -> str:
+def _told(run: PageRun, point: Point) -> str:
     row = point.row
     text = f"{run.says(point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _frame(axes: Axes, found: Sequence[tuple[Seen, Sequence[Point]]]) -> None:
+def _frame(axes: Axes, found: Sequence[tuple[PageRun, Sequence[Point]]]) -> None:
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1

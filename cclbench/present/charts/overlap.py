@@ -11,8 +11,8 @@ import numpy as np
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
+from cclbench.present.page_run import PageRun, together
 from cclbench.present.rows import Rows
-from cclbench.present.seen import Seen, together
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Point = tuple[int | None, float, float]
 """Step (None: the run), overlap ratio, step time in s."""
 
 
-def overlap(runs: Sequence[Seen]) -> Chart:
+def overlap(runs: Sequence[PageRun]) -> Chart:
     """The steps of all runs; a run without steps or without communication is named with its reason."""
     heading = "Overlap against step time"
     caption = (
@@ -82,13 +82,13 @@ def whole(rows: Rows) -> list[Point]:
     return [] if ratio is None or step is None else [(None, ratio, step)]
 
 
-def _why_none(run: Seen) -> str:
+def _why_none(run: PageRun) -> str:
     if run.rows.value("overlap.ratio") is None:
         return f"no overlap: {run.rows.why_not('overlap.ratio')}"
     return f"no step time: {run.rows.why_not('time.step')}"
 
 
-def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles]:
+def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
@@ -131,7 +131,7 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Point]]]) -> tuple[Figure, Titles
     return figure, titles
 
 
-def _told(run: Seen, number: int | None, ratio: float, seconds: float) -> str:
+def _told(run: PageRun, number: int | None, ratio: float, seconds: float) -> str:
     figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
     if number is not None:
         return f"{run.says(f'step {number}')}: {figures}\nmeasured"

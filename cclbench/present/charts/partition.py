@@ -11,9 +11,9 @@ from cclbench.errors import UsageError
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
+from cclbench.present.page_run import PageRun, together
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
 from cclbench.present.picture import check_picture, save_picture
-from cclbench.present.seen import Seen, together
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 
@@ -35,7 +35,7 @@ Blocks = Sequence[tuple[int, Sequence[Bar]]]
 """The bars of each run with its place in the page, the mean of its ranks first."""
 
 
-def partition(runs: Sequence[Seen]) -> Chart:
+def partition(runs: Sequence[PageRun]) -> Chart:
     """The bars of all runs on one axis; of many ranks the slowest and the fastest."""
     heading = "Where the step goes, rank by rank"
     caption = (

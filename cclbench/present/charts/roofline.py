@@ -16,8 +16,8 @@ from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
-from cclbench.present.seen import Seen, together
-from cclbench.problem import printable
+from cclbench.present.page_run import PageRun, together
+from cclbench.text import printable
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Peaks:
     lacking: tuple[str, ...]
 
 
-def roofline(runs: Sequence[Seen]) -> Chart:
+def roofline(runs: Sequence[PageRun]) -> Chart:
     """The kernels of all runs whose FLOPs and traffic the trace states."""
     heading = "Compute roofline"
     caption = (
@@ -93,7 +93,7 @@ def roofline(runs: Sequence[Seen]) -> Chart:
     return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
 
 
-def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
+def kernels_of(run: PageRun) -> tuple[list[Kernel], str]:
     """The kernels with most time, and a note of how many more there are, or why there are none."""
     stored = run.subject.stored
     if not stored.ranks:
@@ -107,7 +107,7 @@ def kernels_of(run: Seen) -> tuple[list[Kernel], str]:
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
 
 
-def peaks_of(run: Seen) -> Peaks:
+def peaks_of(run: PageRun) -> Peaks:
     """The two peaks of the first rank's accelerator, as the metrics take them."""
     stored = run.subject.stored
     rank = stored.ranks[0]
@@ -124,7 +124,7 @@ def peaks_of(run: Seen) -> Peaks:
     return Peaks(known(peak_flops_per_s), known(hbm_bytes_per_s), tuple(lacking))
 
 
-def _draw(found: Sequence[tuple[Seen, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
+def _draw(found: Sequence[tuple[PageRun, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -154,7 +154,7 @@ def _draw(found: Sequence[tuple[Seen, Sequence[Kernel], Peaks]]) -> tuple[Figure
     return figure, titles
 
 
-def _roof(axes: Axes, run: Seen, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
+def _roof(axes: Axes, run: PageRun, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
     flops, memory = peaks.flops_per_s, peaks.bytes_per_s
     if flops is None and memory is None:
@@ -173,7 +173,7 @@ def _roof(axes: Axes, run: Seen, peaks: Peaks, left: float, right: float, titles
     titles[f"roof-{run.place}"] = run.says(f"peaks: {' and '.join(told)}, of the trace or the catalog")
 
 
-def _told(run: Seen, kernel: Kernel) -> str:
+def _told(run: PageRun, kernel: Kernel) -> str:
     return (
         f"{run.says(kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
         f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"

@@ -12,8 +12,8 @@ from cclbench.intervals import Int64
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
+from cclbench.present.page_run import PageRun
 from cclbench.present.rows import Grid
-from cclbench.present.seen import Seen
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Lateness:
     words: str
 
 
-def straggler(run: Seen) -> Chart:
+def straggler(run: PageRun) -> Chart:
     """The heat map of one run; a run of one rank or without steps says why it has none."""
     key, heading = f"straggler-{run.place}", run.says("Who comes late")
     late, why = lateness(run)
@@ -53,7 +53,7 @@ def straggler(run: Seen) -> Chart:
     return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
 
 
-def lateness(run: Seen) -> tuple[Lateness | None, str]:
+def lateness(run: PageRun) -> tuple[Lateness | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
     waits, computes = run.rows.grid("comm.wait"), run.rows.grid("compute.time")
     if _enough(waits):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cclbench.compare.comparison import PARTS, Change, Versus
+from cclbench.comparison.comparison import PARTS, Change, Versus
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn

@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.compare.comparison import Check, Comparison, Versus
+from cclbench.comparison.comparison import Check, Comparison, Versus
 from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullets
-from cclbench.problem import printable, shortened
+from cclbench.text import printable, shortened
 
 _LABEL: Final = 25
 _BAR: Final = 21

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from cclbench.present.topics import TOPICS, place
 from cclbench.present.words import partly
-from cclbench.problem import printable, shortened
 from cclbench.record.rows import Row
+from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
 _LABEL: Final = 34

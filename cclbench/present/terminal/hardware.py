@@ -12,7 +12,7 @@ from rich.text import Text
 from cclbench.hardware.sweep import among
 from cclbench.present.model_picture import Panel
 from cclbench.present.terminal.output import grid
-from cclbench.problem import printable
+from cclbench.text import printable
 from cclbench.units import humanise, size_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cclbench.present.terminal.output import grid
-from cclbench.problem import printable
 from cclbench.published import Imported
+from cclbench.text import printable
 
 
 def page(found: Imported, flags: Sequence[Mapping[str, Any]]) -> list[RenderableType]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.problem import as_markdown, bounded, printable
+from cclbench.text import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -15,9 +15,9 @@ from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
 from cclbench.present.terminal.output import bullets
 from cclbench.present.terminal.partition import chart
-from cclbench.problem import bounded, printable
 from cclbench.record.manifest import Manifest
 from cclbench.record.rows import Row
+from cclbench.text import bounded, printable
 
 
 def page(

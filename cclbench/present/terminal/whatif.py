@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.present.terminal import QUIET
-from cclbench.problem import printable
 from cclbench.replay.answer import Answer
 from cclbench.replay.critical_path import Path as Route
+from cclbench.text import printable
 from cclbench.units import humanise
 
 _TOLD: Final = 0.03

@@ -11,7 +11,7 @@ import pytest
 from report_run import by_rank, by_step, results, row, subject
 from typed import PUBLISHED
 
-from cclbench.compare.comparison import PARTS, Change, Versus
+from cclbench.comparison.comparison import PARTS, Change, Versus
 from cclbench.present.charts import straggler as heat
 from cclbench.present.charts.bandwidth import bandwidth, points_of, roofs_of
 from cclbench.present.charts.overlap import overlap
@@ -20,13 +20,13 @@ from cclbench.present.charts.partition import partition
 from cclbench.present.charts.roofline import roofline
 from cclbench.present.charts.straggler import Lateness, lateness, limit_of, pooled, straggler
 from cclbench.present.charts.waterfall import signed, waterfall
-from cclbench.present.seen import Seen, seen
+from cclbench.present.page_run import PageRun, page_runs
 
 Rows = list[dict[str, object]]
 
 
-def one(path: Path, rows: Rows | None = None) -> Seen:
-    (run,) = seen([subject(path / "run", rows=rows)])
+def one(path: Path, rows: Rows | None = None) -> PageRun:
+    (run,) = page_runs([subject(path / "run", rows=rows)])
     return run
 
 
@@ -58,7 +58,7 @@ def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
     made = subject(tmp_path / "pub", rows=rows, published=PUBLISHED, ranks=[])
-    chart = overlap(seen([made]))
+    chart = overlap(page_runs([made]))
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
     (mark,) = re.findall(r"<use[^>]*>(?=<title>the run)", str(chart.svg))

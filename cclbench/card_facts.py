@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a card can learn from traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from cclbench.card import CardFacts, Trace
+from cclbench.engine import Progress
+from cclbench.errors import InputError
+from cclbench.formats import READERS
+from cclbench.ingestion import ingest
+from cclbench.machine import machine_of
+from cclbench.record.manifest import Options
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+from cclbench.source import find
+
+_DEFAULTS: Final = Options()
+
+
+def card_facts(
+    source: str | Path,
+    reading: Options = _DEFAULTS,
+    *,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> CardFacts:
+    """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
+    found = find(source)
+    ingested = ingest(found, Store(store), reading, jobs=jobs, progress=progress)
+    entries = ingested.record.ranks
+    if not entries:
+        raise InputError("holds no trace to learn a card from", where=str(source))
+    facts = entries[0].facts
+    producer = facts.producer or ""
+    framework = next(
+        (of[producer] for of in (READERS.get(name).frameworks for name in READERS) if producer in of), None
+    )
+    machine = machine_of(ingested)
+    accelerator = machine.accelerator.value
+    ranks: dict[str, list[int]] = {}
+    for run in (ingested, *ingested.sources):
+        for entry in run.record.ranks:
+            for file in (entry.files[0], *entry.beside):
+                ranks.setdefault(file.name, []).append(entry.rank)
+    groups = [
+        (description, tuple(group["ranks"]))
+        for group in ingested.groups().to_pylist()
+        for description in group["descriptions"]
+    ]
+    library = max((library for entry in entries for library in entry.collectives.libraries), default=None)
+    return CardFacts(
+        traces=tuple(
+            Trace(str(file.path), file.reader, tuple(ranks.get(file.name, ())), file.sha256, file.bytes)
+            for file in (*found.files, *found.beside, *found.evidence)
+        ),
+        world_size=facts.world_size,
+        accelerator=None if accelerator is None else accelerator.id,
+        accelerator_name=facts.device_name,
+        per_node=machine.per_node.value,
+        framework=framework,
+        framework_version=facts.producer_version if framework else None,
+        communication_library=library,
+        communication_version=facts.library_version,
+        groups=tuple(sorted(groups)),
+        precision=_precision(ingested),
+        steps=entries[0].steps.found or None,
+    )
+
+
+def _precision(ingested: Run) -> str | None:
+    """The element type of the collectives, where all have one that a card knows."""
+    known = {"bfloat16": "bf16", "float": "fp32", "float32": "fp32", "half": "fp16", "float16": "fp16"}
+    floats = {
+        known[name]
+        for dtype in ingested.collectives()["dtype"].cast(pa.string()).unique().to_pylist()
+        if dtype and (name := dtype.lower().removeprefix("c10::")) in known
+    }
+    return floats.pop() if len(floats) == 1 else None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the difference of two step times lies: by part, exactly, and within a part by what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.analyzers.values import NS_PER_S
+from cclbench.comparison.comparison import Change, Dimension, Mover
+from cclbench.comparison.subject import KEYS, Subject
+from cclbench.record.rows import Row
+
+_METRIC: Final = "time.step_parts"
+_DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", "dimension")
+
+
+def change_of_step(base: Subject, other: Subject) -> int | None:
+    """The other's step time less the base's, whole ns; None where either has none."""
+    before, after = base.value("time.step"), other.value("time.step")
+    if before is None or after is None:
+        return None
+    return round((Fraction(after) - Fraction(before)) * NS_PER_S)
+
+
+def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]:
+    """The parts' shares of `change_ns`, in the order of `PARTS`; nothing where a subject has no parts.
+
+    A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
+    `idle_other`.  Whole ns by largest remainder, so that they sum to `change_ns`.
+    """
+    if any(subject.value(_METRIC) is None for subject in (base, other)):
+        return ()
+    spans = {part: [s.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
+    known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
+    exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
+    return tuple(
+        Change(part, before, after, ns, _movers(base, other, part), _untold(base, other, part))
+        for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
+    )
+
+
+def _untold(base: Subject, other: Subject, part: str) -> tuple[str, ...]:
+    return tuple(s.letter for s in (base, other) if s.value(_METRIC, stat=part) is None)
+
+
+def whole(exact: Sequence[Fraction], total: int) -> list[int]:
+    """Whole numbers near `exact` that sum to `total`: rounded down, the rest to the largest remainders."""
+    if not exact:
+        return []
+    found = [number.__floor__() for number in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (found[i] - exact[i], i))
+    each, more = divmod(total - sum(found), len(exact))
+    for place, i in enumerate(by_remainder):
+        found[i] += each + (place < more)
+    return found
+
+
+def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
+    """What a part consists of and differs, largest change first."""
+    before, after = _finer(base, part), _finer(other, part)
+    movers = [
+        Mover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
+        for dimension, name in sorted(before.keys() | after.keys())
+    ]
+    order = {dimension: place for place, dimension in enumerate(_DIMENSIONS)}
+    moved = [mover for mover in movers if mover.change_s]
+    return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), order[m.dimension], m.name)))
+
+
+def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
+    """Seconds of the part by kernel category, collective, group and parallel dimension."""
+    found: dict[tuple[Dimension, str], float] = {}
+    for row in subject.run_rows:
+        if (
+            row.metric == _METRIC
+            and row.stat == part
+            and any(getattr(row, key) is not None for key in KEYS[1:])
+        ):
+            place = _place(row, part)
+            found[place] = found.get(place, 0.0) + row.number
+    return found
+
+
+def _place(row: Row, part: str) -> tuple[Dimension, str]:
+    if row.group is not None:
+        return "group", row.group
+    if row.collective is not None:
+        return "collective", row.collective
+    return ("category" if part == "compute" else "dimension"), row.category or ""

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From runs to their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from string import ascii_uppercase
+
+from cclbench.analyzers.metric import resolve
+from cclbench.api import full_results, open_run
+from cclbench.comparison import gate
+from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.lines import card_differences, lines
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.verdict import versus
+from cclbench.comparison.work import warnings
+from cclbench.engine import Progress
+from cclbench.errors import UsageError
+from cclbench.record.run import Run
+
+
+def compare(
+    *runs: str | Path | Run,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    fail_on: Sequence[str] = (),
+    metrics: Sequence[str] = ("*",),
+    window: str = "steps",
+    inference: bool = True,
+    model: bool = True,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Two or more runs of the store, or SOURCEs, which are then ingested: each against the first.
+
+    `metrics` narrows the lines only; `fail_on` are expressions as `gate.parse` takes them, whose outcome is
+    in `checks`.  Raises `UsageError` for a wrong call, `InputError` for unreadable input.
+    """
+    chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
+    gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
+    opened = _distinct(runs, [open_run(r, store=store, jobs=jobs, inference=inference) for r in runs])
+    subjects = tuple(
+        subject_of(letter, run, window, jobs, model, progress)
+        for letter, run in zip(ascii_uppercase, opened, strict=False)
+    )
+    return Comparison(
+        subjects=subjects,
+        warnings=warnings(subjects),
+        versus=tuple(versus(subjects[0], other) for other in subjects[1:]),
+        cards=card_differences(subjects),
+        lines=lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))),
+        checks=tuple(check for one in gates for check in gate.check(one, subjects)),
+    )
+
+
+def _distinct(asked: Sequence[str | Path | Run], runs: Sequence[Run]) -> Sequence[Run]:
+    """The runs, which must be two or more, each another."""
+    if not 2 <= len(runs) <= len(ascii_uppercase):
+        raise UsageError(f"compare takes 2 to {len(ascii_uppercase)} runs, not {len(runs)}")
+    seen: dict[Path, str] = {}
+    for name, run in zip(asked, runs, strict=True):
+        told = run.id if isinstance(name, Run) else str(name)
+        path = run.path.resolve()
+        if path in seen:
+            both = told if seen[path] == told else f"{seen[path]} and {told}"
+            raise UsageError(f"{both}: the same run, {run.id}, twice", hint="compare different runs")
+        seen[path] = told
+    return runs
+
+
+def subject_of(
+    letter: str,
+    run: Run,
+    window: str = "steps",
+    jobs: int = 1,
+    model: bool = True,
+    progress: Progress | None = None,
+) -> Subject:
+    """A run with all its results, computed unless the store has them, and its card."""
+    results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
+    card = run.card
+    return Subject(letter, run, results, None if card is None else card.raw)

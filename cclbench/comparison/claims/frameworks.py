@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claim 3: how far apart are the best configurations of training frameworks?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cclbench.comparison.claims.claim import Claim, Line
+from cclbench.comparison.claims.evidence import Evidence
+from cclbench.units import humanise
+
+STATEMENT: Final = (
+    "The best configuration of one training framework can be 3x slower than another's on equal hardware."
+)
+CLAIMED: Final = 2.5
+"""Gaps from here on round to the claimed 3x."""
+_STEP, _TOKENS = "time.step", "throughput.tokens_per_device"
+
+
+def examine_frameworks(runs: Sequence[Evidence]) -> Claim:
+    """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
+    known = [
+        run for run in runs if run.phase == "training" and run.framework and run.hardware and _speed(run)
+    ]
+    any_work = list(_contests(known, "step time, any work", lambda run: run.hardware, _step))
+    one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
+    equal = list(_contests(known, "step time, equal work", _work, _step))
+    widest, fair = _widest(any_work), _widest(equal)
+    outcome: Any = "cannot be examined"
+    if fair is not None:
+        outcome = "holds" if fair[-1]["behind"] >= CLAIMED else "not shown"
+    contests = [*any_work, *one_model, *equal]
+    return Claim(
+        key="frameworks",
+        statement=STATEMENT,
+        outcome=outcome,
+        verdict=_verdict(any_work, one_model, equal),
+        counts={
+            "contests_any_work": len(any_work),
+            "contests_equal_work": len(equal),
+            "gap_any_work": None if widest is None else widest[-1]["behind"],
+            "gap_one_model": None if (told := _widest(one_model)) is None else told[-1]["behind"],
+            "gap_equal_work": None if fair is None else fair[-1]["behind"],
+        },
+        summary=[line for contest in contests for line in contest],
+        rows=[_line(run, None, None) for run in sorted(known, key=lambda run: str(run.hardware))],
+        caveats=tuple(_caveats(any_work, equal, known)),
+    )
+
+
+def _step(run: Evidence) -> float:
+    return run.value(_STEP) or 0
+
+
+def _seconds_per_token(run: Evidence) -> float:
+    return 1 / (run.value(_TOKENS) or 1)
+
+
+def _speed(run: Evidence) -> bool:
+    return bool(run.value(_STEP) and run.value(_TOKENS))
+
+
+def _model(run: Evidence) -> Any:
+    return run.model and (*(run.hardware or ()), run.model.casefold())
+
+
+def _work(run: Evidence) -> Any:
+    return run.work and (*(run.hardware or ()), *run.work)
+
+
+def _contests(
+    runs: Sequence[Evidence],
+    basis: str,
+    key: Callable[[Evidence], Any],
+    cost: Callable[[Evidence], float],
+) -> Iterator[list[Line]]:
+    """Groups of runs with two frameworks or more: the best run of each framework, best first."""
+    groups: dict[Any, dict[str, Evidence]] = defaultdict(dict)
+    for run in sorted(runs, key=cost, reverse=True):
+        if (alike := key(run)) is not None:
+            groups[alike][str(run.framework).casefold()] = run
+    for best in groups.values():
+        if len(best) > 1:
+            order = sorted(best.values(), key=cost)
+            yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
+
+
+def _line(run: Evidence, basis: str | None, behind: float | None) -> dict[str, Any]:
+    return {
+        "accelerator": run.accelerator,
+        "devices": run.devices,
+        **({} if basis is None else {"basis": basis}),
+        "framework": run.framework,
+        "model": run.model,
+        "batch": run.batch,
+        "sequence_length": run.sequence_length,
+        "plan": run.plan,
+        "step_s": run.value(_STEP),
+        "tokens_per_s_per_device": run.value(_TOKENS),
+        **({} if behind is None else {"behind": behind}),
+        "flags": run.note(_STEP),
+        "run": run.run,
+    }
+
+
+def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
+    return max(contests, key=lambda lines: float(lines[-1]["behind"]), default=None)
+
+
+def _verdict(
+    any_work: Sequence[Sequence[Line]], one_model: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]]
+) -> str:
+    widest = _widest(any_work)
+    if widest is None:
+        return "no two frameworks of the store train on equal hardware, with step time and work known"
+    best, last = widest[0], widest[-1]
+    said = (
+        f"the widest gap in step time is {_times(last)} on {_where(last)} ({_brief(best)} against"
+        f" {_brief(last)})"
+    )
+    unlike = _unlike(best, last)
+    if unlike:
+        said += f", and not like for like: {' and '.join(unlike)} differ"
+    model = _widest(one_model)
+    if unlike and model is not None:
+        said += (
+            f". Of one model, tokens per second and device are {_times(model[-1])} apart"
+            f" ({' against '.join(map(_rate, (model[0], model[-1])))})"
+        )
+    fair = _widest(equal)
+    if fair is None:
+        return f"{said}. No two frameworks have equal work on equal hardware"
+    return (
+        f"{said}. At equal work the widest gap is {_times(fair[-1])} on {_where(fair[-1])}"
+        f" ({_brief(fair[0])} against {_brief(fair[-1])})"
+    )
+
+
+def _times(line: Line) -> str:
+    return humanise(line["behind"], "ratio")
+
+
+def _rate(line: Line) -> str:
+    return f"{line['framework']} {humanise(line['tokens_per_s_per_device'], '1/s')}"
+
+
+def _where(line: Line) -> str:
+    return f"{line['devices']} {line['accelerator']}"
+
+
+def _brief(line: Line) -> str:
+    return (
+        f"{line['framework']} {humanise(line['step_s'], 's')} with {line['model']}, batch {line['batch']} x"
+        f" {line['sequence_length']}"
+    )
+
+
+_DIFFER: Final[Mapping[str, str]] = {
+    "model": "model",
+    "batch": "batch size",
+    "sequence_length": "sequence length",
+}
+
+
+def _unlike(a: Line, b: Line) -> list[str]:
+    return [words for key, words in _DIFFER.items() if str(a[key]).casefold() != str(b[key]).casefold()]
+
+
+def _caveats(
+    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[Evidence]
+) -> Iterator[str]:
+    if any_work:
+        unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)
+        yield (
+            f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
+            f" {len(equal)} of equal work"
+        )
+    counted: dict[str, int] = defaultdict(int)
+    for run in runs:
+        counted[str(run.framework)] += 1
+    if any_work:
+        told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
+        yield f"the best of few is no tuned best; training runs by framework: {told}"
+    flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}
+    if flagged:
+        yield f"{len(flagged)} of the best rest on a flagged step time"

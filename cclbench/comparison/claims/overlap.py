@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claim 1: does more overlap mean a shorter step?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+from cclbench.comparison.claims.claim import Claim, Line, plural
+from cclbench.comparison.claims.evidence import Evidence
+from cclbench.comparison.work import bare
+from cclbench.units import humanise
+
+STATEMENT: Final = "More overlap of communication with compute can come with a longer training step."
+SAME_STEP: Final = 0.03
+"""Steps whose times differ by no more than this are taken as equally long."""
+_CLEAR_OVERLAP: Final = 0.01
+_STEP, _OVERLAP = "time.step", "overlap.ratio"
+
+Key = Callable[[Evidence], Any]
+
+
+def examine_overlap(runs: Sequence[Evidence]) -> Claim:
+    """All pairs of training runs of equal work on equal hardware, and whose step is the longer.
+
+    Equal: model (as named), accelerator, number of devices, global batch and sequence length.
+    """
+    known = [run for run in runs if run.phase == "training" and run.value(_STEP) and _told(run)]
+    pairs = list(_pairs(known, _alike))
+    counts = _counts(pairs)
+    return Claim(
+        key="overlap",
+        statement=STATEMENT,
+        outcome="holds" if counts["longer"] else "not shown" if pairs else "cannot be examined",
+        verdict=_verdict(pairs, counts),
+        counts=counts,
+        summary=_by_work(pairs),
+        rows=sorted(pairs, key=lambda pair: -pair["step_ratio"]),
+        caveats=tuple(_caveats(known, pairs)),
+    )
+
+
+def _told(run: Evidence) -> bool:
+    return run.value(_OVERLAP) is not None
+
+
+def _alike(run: Evidence) -> Any:
+    return run.hardware and run.work and (*run.hardware, *run.work)
+
+
+def _pairs(runs: Sequence[Evidence], key: Key) -> Iterator[dict[str, Any]]:
+    groups: dict[Any, list[Evidence]] = defaultdict(list)
+    for run in runs:
+        if (alike := key(run)) is not None:
+            groups[alike].append(run)
+    for group in groups.values():
+        for a, b in combinations(group, 2):
+            yield _pair(*sorted((a, b), key=lambda run: -(run.value(_OVERLAP) or 0)))
+
+
+def _pair(higher: Evidence, lower: Evidence) -> dict[str, Any]:
+    ratio = (higher.value(_STEP) or 0) / (lower.value(_STEP) or 1)
+    if higher.value(_OVERLAP) == lower.value(_OVERLAP):
+        outcome = "equal overlap"
+    elif ratio > 1 + SAME_STEP:
+        outcome = "longer"
+    else:
+        outcome = "shorter" if ratio < 1 / (1 + SAME_STEP) else "same"
+    flags = {run.note(metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
+    return {
+        "model": higher.model,
+        "accelerator": higher.accelerator,
+        "devices": higher.devices,
+        "batch": higher.batch,
+        "sequence_length": higher.sequence_length,
+        "outcome": outcome,
+        "step_ratio": ratio,
+        "higher_plan": higher.plan,
+        "higher_overlap": higher.value(_OVERLAP),
+        "higher_step_s": higher.value(_STEP),
+        "lower_plan": lower.plan,
+        "lower_overlap": lower.value(_OVERLAP),
+        "lower_step_s": lower.value(_STEP),
+        "higher_run": higher.run,
+        "lower_run": lower.run,
+        "provenance": "published" if higher.published else "computed",
+        "flags": "; ".join(sorted(filter(None, flags))) or None,
+    }
+
+
+def _counts(pairs: Sequence[Line]) -> dict[str, float | None]:
+    def of(outcome: str) -> int:
+        return sum(pair["outcome"] == outcome for pair in pairs)
+
+    return {
+        "pairs": len(pairs),
+        "longer": of("longer"),
+        "shorter": of("shorter"),
+        "same": of("same"),
+        "equal_overlap": of("equal overlap"),
+    }
+
+
+def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
+    if not pairs:
+        return "no two training runs of the store are of equal work on equal hardware, with overlap known"
+    said = (
+        f"in {counts['longer']} of {plural(len(pairs), 'pair')} of equal work on equal hardware the run with"
+        f" the higher overlap has the longer step (by more than {humanise(SAME_STEP, '1')}), in"
+        f" {counts['shorter']} the shorter; in {counts['same']} the steps are as long, in"
+        f" {counts['equal_overlap']} the overlap is equal"
+    )
+    longer = [pair for pair in pairs if pair["outcome"] == "longer"]
+    if not longer:
+        return said
+    widest = max(longer, key=lambda pair: pair["higher_overlap"] - pair["lower_overlap"])
+    sides = " against ".join(
+        f"{widest[f'{side}_plan'] or 'unknown plan'} {100 * widest[f'{side}_overlap']:.2f} % and"
+        f" {humanise(widest[f'{side}_step_s'], 's')}"
+        for side in ("higher", "lower")
+    )
+    return f"{said}. Widest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
+
+
+_WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
+
+
+def _by_work(pairs: Sequence[Line]) -> list[Line]:
+    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
+    for pair in pairs:
+        groups[tuple(pair[key] for key in _WORK)].append(pair)
+    return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
+
+
+def _caveats(runs: Sequence[Evidence], pairs: Sequence[Line]) -> Iterator[str]:
+    def left(keep: Callable[[Line], bool]) -> str:
+        kept = [pair for pair in pairs if keep(pair)]
+        return f"{_counts(kept)['longer']} of {len(kept)}"
+
+    if not pairs:
+        return
+    taking_part = {pair[side] for pair in pairs for side in ("higher_run", "lower_run")}
+    yield f"the pairs share runs: {plural(len(pairs), 'pair')} of {plural(len(taking_part), 'run')}"
+    at_all = sum(pair["step_ratio"] > 1 and pair["outcome"] != "equal overlap" for pair in pairs)
+    yield f"counting steps that are longer by less too: {at_all} of {len(pairs)}"
+    clear = left(lambda pair: pair["higher_overlap"] - pair["lower_overlap"] >= _CLEAR_OVERLAP)
+    yield f"only pairs whose overlaps differ by a percentage point or more: {clear}"
+    yield f"only pairs of different parallel plans: {left(lambda p: p['higher_plan'] != p['lower_plan'])}"
+    flags = sorted({pair["flags"] for pair in pairs if pair["flags"]})
+    if flags:
+        unflagged = left(lambda pair: not pair["flags"])
+        yield f"without pairs that rest on a flagged value: {unflagged} ({'; '.join(flags)})"
+    spelled = list(_pairs(runs, _however_spelled))
+    if len(spelled) > len(pairs):
+        yield (
+            f"models count as equal where their names do; with {_respelled(runs)} as one model:"
+            f" {_counts(spelled)['longer']} of {len(spelled)}"
+        )
+
+
+def _however_spelled(run: Evidence) -> Any:
+    alike = _alike(run)
+    return alike and tuple(bare(part) if isinstance(part, str) else part for part in alike)
+
+
+def _respelled(runs: Sequence[Evidence]) -> str:
+    spellings: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        if run.model:
+            spellings[bare(run.model)].add(run.model)
+    return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison says, as data; every rendering of it (terminal, Markdown, JSON, HTML) comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cclbench.analyzers.step_parts import PARTS as PARTS  # what a difference is attributed to
+from cclbench.comparison.subject import Subject
+
+Dimension = Literal["category", "collective", "group", "dimension"]
+Measure = Literal["time.step", "throughput.tokens_per_device"]
+Outcome = Literal["faster", "slower", "no difference", "undecided", "not comparable"]
+"""Of `undecided` there are too few steps to tell; `no difference` is one that the steps do not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """Something within a part whose time differs: a kernel category, a kind of collective, a group."""
+
+    dimension: Dimension
+    name: str
+    before_s: float
+    after_s: float
+
+    @property
+    def change_s(self) -> float:
+        """How much longer it takes in the other, s."""
+        return self.after_s - self.before_s
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One part's share of the difference in step time."""
+
+    part: str
+    """A key of `PARTS`."""
+    before_s: float
+    after_s: float
+    change_ns: int
+    """Whole ns; those of all parts sum to `Versus.change_ns`."""
+    movers: tuple[Mover, ...] = ()
+    """Largest change first."""
+    untold: tuple[str, ...] = ()
+    """Letters of those of the two that cannot tell this part; it has no time there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """One subject against the first."""
+
+    base: str
+    other: str
+    """Letters of subjects."""
+    measure: Measure
+    """What the two are ranked by: step time for equal work, else tokens per second and device."""
+    ratio: float | None
+    """The other's measure / the base's; None where either lacks it."""
+    low: float | None
+    high: float | None
+    """95 % interval of the ratio of typical steps (`interval`); None below 3 closed steps of either."""
+    steps_needed: int | None
+    """Steps of each from which on a difference of this size is told; None where nothing tells how many."""
+    outcome: Outcome
+    """What the other is."""
+    words: str
+    """The verdict in a sentence or two."""
+    change_ns: int | None
+    """Step time of the other less that of the base, ns; None without a step time or a partition."""
+    changes: tuple[Change, ...] = ()
+    """By part, in the order of `PARTS`; empty where a subject has no partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardDifference:
+    """A field of the workload card in which the subjects differ."""
+
+    field: str
+    """Dotted path, such as `parallelism.tp`."""
+    values: Mapping[str, Any]
+    """By subject's letter; None where its card lacks the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One subject's value of a metric."""
+
+    value: float | None
+    status: str
+    provenance: str | None
+    reason: str | None
+    low: float | None = None
+    high: float | None = None
+    """Of a modelled value, its band."""
+    coverage: float | None = None
+    """Of a partial value, the share of the rows it uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A metric across the subjects: the whole run's value."""
+
+    metric: str
+    unit: str
+    better: str | None
+    figures: Mapping[str, Figure]
+    """By subject's letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What an expression of `--fail-on` says of one subject against the first."""
+
+    expression: str
+    other: str
+    """Letter of the subject."""
+    outcome: Literal["passed", "failed", "refused"]
+    """`refused`: the two figures cannot be set against each other, so that the gate says nothing of them."""
+    reason: str
+    """The figures, or which one is missing or refused and why."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate looked and found nothing: neither a failure nor a refusal."""
+        return self.outcome == "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer of `cclbench compare`."""
+
+    subjects: tuple[Subject, ...]
+    warnings: tuple[str, ...]
+    """What stands at the top: unequal work, differing phases or windows, modelled beside measured."""
+    versus: tuple[Versus, ...]
+    """Each further subject against the first."""
+    cards: tuple[CardDifference, ...]
+    lines: tuple[Line, ...]
+    checks: tuple[Check, ...] = ()
+    """The regression gate: each expression for each further subject."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison as JSON: comparison.v1 (`cclbench/schemas/comparison.json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.subject import Subject
+
+COLUMNS: Final = (
+    "metric",
+    "unit",
+    "better",
+    "subject",
+    "value",
+    "status",
+    "provenance",
+    "reason",
+    "low",
+    "high",
+    "coverage",
+)
+"""Columns of `rows`."""
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison.v1 document."""
+    return {
+        "schema": "comparison.v1",
+        "subjects": [_subject(subject) for subject in comparison.subjects],
+        "warnings": list(comparison.warnings),
+        "versus": [_listed(asdict(one)) for one in comparison.versus],
+        "cards": [_listed(asdict(one)) for one in comparison.cards],
+        "lines": [_listed(asdict(one)) for one in comparison.lines],
+        "checks": [{**asdict(one), "passed": one.passed} for one in comparison.checks],
+        "passed": comparison.passed,
+    }
+
+
+def rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """The lines as flat rows, one a metric and subject, with the keys of `COLUMNS`."""
+    for line in comparison.lines:
+        head = {"metric": line.metric, "unit": line.unit, "better": line.better}
+        for letter, figure in line.figures.items():
+            yield {**head, "subject": letter, **asdict(figure)}
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    record = subject.stored.record
+    return {
+        "letter": subject.letter,
+        "id": subject.id,
+        "source": record.source,
+        "card": record.card.id if record.card else None,
+        "published": subject.published,
+        "devices": list(subject.devices),
+        "device_count": subject.device_count,
+        "ranks": subject.ranks,
+        "world_size": subject.world_size,
+        "steps": subject.steps,
+        "window": subject.window,
+        "reader": subject.stored.reader,
+    }
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, all the way down."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regression gate: `time.step > +5%` fails a comparison in which a step takes 5 % longer than A's.
+
+A gate speaks where the comparison does, and refuses where it is refused or hedged.  A change of a figure that
+steps have is judged by its interval: it fails where the interval lies beyond the limit, not where the mean
+does.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cclbench.analyzers.aliases import ALIASES
+from cclbench.analyzers.metric import METRICS
+from cclbench.comparison.comparison import Check
+from cclbench.comparison.interval import difference
+from cclbench.comparison.lines import selector
+from cclbench.comparison.subject import KEYS, Subject
+from cclbench.comparison.verdict import stated, step_costs, too_few
+from cclbench.comparison.work import unequal
+from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.record.rows import Row
+from cclbench.text import shown
+from cclbench.units import Dimension, parse_quantity
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_EXPRESSION: Final = re.compile(
+    r"\s*([a-z0-9_.]+)\s*(?:\[(.{1,400}?)\])?\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(\S{0,20})\s*"
+)
+_NAMED: Final = 3
+_TAKEN: Final = {"derived": "measured"}
+"""Provenances that count as another: what is derived rests on what was measured."""
+_NEXT_KEY: Final = rf",(?=\s*(?:{'|'.join(KEYS)})\s*=)"
+"""A comma before a key: values may hold commas, as group 1,3."""
+_DIMENSIONS: Final[Mapping[str, Dimension]] = {
+    "s": "time",
+    "B": "size",
+    "B/s": "bandwidth",
+    "FLOP/s": "work rate",
+}
+_EXAMPLE: Final = (
+    "write METRIC OP VALUE, such as 'time.step > +5%', 'time.step > 800 ms' or 'compute.mfu < 0.4'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One expression: it fails the comparison where it holds."""
+
+    expression: str
+    metric: str
+    keys: Mapping[str, str]
+    operator: str
+    number: float
+    """In the metric's base unit; of a percentage, the fraction."""
+    against: bool
+    """Whether the number is a change against A, not a value."""
+    percent: bool
+
+
+def parse(expression: str) -> Gate:
+    """`METRIC OP VALUE`: fails where the metric is so.
+
+    METRIC is a name, an alias or a part: `comm.busbw[collective=all_reduce]`, `time.step[stat=p95]`.  OP is
+    >, <, >= or <=.  A VALUE with a sign is a change against A: `+5%`, `-2%`, `+3 ms`, `-0.02`; without one
+    it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
+    """
+    match = _EXPRESSION.fullmatch(expression)
+    if match is None:
+        raise UsageError(f"--fail-on {shown(expression)}: not understood", hint=_EXAMPLE)
+    name, part, compared, sign, number, unit = match.groups()
+    metric, keys = _metric(expression, name)
+    keys |= _keys(expression, part)
+    percent = unit == "%"
+    if percent and not sign:
+        hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
+        raise UsageError(f"--fail-on {shown(expression)}: a percentage needs a sign", hint=hint)
+    value = float(number) / 100 if percent else _value(expression, metric, keys, number, unit)
+    return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
+
+
+def _metric(expression: str, name: str) -> tuple[str, dict[str, str]]:
+    if name in METRICS:
+        return name, {}
+    alias = ALIASES.get(name)
+    if alias is None:
+        raise UsageError(
+            f"--fail-on {shown(expression)}: no metric is called {name}",
+            hint=near(name, [*METRICS, *ALIASES]),
+        )
+    if len(alias.collectives) > 1:
+        hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
+        raise UsageError(f"--fail-on {shown(expression)}: {name} stands for several figures", hint=hint)
+    return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
+
+
+def _keys(expression: str, part: str | None) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for one in re.split(_NEXT_KEY, part) if part else ():
+        key, equals, value = (word.strip() for word in one.partition("="))
+        if key not in KEYS or not equals or not value or key in keys:
+            hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
+            raise UsageError(
+                f"--fail-on {shown(expression)}: {shown(one.strip())} selects nothing", hint=hint
+            )
+        keys[key] = value
+    return keys
+
+
+def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
+    """The number in the metric's base unit; a coefficient of variation has none."""
+    base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
+    dimension = _DIMENSIONS.get(base)
+    if dimension is None and not unit:
+        return float(number)
+    if dimension is None or not unit:
+        wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
+        raise UsageError(f"--fail-on {shown(expression)}: {metric} takes {wanted}", hint=_EXAMPLE)
+    try:
+        return parse_quantity(f"{number} {unit}", dimension)
+    except CheckFailed as error:
+        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+
+
+def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
+    """Each further subject against the first; a figure that is missing fails."""
+    base, *others = subjects
+    return tuple(_check(gate, base, other) for other in others)
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Raise `CheckFailed` that names the first checks that failed or were refused, where any did.
+
+    A refusal is no regression, and is said to be one of a kind of its own.
+    """
+    said = []
+    for outcome, words in (("failed", "checks failed"), ("refused", "checks cannot be made")):
+        found = [f"{check.expression}: {check.reason}" for check in checks if check.outcome == outcome]
+        if found:
+            more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            said.append(f"{len(found)} of {len(checks)} {words}: {'; '.join(found[:_NAMED])}{more}")
+    if said:
+        raise CheckFailed(". ".join(said))
+
+
+def _check(gate: Gate, base: Subject, other: Subject) -> Check:
+    def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
+        return Check(gate.expression, other.letter, outcome, reason)
+
+    name = selector(gate.metric, gate.keys)
+    row, before = (subject.row(gate.metric, **gate.keys) for subject in (other, base))
+    pairs = [(other, row), *([(base, before)] if gate.against else [])]
+    for subject, found in pairs:
+        if found is None or not found.has_value:
+            why = f": {found.reason}" if found and found.reason else ""
+            return judged("failed", f"{subject.letter} has no {name}{why}")
+        if found.status == "partial":
+            return judged("refused", f"{name} of {subject.letter} is partial ({found.reason})")
+    assert row is not None  # noqa: S101 - just looked
+    said = f"{name} of {other.letter} is {stated(row)}"
+    if not gate.against or before is None:
+        return judged("failed" if _OPERATORS[gate.operator](row.number, gate.number) else "passed", said)
+    said += f", of {base.letter} {stated(before)}"
+    if refusal := _refusal(base, other, before, row):
+        return judged("refused", f"{said}, and {refusal}")
+    limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
+    if not before.number or before.number < 0 or row.number <= 0:
+        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
+    said += f": {_percent(row.number / before.number)}"
+    if gate.keys or not _of_steps(gate.metric):
+        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
+    costs = step_costs(base, gate.metric), step_costs(other, gate.metric)
+    steps = len(costs[0]), len(costs[1])
+    told = difference(*costs) if min(steps) else None
+    if told is None or told.low is None or told.high is None:
+        why = too_few(base, other, steps, told.steps_needed if told else None)
+        return judged("refused", f"{said}, and there is no interval: {why}")
+    low, high = told.low, told.high
+    if gate.metric != "time.step":
+        low, high = 1 / high, 1 / low
+    said += f" (95 % interval {_percent(low)} to {_percent(high)})"
+    # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
+    decisive = low if gate.operator.startswith(">") else high
+    beyond = _OPERATORS[gate.operator](decisive * before.number, limit)
+    if not beyond and _OPERATORS[gate.operator](row.number, limit):
+        said += ", which does not lie beyond the limit"
+    return judged("failed" if beyond else "passed", said)
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.2f} %"
+
+
+def _of_steps(metric: str) -> bool:
+    """Whether the run has a figure of each step, so that a change has an interval."""
+    return metric in ("time.step", "compute.mfu") or metric.startswith("throughput.")
+
+
+def _refusal(base: Subject, other: Subject, before: Row, row: Row) -> str | None:
+    """Why the two figures cannot be set against each other; None where they can."""
+    if reasons := unequal(base, other):
+        return f"their work differs ({', '.join(reasons)})"
+    for subject, found in ((base, before), (other, row)):
+        if found.window == "trace" and not subject.published:
+            return f"the window of {subject.letter} is its whole trace, as long as the capture"
+    kinds = [_TAKEN.get(found.provenance or "", found.provenance) for found in (before, row)]
+    if kinds[0] != kinds[1]:
+        return f"{base.letter}'s is {kinds[0]}, {other.letter}'s {kinds[1]}"
+    return None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is set side by side: the cards' fields that differ, and every metric's value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cclbench.comparison.comparison import CardDifference, Figure, Line
+from cclbench.comparison.subject import KEYS, Subject
+
+_NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
+"""What tells cards apart, not what ran."""
+_BAND: Final = ("low", "high")
+
+
+def card_differences(subjects: Sequence[Subject]) -> tuple[CardDifference, ...]:
+    """The fields in which the cards differ, by path; of subjects without a card nothing is said."""
+    cards = {s.letter: dict(_flat(s.card)) for s in subjects if s.card is not None}
+    found = []
+    for path in sorted({path for card in cards.values() for path in card}):
+        values = [card.get(path) for card in cards.values()]
+        if any(value != values[0] for value in values):
+            found.append(
+                CardDifference(path, {s.letter: cards.get(s.letter, {}).get(path) for s in subjects})
+            )
+    return tuple(found)
+
+
+def _flat(card: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in card.items():
+        if not before and name in _NO_CARD_FIELDS:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def lines(subjects: Sequence[Subject], metrics: Sequence[str]) -> tuple[Line, ...]:
+    """Each of those metrics across the subjects, the run's own value.
+
+    A metric that some subject has in parts only (a kind of collective, a percentile) has a line a part,
+    named as `--fail-on` selects it: `serving.ttft[stat=p50]`.
+    """
+    found: list[Line] = []
+    for metric in metrics:
+        if any(s.row(metric) is not None for s in subjects):
+            found.append(_line(subjects, metric, {}))
+        parts = {keys for s in subjects if s.value(metric) is None for keys in _parts(s, metric)}
+        found += [_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
+    return tuple(found)
+
+
+def _parts(subject: Subject, metric: str) -> Iterator[tuple[tuple[str, str], ...]]:
+    """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
+    for row in subject.run_rows:
+        keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
+        if row.metric == metric and row.has_value and keys and row.stat not in _BAND:
+            yield keys
+
+
+def _line(subjects: Sequence[Subject], metric: str, keys: Mapping[str, str]) -> Line:
+    known = [row for s in subjects if (row := s.row(metric, **keys)) is not None]
+    first = next((row for row in known if row.has_value), known[0])
+    return Line(
+        selector(metric, keys),
+        first.unit,
+        first.better,
+        {s.letter: figure(s, metric, keys) for s in subjects},
+    )
+
+
+def selector(metric: str, keys: Mapping[str, str]) -> str:
+    """`comm.busbw[collective=all_reduce]`: a metric, or a part of it."""
+    return metric + (f"[{','.join(f'{key}={value}' for key, value in keys.items())}]" if keys else "")
+
+
+def figure(subject: Subject, metric: str, keys: Mapping[str, str]) -> Figure:
+    """The subject's number, or why it has none; a modelled one with its band."""
+    row = subject.row(metric, **keys)
+    if row is None:
+        return Figure(None, "not_applicable", None, "this run has no such figure")
+    low, high = (
+        subject.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
+        for end in _BAND
+    )
+    return Figure(row.value, row.status, row.provenance, row.reason, low, high, row.coverage)

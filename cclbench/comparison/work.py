@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the subjects do equal work, and what else a reader must know before comparing them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cclbench.analyzers.step_parts import PARTS
+from cclbench.comparison.subject import Subject
+
+_TOKENS_EQUAL: Final = 1e-6
+"""Relative difference below which two derived token counts are one."""
+_LISTED: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something of a subject that another may differ in."""
+
+    label: str
+    of: Callable[[Subject], Any]
+    work: bool = False
+    """Whether a step of different ones is different work."""
+
+
+def _field(*paths: str) -> Callable[[Subject], Any]:
+    return lambda subject: next((v for path in paths if (v := subject.field(path)) is not None), None)
+
+
+def _tokens(subject: Subject) -> int | None:
+    """Tokens a step works on, from what the run computed with its card."""
+    rate, step = subject.value("throughput.tokens"), subject.value("time.step")
+    return None if rate is None or step is None else round(rate * step)
+
+
+_LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
+PHASE: Final = Fact("phase", _field("workload.phase"), work=True)
+WORK: Final = (
+    PHASE,
+    Fact("model", _field("workload.model.name"), work=True),
+    Fact("parameters", _field("workload.model.parameters"), work=True),
+    Fact("global batch", _field("workload.batch.global"), work=True),
+    Fact("sequence length", _field(*_LENGTHS), work=True),
+    Fact("output length", _field("workload.batch.output_length"), work=True),
+    Fact("tokens per step", _tokens, work=True),
+)
+_SETUP: Final = (
+    Fact("precision", _field("workload.precision")),
+    Fact("number of devices", lambda subject: subject.device_count),
+    Fact("window", lambda subject: subject.window),
+    Fact("number of steps", lambda subject: subject.steps or None),
+    Fact("kind of trace", lambda subject: subject.stored.reader),
+)
+_NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS)
+"""Without any of which a card leaves open whether the work is equal."""
+
+
+def differs(fact: Fact, a: Subject, b: Subject) -> bool:
+    """Whether both tell the fact, and not the same."""
+    one, another = fact.of(a), fact.of(b)
+    return one is not None and another is not None and not _equal(one, another)
+
+
+def unequal(base: Subject, other: Subject) -> list[str]:
+    """In what the other's work of a step differs, as far as both tell: `global batch 32 against 16`."""
+    return [
+        f"{fact.label} {_shown(fact.of(other))} against {_shown(fact.of(base))}"
+        for fact in WORK
+        if differs(fact, base, other)
+    ]
+
+
+def unknown(subject: Subject) -> bool:
+    """Whether nothing says what a step of the subject works on."""
+    return all(fact.of(subject) is None for fact in WORK if fact is not PHASE)
+
+
+def warnings(subjects: Sequence[Subject]) -> tuple[str, ...]:
+    """What stands above a comparison, most important first."""
+    return (
+        *_differences(subjects, WORK, "the work differs: "),
+        *_unknown_work(subjects),
+        *_differences(subjects, _SETUP, ""),
+        *(warning for subject in subjects for warning in _alone(subject)),
+        *_provenance(subjects),
+        *_untold(subjects),
+    )
+
+
+def _differences(subjects: Sequence[Subject], facts: Sequence[Fact], lead: str) -> Iterator[str]:
+    for fact in facts:
+        known = {subject.letter: fact.of(subject) for subject in subjects if fact.of(subject) is not None}
+        values = list(known.values())
+        if any(not _equal(values[0], value) for value in values[1:]):
+            told = ", ".join(f"{letter} {_shown(value)}" for letter, value in known.items())
+            yield f"{lead}{fact.label}: {told}"
+
+
+def _unknown_work(subjects: Sequence[Subject]) -> Iterator[str]:
+    without = [subject.letter for subject in subjects if unknown(subject)]
+    if without:
+        yield (
+            f"nothing says what a step of {_listed(without)} works on (a workload card would): whether the"
+            " work is equal is unknown"
+        )
+    for subject in subjects:
+        needed = () if unknown(subject) else _NEEDED
+        lacking = [paths[0] for paths in needed if all(subject.field(path) is None for path in paths)]
+        if lacking:
+            yield f"the card of {subject.letter} lacks {_listed(lacking)}: equal work is not certain"
+
+
+def _alone(subject: Subject) -> Iterator[str]:
+    """What weakens one subject's figures by itself."""
+    letter = subject.letter
+    if subject.published:
+        yield f"the figures of {letter} are published ones, not measured here"
+        return
+    if subject.window == "trace":
+        yield f"the window of {letter} is its whole trace, no step"
+    if subject.all_open:
+        yield f"the only step of {letter} is open: it ends with its last device event, since no step follows"
+    world = subject.world_size
+    if world and len(subject.ranks) < world:
+        yield (
+            f"{letter} has traces of {len(subject.ranks)} of {world} ranks: its slowest rank may be another"
+        )
+    if any(entry.truncated for entry in subject.stored.record.ranks):
+        yield f"a trace of {letter} ends early: its figures end before the cut"
+
+
+def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
+    """Metrics that are modelled in some subjects and measured in others."""
+    sources: dict[str, dict[str, str]] = {}
+    for subject in subjects:
+        for row in subject.run_rows:
+            if row.has_value and row.stat is None:
+                sources.setdefault(row.metric, {}).setdefault(subject.letter, row.provenance or "")
+    mixed: dict[str, list[str]] = {}
+    for metric, of in sources.items():
+        modelled = [letter for letter, provenance in of.items() if provenance == "modelled"]
+        if modelled and len(modelled) < len(of):
+            mixed.setdefault(_listed(modelled), []).append(metric)
+    for letters, metrics in mixed.items():
+        yield f"modelled in {letters} and not in the others: {_listed(sorted(metrics))}"
+
+
+def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
+    """Parts of the step that some can tell and others cannot."""
+    whole = [subject for subject in subjects if subject.value("time.step_parts") is not None]
+    for part, into, words in (
+        ("idle_host", "idle_other", "how much of the idle time is host-bound"),
+        ("exposed_wait", "exposed_unmatched", "how much of the exposed communication is waiting"),
+    ):
+        silent = [s for s in whole if s.value("time.step_parts", stat=part) is None]
+        if silent and len(silent) < len(whole):
+            row = silent[0].row("time.step_parts", stat=into)
+            why = f" ({row.reason})" if row and row.reason else ""
+            who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
+            yield f"{who}: all of it is in {PARTS[into]}"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, str) and isinstance(b, str):
+        return bare(a) == bare(b)
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a - b) <= _TOKENS_EQUAL * max(abs(a), abs(b))
+    return bool(a == b)
+
+
+def bare(name: str) -> str:
+    """A name without what only its spelling tells: `Llama-3.1_8B` as `llama318b`."""
+    return re.sub(r"[\W_]", "", name).casefold()
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _LISTED
+    shown = list(words[:_LISTED]) + ([f"{more} more"] if more > 0 else [])
+    return " and ".join(shown) if len(shown) < 3 else ", ".join(shown)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a YAML file: an error or a warning as located data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from cclbench.errors import CheckFailed
+from cclbench.text import printable, quoted
+
+Path = tuple[str | int, ...]
+
+_MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a file.
+
+    `line` counts from 1 and is None where the problem is about the file as a whole; `path` is the
+    key's place in the file (`hardware.scale_out.bandwidth`), empty for the whole of it.  An error
+    makes the file invalid; a warning names what is missing or doubtful.
+    """
+
+    severity: Literal["error", "warning"]
+    file: str
+    line: int | None
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line is not None else self.file
+        return printable(f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}")
+
+    def row(self) -> dict[str, str | int | None]:
+        """The problem as a JSON object."""
+        return asdict(self)
+
+
+def check(problems: Sequence[Problem]) -> None:
+    """Raise one `CheckFailed` that lists the errors (at most 200) among `problems`, if there is any."""
+    errors = [str(problem) for problem in problems if problem.severity == "error"]
+    if errors:
+        more = [f"and {len(errors) - _MOST_LISTED} more"] if len(errors) > _MOST_LISTED else []
+        raise CheckFailed("\n".join(errors[:_MOST_LISTED] + more))
+
+
+def dotted(path: Path) -> str:
+    """`("evidence", "traces", 0, "path")` → `evidence.traces[0].path`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{quoted(part)}"
+    return text.removeprefix(".")

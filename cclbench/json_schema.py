@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A YAML document against a JSON Schema, with messages in words instead of the validator's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from cclbench.diagnostics import Path, Problem, dotted
+from cclbench.errors import CheckFailed, near
+from cclbench.text import shown
+from cclbench.units import Dimension, parse_quantity
+from cclbench.yaml_file import Document
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+
+def departures(document: Document, schema: Mapping[str, Any]) -> list[Problem]:
+    """Every way in which the document departs from the schema, in the order of the file.
+
+    A `format` in the schema that names a dimension of `units` asks for a quantity of it, maybe with the key
+    of its source behind it in parentheses.
+    """
+    problems = {
+        Problem("error", document.file, document.line(path), dotted(path), message)
+        for error in _dialect()(schema).iter_errors(document.value)
+        for path, message in _described(error, tuple(error.absolute_path), schema)
+    }
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.path))
+
+
+@cache
+def packaged_schema(name: str) -> Mapping[str, Any]:
+    """The JSON Schema (draft-07) in the package's file `schemas/<name>.json`."""
+    loaded: dict[str, Any] = json.loads((files("cclbench") / "schemas" / f"{name}.json").read_text("utf-8"))
+    return loaded
+
+
+def misfit(value: object, part: Mapping[str, Any]) -> str | None:
+    """Why `value` can't stand where `part` of a schema describes it, or None where it can."""
+    for error in _dialect()(part).iter_errors(value):
+        return next(message for _, message in _described(error, (), part))
+    return None
+
+
+@cache
+def _dialect() -> Callable[[Mapping[str, Any]], Any]:
+    """Draft 7, where `$` is the very end, quantities are parsed, and whole numbers have no point."""
+    from jsonschema import Draft7Validator, ValidationError, validators
+
+    def pattern(_: object, wanted: str, value: object, part: Mapping[str, Any]) -> Iterator[ValidationError]:
+        if not isinstance(value, str):
+            return
+        exact = re.fullmatch(wanted[1:-1], value) if wanted[0] == "^" else re.search(wanted, value)
+        if exact is None or ("format" in part and _not_a_quantity(value, part["format"])):
+            yield ValidationError("pattern")
+
+    def whole(_: object, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    types = Draft7Validator.TYPE_CHECKER.redefine("integer", whole)
+    extend: Callable[..., Any] = validators.extend
+    dialect: Callable[[Mapping[str, Any]], Any] = extend(
+        Draft7Validator, {"pattern": pattern}, type_checker=types
+    )
+    return dialect
+
+
+def _not_a_quantity(text: str, dimension: Dimension) -> str | None:
+    try:
+        parse_quantity(text.partition(" (")[0], dimension)
+    except CheckFailed as error:
+        return str(error)
+    return None
+
+
+def _described(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Path and message of one validation error, one for each key where it is about several."""
+    if "propertyNames" in error.absolute_schema_path:
+        yield (*path, str(error.instance)), "is no name of an environment variable"
+    elif error.validator == "additionalProperties":
+        for key in error.instance:
+            if key not in error.schema["properties"]:
+                yield (*path, key), f"unknown key; {_nearest(key, error.schema['properties'], schema)}"
+    elif error.validator == "required":
+        for key in error.validator_value:
+            if key not in error.instance:
+                yield (*path, key), f"is missing: {error.schema['properties'][key]['title']}"
+    else:
+        yield path, _MESSAGES.get(str(error.validator), _example)(error)
+
+
+def _nearest(key: str, siblings: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if elsewhere := [home for home in _homes(schema) if home.rpartition(".")[2] == key]:
+        return f"it belongs at {' or '.join(elsewhere)}"
+    return near(key, siblings)
+
+
+def _homes(part: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, below in part.get("properties", {}).items():
+        yield prefix + key
+        yield from _homes(below, f"{prefix}{key}.")
+
+
+_KINDS = {
+    "integer": "a whole number, written out",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping of `key: value` lines",
+}
+
+
+def _wrong_type(error: Any) -> str:
+    if error.instance is None:
+        return "is empty; fill it in or delete the line"
+    wanted = error.validator_value
+    if isinstance(wanted, list):
+        return _example(error)
+    if wanted == "string" and isinstance(error.instance, int | float):
+        return f"is {shown(error.instance)} but must be text; put it in quotes"
+    return f"is {shown(error.instance)} but must be {_KINDS[wanted]}"
+
+
+def _not_a_choice(error: Any) -> str:
+    return f"is {shown(error.instance)}; {near(str(error.instance), error.validator_value)}"
+
+
+def _example(error: Any) -> str:
+    value, dimension = error.instance, error.schema.get("format")
+    if dimension and isinstance(value, str) and (reason := _not_a_quantity(value, dimension)):
+        return reason
+    example = error.schema["examples"][0]
+    return f"is {shown(error.instance)}, which does not fit: {error.schema['title']}, like {shown(example)}"
+
+
+_MESSAGES: dict[str, Callable[[Any], str]] = {
+    "type": _wrong_type,
+    "enum": _not_a_choice,
+    "minimum": lambda error: f"is {shown(error.instance)} but must be at least {error.validator_value}",
+    "maximum": lambda error: f"is {shown(error.instance)} but must be at most {error.validator_value}",
+    "minItems": lambda _: "is empty; fill it in or delete the line",
+    "uniqueItems": lambda error: f"is {shown(error.instance)}, which names something twice",
+    "const": lambda error: f"is {shown(error.instance)} but must be {error.validator_value}",
+}

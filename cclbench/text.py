@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a stranger wrote, made safe to print: for terminals, tables, messages and Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from typing import Final
+
+_LONGEST_QUOTED = 80
+_LONGEST_TOLD: Final = 2000
+# An underscore within a word formats nothing.
+_FORMATS: Final = re.compile(r"([\\`*\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def printable(text: str) -> str:
+    """`text` without anything that steers a terminal: such characters, line breaks too, become escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def bounded(text: str) -> str:
+    """As `printable`; what is longer than 2,000 characters is cut, and says so."""
+    more = len(text) - _LONGEST_TOLD
+    return printable(text) if more <= 0 else f"{printable(text[:_LONGEST_TOLD])}… ({more:,} more characters)"
+
+
+def shortened(text: str, most: int) -> str:
+    """`text` in at most `most` characters: of a longer one its head and its tail.
+
+    Names of kernels begin alike and differ in the middle and at the end.
+    """
+    if len(text) <= most:
+        return text
+    tail = (most - 3) // 2
+    return f"{text[: most - 3 - tail]}...{text[-tail:]}"
+
+
+def as_markdown(text: str) -> str:
+    """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
+    plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))
+    return plain.replace("@", "&#64;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def shown(value: object) -> str:
+    """A value as messages quote it: JSON on one line, cut after 80 characters."""
+    text = printable(json.dumps(value, ensure_ascii=False, default=str))
+    return quoted(text)
+
+
+def quoted(text: str) -> str:
+    """`text`, cut after 80 characters."""
+    return text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…"

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attribution: whole nanoseconds that sum to the difference, whatever the floats."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from subjects import parts_of, row, subject
+
+from cclbench.comparison.attribution import change_of_step, changes, whole
+
+
+@pytest.mark.parametrize(
+    ("exact", "total", "expected"),
+    [
+        (["1/2", "1/2"], 1, [1, 0]),  # a tie: the first
+        (["1/3", "1/3", "1/3"], 1, [1, 0, 0]),
+        (["5/2", "-3/4", "1/4"], 2, [3, -1, 0]),  # floors 2, -1, 0; remainders 1/2, 1/4, 1/4
+        (["3", "-1"], 2, [3, -1]),
+        (["29999999999/10000000000", "-1"], 2, [3, -1]),  # a float just below a whole number
+        ([], 0, []),
+    ],
+)
+def test_whole_numbers_by_largest_remainder(exact: list[str], total: int, expected: list[int]) -> None:
+    assert whole([Fraction(number) for number in exact], total) == expected
+
+
+@given(st.lists(st.fractions(min_value=-1000, max_value=1000), min_size=1, max_size=7))
+def test_they_sum_and_each_is_near(exact: list[Fraction]) -> None:
+    total = round(sum(exact))
+    found = whole(exact, total)
+    assert sum(found) == total
+    assert all(abs(n - number) <= 1 for n, number in zip(found, exact, strict=True))
+
+
+def test_a_difference_by_part_and_what_moved() -> None:
+    base = subject("A", parts_of(compute=0.4, compute__gemm=0.3, compute__copy=0.1, idle_other=0.1))
+    other = subject(
+        "B",
+        parts_of(
+            compute=0.45,
+            compute__gemm=0.25,
+            compute__copy=0.1,
+            compute__moe=0.1,
+            idle_host=0.02,
+            idle_other=0.03,
+        ),
+    )
+    change_ns = change_of_step(base, other)
+    assert change_ns == 0
+    compute, host, idle = changes(base, other, change_ns)
+    assert [(c.part, c.change_ns) for c in (compute, host, idle)] == [
+        ("compute", 50_000_000),
+        ("idle_host", 20_000_000),
+        ("idle_other", -70_000_000),
+    ]
+    assert (compute.before_s, compute.after_s) == (0.4, 0.45)
+    assert [(m.dimension, m.name, m.before_s, m.after_s) for m in compute.movers] == [
+        ("category", "moe", 0.0, 0.1),
+        ("category", "gemm", 0.3, 0.25),
+    ]
+    assert (host.untold, idle.untold) == (("A",), ())
+
+
+def test_movers_are_told_apart_by_collective_group_and_dimension() -> None:
+    def rows(gather: float, reduce: float) -> list:
+        found = parts_of(exposed_wait=gather + reduce)
+        for kind, s in (("all_gather", gather), ("all_reduce", reduce)):
+            found += [
+                row("time.step_parts", s, stat="exposed_wait", collective=kind),
+                row("time.step_parts", s, stat="exposed_wait", collective=kind, group="0-1"),
+            ]
+        return [*found, row("time.step_parts", gather, stat="exposed_wait", category="dp")]
+
+    base, other = subject("A", rows(0.1, 0.2)), subject("B", rows(0.4, 0.2))
+    (wait,) = changes(base, other, change_of_step(base, other) or 0)
+    assert [(m.dimension, m.name, round(m.change_s, 9)) for m in wait.movers] == [
+        ("collective", "all_gather", 0.3),
+        ("group", "0-1", 0.3),
+        ("dimension", "dp", 0.3),
+    ]
+
+
+def test_without_parts_there_is_a_difference_and_no_attribution() -> None:
+    base, other = subject("A", parts_of(compute=1.0)), subject("B", [row("time.step", 1.5)])
+    assert change_of_step(base, other) == 500_000_000
+    assert changes(base, other, 500_000_000) == ()
+    assert change_of_step(base, subject("C", [row("time.step", None)])) is None

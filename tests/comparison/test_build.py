@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real runs against one another: exact sums, across readers and devices; results are computed once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import cclbench
+from cclbench import api
+from cclbench.comparison.build import compare
+from cclbench.comparison.comparison import Comparison
+from cclbench.errors import UsageError
+from cclbench.published.importing import import_ccl_bench
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+
+POINTS = ("tiny-llama-fsdp2-tp2-gloo-cpu", "tiny-llama-fsdp4-gloo-cpu", "tiny-llama-ddp4-gloo-cpu")
+Compared = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compare") / "store"
+
+
+@pytest.fixture(scope="module")
+def shipped(repository: Path, store: Path) -> Comparison:
+    """The three shipped gloo data points."""
+    cards = [repository / "workload_cards" / f"{name}.yaml" for name in POINTS]
+    return compare(*cards, store=store, fail_on=["time.step > +5%", "time.step < -15%"])
+
+
+def step_ns(comparison: Comparison, letter: str) -> Fraction:
+    """Mean over steps of the longest window of any rank, from the steps table."""
+    subject = next(s for s in comparison.subjects if s.letter == letter)
+    longest: dict[int, int] = {}
+    for window in subject.stored.steps().to_pylist():
+        if window["source"] == "annotation" and window["step"] is not None:
+            length = window["end_ns"] - window["start_ns"]
+            longest[window["step"]] = max(longest.get(window["step"], 0), length)
+    return Fraction(sum(longest.values()), len(longest))
+
+
+def test_parts_of_shipped_runs_sum_to_the_difference_to_the_nanosecond(shipped: Comparison) -> None:
+    assert [s.letter for s in shipped.subjects] == ["A", "B", "C"]
+    assert len(shipped.versus) == 2
+    for one in shipped.versus:
+        assert one.change_ns == round(step_ns(shipped, one.other) - step_ns(shipped, one.base))
+        assert sum(change.change_ns for change in one.changes) == one.change_ns
+        for change in one.changes:
+            assert abs(change.change_ns - (change.after_s - change.before_s) * 1e9) < 1
+            for dimension in ("category", "collective"):
+                moved = [m.change_s for m in change.movers if m.dimension == dimension]
+                whole = change.after_s - change.before_s
+                assert not moved or sum(moved) == pytest.approx(whole, abs=1e-12)
+    # The same work on the same machine: nothing to warn of.
+    assert shipped.warnings == ()
+    assert {c.field for c in shipped.cards} == {
+        "parallelism.dp_replicate",
+        "parallelism.dp_shard",
+        "parallelism.tp",
+        "workload.batch.micro",
+    }
+
+
+def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
+    fsdp4, ddp = shipped.versus
+    assert (fsdp4.outcome, ddp.outcome) == ("faster", "faster")
+    assert (fsdp4.high or 2) < 1
+    assert (ddp.high or 2) < (fsdp4.low or 0)
+    assert fsdp4.words.startswith("B is 1.11× faster than A (608 ms against 676 ms a step;")
+    assert ddp.words.startswith("C is 1.26× faster than A (537 ms against 676 ms a step;")
+    assert [(check.other, check.outcome) for check in shipped.checks] == [
+        ("B", "passed"),
+        ("C", "passed"),
+        ("B", "passed"),
+        ("C", "failed"),
+    ]
+    assert not shipped.passed
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of the runs whose metrics are computed from here on."""
+    ids: list[str] = []
+    once = api.compute
+
+    def counted(stored: Run, *given: Any, **options: Any) -> Any:
+        ids.append(stored.id)
+        return once(stored, *given, **options)
+
+    monkeypatch.setattr(api, "compute", counted)
+    return ids
+
+
+def test_results_are_reused_only_where_they_were_made_alike(
+    shipped: Comparison, store: Path, computed: list[str]
+) -> None:
+    ids = [subject.id for subject in shipped.subjects]
+    again = compare(*ids, store=store)
+    assert computed == []
+    assert again.versus == shipped.versus
+    compare(*ids[:2], store=store, window="trace")
+    assert computed == ids[:2]
+    back = compare(*ids, store=store)
+    assert computed == [*ids[:2], *ids[:2]]
+    assert back.versus == shipped.versus
+    cclbench.metrics(ids[0], store=store, metrics=["time.step"])  # a part of the metrics replaces nothing
+    computed.clear()
+    compare(*ids, store=store)
+    assert computed == []
+
+
+def test_results_made_with_another_catalog_are_not_reused(
+    shipped: Comparison, store: Path, computed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [subject.id for subject in shipped.subjects][:2]
+    compare(*ids, store=store)
+    own = tmp_path / "h100.yaml"
+    known = files("cclbench") / "hardware" / "data" / "nvidia-h100-sxm.yaml"
+    own.write_text(known.read_text().replace("nvidia-h100-sxm", "nvidia-h100-own"))
+    monkeypatch.setenv("CCLBENCH_HARDWARE", str(own))
+    compare(*ids, store=store)
+    assert computed == ids
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome", "warned"),
+    [
+        ("kineto/h100_qwen", "kineto/resnet_mi300x", "undecided", ["number of devices: A 1, B 8"]),
+        (
+            "kineto/h100_qwen",
+            "kineto/sglang_decode_mi300x",
+            "undecided",
+            ["nothing says what a step of A and B"],
+        ),
+        (
+            "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
+            "kineto/ddp_a100",
+            "not comparable",
+            ["window: A trace, B steps", "kind of trace: A nsys, B kineto", "B has traces of 1 of 8 ranks"],
+        ),
+        (
+            "xprof/tpu_v6e_4plane_host_offload_psum.xplane.pb",
+            "kineto/dlrm_8xv100",
+            "undecided",
+            ["kind of trace: A xplane, B kineto", "A cannot tell how much of the idle time is host-bound"],
+        ),
+    ],
+)
+def test_other_readers_and_devices_compare_and_warn(
+    test_data: Path, store: Path, first: str, second: str, outcome: str, warned: list[str]
+) -> None:
+    found = compare(test_data / first, test_data / second, store=store)
+    (one,) = found.versus
+    assert one.outcome == outcome
+    if outcome == "undecided":
+        assert "A has none but an open one" in one.words or "B has none but an open one" in one.words
+    assert sum(change.change_ns for change in one.changes) == one.change_ns
+    for start in ["nothing says what a step of A and B", *warned]:
+        assert any(warning.startswith(start) for warning in found.warnings), (start, found.warnings)
+
+
+def test_a_card_with_another_batch_is_ranked_by_tokens(repository: Path, tmp_path: Path, store: Path) -> None:
+    name = POINTS[1]
+    shutil.copytree(repository / "traces" / name, tmp_path / "traces" / name)
+    shutil.copytree(repository / "scripts" / name, tmp_path / "scripts" / name)
+    (tmp_path / "workload_cards").mkdir()
+    text = (repository / "workload_cards" / f"{name}.yaml").read_text()
+    assert "global: 16" in text
+    changed = tmp_path / "workload_cards" / f"{name}.yaml"
+    changed.write_text(text.replace("global: 16", "global: 64"))
+    original = repository / "workload_cards" / f"{name}.yaml"
+    (one,) = compare(original, changed, store=store).versus
+    assert (one.measure, one.outcome, one.change_ns) == ("throughput.tokens_per_device", "faster", 0)
+    assert one.ratio == pytest.approx(4)
+    assert "global batch 64 against 16" in one.words
+
+
+def test_wrong_calls_say_what_to_do(shipped: Comparison, repository: Path, store: Path) -> None:
+    first = shipped.subjects[0].id
+    with pytest.raises(UsageError, match="2 to 26 runs, not 1"):
+        compare(first, store=store)
+    with pytest.raises(UsageError, match="the same run"):
+        compare(first, repository / "workload_cards" / f"{POINTS[0]}.yaml", store=store)
+    with pytest.raises(UsageError, match="no run 'nowhere'"):
+        compare(first, "nowhere", store=store)
+    with pytest.raises(UsageError, match="unknown metric"):
+        compare(first, shipped.subjects[1].id, store=store, metrics=["time.stp"])
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["import cclbench", "import cclbench.comparison.comparison", "from cclbench import api, compare"],
+)
+def test_the_package_is_the_function_whatever_is_imported_first(first: str) -> None:
+    program = (
+        f"{first}\nimport cclbench\ntry:\n    cclbench.compare('a')\nexcept Exception as e:\n    print(e)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "no run 'a'" in ran.stdout or "2 to 26 runs" in ran.stdout
+
+
+def test_a_run_against_a_published_one(test_data: Path, repository: Path, store: Path) -> None:
+    imported = import_ccl_bench(test_data / "ccl_bench" / "benchmark_data.json", store)
+    timed = next(
+        run.run
+        for run in imported.runs
+        if any(
+            row["metric"] == "time.step" and row["status"] == "ok"
+            for row in (Store(store).get(run.run).saved_results or pa.table({})).to_pylist()
+        )
+    )
+    found = compare(repository / "workload_cards" / f"{POINTS[0]}.yaml", timed, store=store)
+    (one,) = found.versus
+    assert one.changes == ()
+    assert (one.low, one.high) == (None, None)
+    assert "the figures of B are published ones, not measured here" in found.warnings
+    assert found.subjects[1].devices == ("google-tpu-v6e",)
+    assert any(text.startswith("the work differs: model: A tiny-llama-5M, B ") for text in found.warnings)
+    step = next(line for line in found.lines if line.metric == "time.step")
+    assert [figure.provenance for figure in step.figures.values()] == ["measured", "published"]

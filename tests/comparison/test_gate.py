@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regression gate: its grammar, its arithmetic, and that nothing missing passes."""
+
+from __future__ import annotations
+
+import pytest
+from subjects import card, row, steps_of, subject
+
+from cclbench.comparison.comparison import Check
+from cclbench.comparison.gate import check, parse, require
+from cclbench.errors import CheckFailed, UsageError
+
+BASE = subject(
+    "A",
+    [
+        *steps_of("time.step", [1.0] * 3),
+        row("time.step", 1.1, stat="p95"),
+        row("time.step", 0.1, "1", stat="cv"),
+        row("overlap.ratio", 0.5, "1"),
+        row("comm.busbw", 100e9, "B/s", collective="all_reduce"),
+        row("comm.busbw", 90e9, "B/s", collective="all_reduce", group="1,3"),
+    ],
+)
+OTHER = subject(
+    "B",
+    [
+        *steps_of("time.step", [1.05] * 3),
+        row("time.step", 1.5, stat="p95"),
+        row("time.step", 0.3, "1", stat="cv"),
+        row("overlap.ratio", 0.48, "1"),
+        row("comm.busbw", 80e9, "B/s", collective="all_reduce"),
+        row("comm.busbw", 90e9, "B/s", collective="all_reduce", group="1,3"),
+        row("comm.algbw", 1e9, "B/s", provenance="modelled"),
+        row("compute.mfu", None, "1", reason="there is no card"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "passed"),
+    [
+        ("time.step > +5.1%", True),
+        ("time.step>+4.9%", False),
+        ("time.step > +51 ms", True),
+        ("time.step > +49ms", False),
+        ("time.step > 1 s", False),
+        ("time.step > 1100 ms", True),
+        ("avg_step_time > 1 s", False),
+        ("time.step[stat=p95] > +5%", False),
+        ("time.step[stat=cv] > 0.2", False),
+        ("time.step[stat=cv] > +0.3", True),
+        ("overlap.ratio < -5%", True),  # 0.475
+        ("overlap.ratio < -3%", False),
+        ("overlap.ratio < -0.01", False),
+        ("overlap.ratio < 0.4", True),
+        ("comm.busbw[collective=all_reduce] < -10%", False),
+        ("comm.busbw[ collective = all_reduce, group = 1,3 ] < -10%", True),
+        ("comm.busbw[collective=all_reduce] < 81 GB/s", False),
+        ("bandwidth_utilization_allreduce_group_6 < 79 GB/s", True),
+        ("comm.algbw < 1 Mb/s", True),
+    ],
+)
+def test_an_expression_that_holds_fails(expression: str, passed: bool) -> None:
+    (found,) = check(parse(expression), [BASE, OTHER])
+    assert (found.expression, found.other, found.passed) == (expression, "B", passed), found.reason
+
+
+def test_the_reason_has_the_figures() -> None:
+    (found,) = check(parse("time.step > +2%"), [BASE, OTHER])
+    assert found.reason == (
+        "time.step of B is 1.05 s, of A 1.00 s: +5.00 % (95 % interval +5.00 % to +5.00 %)"
+    )
+    (found,) = check(parse("overlap.ratio < -3%"), [BASE, OTHER])
+    assert found.reason == "overlap.ratio of B is 48.0 %, of A 50.0 %: -4.00 %"
+    (found,) = check(parse("comm.algbw < 1 Mb/s"), [BASE, OTHER])
+    assert found.reason == "comm.algbw of B is modelled 1.00 GB/s"
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("compute.mfu < 0.4", "B has no compute.mfu: there is no card"),
+        ("comm.algbw < -5%", "A has no comm.algbw"),
+        ("comm.busbw < -5%", "B has no comm.busbw"),
+        ("time.step[stat=p99] > +5%", "B has no time.step[stat=p99]"),
+    ],
+)
+def test_a_missing_figure_fails(expression: str, reason: str) -> None:
+    (found,) = check(parse(expression), [BASE, OTHER])
+    assert (found.passed, found.reason) == (False, reason)
+
+
+def test_every_other_subject_is_checked_against_the_first() -> None:
+    third = subject("C", steps_of("time.step", [0.9] * 3))
+    assert [(c.other, c.passed) for c in check(parse("time.step > +1%"), [BASE, OTHER, third])] == [
+        ("B", False),
+        ("C", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [
+        ("", "not understood; write METRIC OP VALUE"),
+        ("time.step", "not understood"),
+        ("time.step = 5 s", "not understood"),
+        ("time.step > 5 %%", "has no known unit"),
+        ("time.step > five", "not understood"),
+        ("time.step > 1e3 s", "not understood"),
+        ("time.step > nan", "not understood"),
+        ("time.step > +5%; rm -rf /", "not understood"),
+        ("time.stpe > +5%", "no metric is called time.stpe; did you mean time.step"),
+        ("time.step > 5%", "a percentage needs a sign; write +5% or -5%"),
+        ("time.step > 5", "takes a unit: it is in s"),
+        ("time.step > 5 kg", "has no known unit of time; known: s, ms"),
+        ("compute.mfu < 0.4 s", "takes a plain number"),
+        ("comm.busbw[collective] < 1 GB/s", "selects nothing; select by stat, collective"),
+        ("comm.busbw[rank=0] < 1 GB/s", "selects nothing"),
+        ("bandwidth_utilization_peertopeer_group_6 < -1%", "choose one: comm.busbw[collective=send]"),
+        ("x" * 100_000, "not understood"),
+    ],
+)
+def test_a_wrong_expression_says_what_is_wrong(expression: str, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(expression)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+NOISY = [1.0, 1.1, 0.9, 1.05, 0.95]
+
+
+def outcome(expression: str, base: object, other: object) -> tuple[str, str]:
+    (found,) = check(parse(expression), [base, other])  # type: ignore[list-item]
+    return found.outcome, found.reason
+
+
+def test_a_change_of_step_time_is_judged_by_its_interval() -> None:
+    base = subject("A", steps_of("time.step", NOISY))
+    longer = subject("B", steps_of("time.step", [1.08 * s for s in NOISY]))
+    found, reason = outcome("time.step > +5%", base, longer)
+    assert found == "passed"  # 8 % more in the mean, and 5 steps do not tell it from none
+    assert reason.startswith("time.step of B is 1.08 s, of A 1.00 s: +8.00 % (95 % interval -")
+    assert reason.endswith(", which does not lie beyond the limit")
+    much = subject("B", steps_of("time.step", [2 * s for s in NOISY]))
+    found, reason = outcome("time.step > +5%", base, much)
+    assert found == "failed"
+    assert "+100.00 % (95 % interval +" in reason
+    assert outcome("time.step < -5%", much, subject("C", steps_of("time.step", NOISY)))[0] == "failed"
+
+
+def test_a_change_of_a_rate_is_judged_by_its_interval_too() -> None:
+    rates = "throughput.tokens"
+    base = subject("A", steps_of(rates, [100.0, 101.0, 99.0], "1/s"))
+    found, reason = outcome(f"{rates} < -10%", base, subject("B", steps_of(rates, [50.0, 50.5, 49.5], "1/s")))
+    assert found == "failed"
+    assert "-50.00 % (95 % interval -5" in reason
+    near = subject("B", steps_of(rates, [80.0, 101.0, 79.0], "1/s"))
+    assert outcome(f"{rates} < -10%", base, near)[0] == "passed"
+
+
+def test_no_interval_is_refused() -> None:
+    one = subject("A", steps_of("time.step", [1.0]))
+    found, reason = outcome("time.step > +5%", one, subject("B", steps_of("time.step", [2.0] * 9)))
+    assert found == "refused"
+    assert reason.endswith(
+        "and there is no interval: it takes 3 closed steps of each, A has 1 and B has 9; trace 3"
+        " or more of each"
+    )
+    assert outcome("time.step > 1.5 s", one, subject("B", steps_of("time.step", [2.0])))[0] == "failed"
+
+
+def test_unequal_work_is_refused() -> None:
+    small, large = (
+        subject(letter, steps_of("time.step", [s] * 3), card(workload__batch__global=batch))
+        for letter, s, batch in (("A", 1.0, 256), ("B", 1.01, 512))
+    )
+    found, reason = outcome("time.step > +5%", small, large)
+    assert found == "refused"
+    assert reason.endswith("and their work differs (global batch 512 against 256)")
+    assert outcome("time.step > 800 ms", small, large)[0] == "failed"  # B's own figure needs no A
+
+
+def test_windows_as_long_as_a_capture_are_refused() -> None:
+    whole = [row("time.step", 2.0, window="trace")]
+    found, reason = outcome("time.step > +5%", subject("A", whole), subject("B", whole))
+    assert found == "refused"
+    assert reason.endswith("and the window of A is its whole trace, as long as the capture")
+
+
+@pytest.mark.parametrize("provenance", ["modelled", "published"])
+def test_measured_against_anything_else_is_refused(provenance: str) -> None:
+    base = subject("A", [row("comm.transfer", 1.0)])
+    other = subject("B", [row("comm.transfer", 1.0, provenance=provenance)])
+    found, reason = outcome("comm.transfer > +5%", base, other)
+    assert (found, reason.rpartition(", and ")[2]) == ("refused", f"A's is measured, B's {provenance}")
+    assert outcome("comm.transfer > +5%", other, other)[0] == "passed"
+    derived = subject("B", [row("comm.transfer", 1.0, provenance="derived")])
+    assert outcome("comm.transfer > +5%", base, derived)[0] == "passed"
+
+
+def test_partial_figures_are_refused() -> None:
+    whole = subject("A", [row("comm.volume", 5e6, "B")])
+    lacking = row("comm.volume", 4e6, "B", status="partial", coverage=1 / 74, reason="left out: 73")
+    part = subject("B", [lacking])
+    for expression in ("comm.volume > +5%", "comm.volume > 1 MB"):
+        assert outcome(expression, whole, part) == ("refused", "comm.volume of B is partial (left out: 73)")
+    assert outcome("comm.volume > +5%", part, whole)[0] == "refused"
+    assert outcome("comm.volume > 1 GB", part, whole)[0] == "passed"
+
+
+def test_failed_checks_are_an_error_that_names_them() -> None:
+    failed = [Check(f"m{n}.x > 1", "B", "failed", f"why {n}") for n in range(5)]
+    require([Check("a.b > 1", "B", "passed", "fine")])
+    with pytest.raises(CheckFailed, match=r"^5 of 5 checks failed: m0.x > 1: why 0; .*; and 2 more$"):
+        require(failed)
+
+
+def test_refused_checks_are_said_apart_from_failed_ones() -> None:
+    failed, refused = Check("a.b > 1", "B", "failed", "why"), Check("c.d > +1%", "B", "refused", "how")
+    with pytest.raises(CheckFailed) as caught:
+        require([refused])
+    assert caught.value.what == "1 of 1 checks cannot be made: c.d > +1%: how"
+    with pytest.raises(CheckFailed) as caught:
+        require([failed, refused])
+    assert caught.value.what == (
+        "1 of 2 checks failed: a.b > 1: why. 1 of 2 checks cannot be made: c.d > +1%: how"
+    )

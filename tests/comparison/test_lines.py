@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards field by field, metrics side by side."""
+
+from __future__ import annotations
+
+from subjects import card, row, subject
+
+from cclbench.comparison.comparison import CardDifference, Comparison, Figure, Versus
+from cclbench.comparison.lines import card_differences, lines
+from cclbench.present.sections import cell, most_different
+
+
+def test_cards_differ_by_path() -> None:
+    found = card_differences(
+        [
+            subject("A", [], card()),
+            subject("B", [], card(parallelism__tp=4, parallelism__cp=[2], workload__precision=None)),
+        ]
+    )
+    assert found == (
+        CardDifference("parallelism.cp", {"A": None, "B": [2]}),
+        CardDifference("parallelism.tp", {"A": 2, "B": 4}),
+        CardDifference("workload.precision", {"A": "bf16", "B": None}),
+    )
+
+
+def test_names_and_evidence_are_no_difference_and_a_missing_card_is_none() -> None:
+    other = {**card(), "id": "another", "description": "of another", "evidence": {"launch": "x.sh"}}
+    assert card_differences([subject("A", [], card()), subject("B", [], other), subject("C", [])]) == ()
+
+
+def test_a_line_has_every_subjects_figure_or_its_reason() -> None:
+    base = subject("A", [row("time.step", 1.0), row("compute.mfu", None, "1", reason="no card")])
+    other = subject(
+        "B",
+        [
+            row("time.step", 2.0, provenance="modelled"),
+            row("time.step", 1.5, stat="low", provenance="modelled"),
+            row("time.step", 2.5, stat="high", provenance="modelled"),
+        ],
+    )
+    mfu, step = lines([base, other], ["compute.mfu", "time.step"])
+    assert (step.metric, step.unit) == ("time.step", "s")
+    assert step.figures == {
+        "A": Figure(1.0, "ok", "measured", None),
+        "B": Figure(2.0, "ok", "modelled", None, 1.5, 2.5),
+    }
+    assert mfu.figures == {
+        "A": Figure(None, "not_applicable", None, "no card"),
+        "B": Figure(None, "not_applicable", None, "this run has no such figure"),
+    }
+
+
+def test_what_is_only_there_in_parts_has_a_line_a_part() -> None:
+    base = subject("A", [row("serving.ttft", 0.2, stat="p50"), row("serving.ttft", 0.1, stat="low")])
+    other = subject("B", [row("serving.ttft", 0.3), row("serving.ttft", 0.25, stat="p50")])
+    whole, part = lines([base, other], ["serving.ttft"])
+    assert (whole.metric, whole.figures["B"].value) == ("serving.ttft", 0.3)
+    assert part.metric == "serving.ttft[stat=p50]"
+    assert [figure.value for figure in part.figures.values()] == [0.2, 0.25]
+
+
+def test_the_most_different_lines_come_first_and_those_without_any_number_not_at_all() -> None:
+    rows = {
+        "time.idle": (1.0, 0.2),
+        "time.step": (1.0, 1.5),
+        "comm.skew": (0.0, 1.0),
+        "comm.wait": (None, None),
+    }
+    base, other = (
+        subject(letter, [row(metric, values[n]) for metric, values in rows.items()])
+        for n, letter in enumerate("AB")
+    )
+    against = Versus("A", "B", "time.step", None, None, None, None, "not comparable", "", None)
+    found = Comparison((base, other), (), (against,), (), lines([base, other], list(rows)))
+    assert [line.metric for line in most_different(found)] == ["time.idle", "time.step", "comm.skew"]
+
+
+def test_what_is_not_measured_is_marked() -> None:
+    assert cell(Figure(0.1, "ok", "measured", None), "s") == "100 ms"
+    assert cell(Figure(0.1, "ok", "modelled", None), "s") == "~100 ms"
+    assert cell(Figure(0.1, "ok", "published", None), "s") == "*100 ms"
+    assert cell(Figure(None, "not_applicable", None, "why"), "s") == "n/a"
+    assert cell(Figure(None, "failed", None, "why"), "s") == "failed"

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict: who is faster, by which measure, how surely, and in which words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from subjects import card, parts_of, row, steps_of, subject
+
+from cclbench.comparison.interval import difference
+from cclbench.comparison.verdict import signed, versus
+
+TOKENS = "throughput.tokens_per_device"
+
+
+def test_slower_with_an_interval_and_the_reason() -> None:
+    base = subject(
+        "A",
+        [*steps_of("time.step", [1.0, 1.01, 0.99]), *parts_of(compute=0.8, exposed_wait=0.2)[1:]],
+        card(),
+    )
+    other = subject(
+        "B",
+        [
+            *steps_of("time.step", [1.4, 1.41, 1.39]),
+            *parts_of(compute=0.9, compute__gemm=0.1, exposed_wait=0.5, exposed_wait__all_gather=0.4)[1:],
+        ],
+        card(),
+    )
+    found = versus(base, other)
+    assert (found.measure, found.outcome) == ("time.step", "slower")
+    expected = difference(base.by_step("time.step"), other.by_step("time.step"))
+    assert (found.ratio, found.low, found.high) == pytest.approx((1.4, expected.low, expected.high))
+    assert found.change_ns == sum(change.change_ns for change in found.changes) == 400_000_000
+    assert found.words == (
+        f"B is 1.40× slower than A (1.40 s against 1.00 s a step; 95 % interval {found.low:.2f} to"
+        f" {found.high:.2f} over 3 steps each). A step of B is 400 ms longer: exposed wait +300 ms"
+        " (all_gather +400 ms), compute +100 ms (gemm +100 ms)."
+    )
+
+
+def test_faster_is_told_the_other_way_round() -> None:
+    found = versus(
+        subject("A", steps_of("time.step", [2.0, 2.02, 1.98]), card()),
+        subject("B", steps_of("time.step", [0.9, 0.91, 0.89]), card()),
+    )
+    assert found.outcome == "faster"
+    assert found.words.startswith(
+        "B is 2.22× faster than A (900 ms against 2.00 s a step; 95 % interval"
+        f" {1 / found.high:.2f} to {1 / found.low:.2f} over 3 steps each)."
+    )
+
+
+def test_an_interval_that_holds_one_is_no_difference_and_says_how_many_steps_would_tell() -> None:
+    found = versus(
+        subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card()),
+        subject("B", steps_of("time.step", [1.05, 1.2, 0.9, 1.05]), card()),
+    )
+    assert found.outcome == "no difference"
+    assert found.low < 1 < found.high
+    assert found.words.startswith("B and A show no difference (1.05 s against 1.00 s a step, ratio 1.05;")
+    assert f"About {found.steps_needed:,} steps of each would tell a difference of that size." in found.words
+    assert "In the mean a step of B is 50.0 ms longer." in found.words
+    assert 4 < found.steps_needed < 1000
+
+
+def test_a_run_is_not_different_from_itself() -> None:
+    own = subject("A", steps_of("time.step", [1.0, 1.1, 0.9, 1.0]), card())
+    found = versus(own, own)
+    assert (found.outcome, found.ratio, found.steps_needed) == ("no difference", 1.0, None)
+    assert "They are equal." in found.words
+
+
+def test_a_few_long_steps_move_the_mean_and_not_the_verdict() -> None:
+    found = versus(
+        subject("A", steps_of("time.step", [1.0, 1.001, 0.999] * 10), card()),
+        subject("B", steps_of("time.step", [*[1.0, 1.001, 0.999] * 9, 1.0, 1.001, 200.0]), card()),
+    )
+    assert found.outcome == "no difference"
+    assert found.ratio > found.high
+    assert "of typical steps, which a few long ones are not" in found.words
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ([1.0], [1.5], "A has 1 and B has 1; trace 3 or more of each."),
+        ([1.0, 1.02], [1.5] * 9, "A has 2 and B has 9; trace"),
+        ([1.0, 1.2], [1.1, 1.2], "A has 2 and B has 2; trace about"),
+    ],
+)
+def test_below_three_steps_nothing_is_faster_or_slower(
+    before: list[float], after: list[float], says: str
+) -> None:
+    found = versus(
+        subject("A", steps_of("time.step", before), card()),
+        subject("B", steps_of("time.step", after), card()),
+    )
+    assert (found.outcome, found.low, found.high) == ("undecided", None, None)
+    assert found.ratio == pytest.approx(sum(after) / len(after) / (sum(before) / len(before)))
+    assert found.words.startswith("No difference can be told between B and A (")
+    assert f"it takes 3 closed steps of each, {says}" in found.words
+    assert "In the mean a step of B is" in found.words
+
+
+def test_whole_traces_have_lengths_and_no_verdict() -> None:
+    """Cards tell what a step works on; how many steps a trace without any holds, nobody knows."""
+    base, other = (
+        subject(letter, [r | {"window": "trace"} for r in parts_of(compute=s)], card())
+        for letter, s in (("A", 1.0), ("B", 1.5))
+    )
+    assert versus(base, other).words == (
+        "No difference can be told between B and A (1.50 s against 1.00 s for the whole trace): a whole trace"
+        " is one figure, as long as the capture; mark steps. Whether the two traces hold equal work is"
+        " unknown. In the mean the window of B is 500 ms longer: compute +500 ms."
+    )
+
+
+def test_a_partial_figure_is_not_ranked() -> None:
+    whole = subject("A", steps_of("time.step", [1.0] * 3), card())
+    lacking = row("time.step", 2.0, status="partial", coverage=0.5, reason="1 of 2 ranks left out: no rows")
+    found = versus(whole, subject("B", [lacking], card()))
+    assert found.outcome == "not comparable"
+    assert "time.step of B is partial (1 of 2 ranks left out: no rows)" in found.words
+
+
+def test_unequal_work_is_ranked_by_tokens_per_second_and_device() -> None:
+    small = subject("A", [*steps_of("time.step", [1.0] * 3), *steps_of(TOKENS, [512.0] * 3, "1/s")], card())
+    large = subject(
+        "B",
+        [*steps_of("time.step", [1.5] * 3), *steps_of(TOKENS, [1024.0] * 3, "1/s")],
+        card(workload__batch__global=32),
+    )
+    found = versus(small, large)
+    assert (found.measure, found.outcome, found.ratio) == (TOKENS, "faster", 2.0)
+    assert (found.low, found.high) == pytest.approx((2.0, 2.0))
+    assert "(1,024 against 512 tokens per second and device;" in found.words
+    assert "They are ranked so since their work differs: global batch 32 against 16." in found.words
+    assert "A step of B is 500 ms longer" in found.words
+    back = versus(large, small)
+    assert (back.outcome, back.ratio) == ("slower", 0.5)
+    assert back.words.startswith("A is 2.00× slower than B")
+
+
+def test_the_interval_of_a_rate_is_that_of_its_inverse() -> None:
+    rates = ((100.0, 104.0, 96.0), (150.0, 170.0, 160.0))
+    base, other = (
+        subject(
+            letter,
+            [row("time.step", 1.0), *steps_of(TOKENS, values, "1/s")],
+            card(workload__batch__sequence_length=length),
+        )
+        for letter, values, length in zip("AB", rates, (128, 256), strict=True)
+    )
+    found = versus(base, other)
+    costs = difference(*(1 / np.array(values) for values in rates))
+    assert (found.low, found.high) == pytest.approx((1 / costs.high, 1 / costs.low))
+    assert found.low < found.ratio < found.high
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "says"),
+    [
+        (
+            subject("A", parts_of(compute=1.0), card()),
+            subject("B", [*parts_of(compute=2.0), row(TOKENS, None, "1/s")], card(workload__batch__global=8)),
+            "their work differs (global batch 8 against 16) and A has no throughput.tokens_per_device",
+        ),
+        (
+            subject("A", parts_of(compute=1.0), card()),
+            subject("B", parts_of(compute=2.0), card(workload__phase="inference")),
+            "their steps are of another kind (phase inference against training)",
+        ),
+        (
+            subject("A", [r | {"window": "trace"} for r in parts_of(compute=1.0)]),
+            subject("B", parts_of(compute=2.0)),
+            "the window of A is its whole trace, no step",
+        ),
+        (
+            subject("A", parts_of(compute=1.0)),
+            subject("B", [row("time.step", None, reason="the trace holds no work")]),
+            "B has no time.step (the trace holds no work)",
+        ),
+    ],
+)
+def test_what_cannot_be_ranked_says_why(base: object, other: object, says: str) -> None:
+    found = versus(base, other)  # type: ignore[arg-type]
+    assert (found.outcome, found.ratio, found.low, found.high) == ("not comparable", None, None, None)
+    assert says in found.words
+    if found.change_ns is not None:
+        assert sum(change.change_ns for change in found.changes) == found.change_ns == 1_000_000_000
+
+
+def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() -> None:
+    found = versus(
+        subject("A", steps_of("time.step", [1.0] * 3)), subject("B", steps_of("time.step", [3.0] * 3), card())
+    )
+    assert found.words.startswith("B's step is 3.00× longer than A's (3.00 s against 1.00 s a step;")
+    assert "Whether a step of each is equal work is unknown." in found.words
+
+
+def test_a_published_figure_says_so() -> None:
+    figure = row("time.step", 2.0, provenance="published")
+    found = versus(
+        subject("A", parts_of(compute=1.0), card()), subject("B", [figure], card(), published={"source": "x"})
+    )
+    assert (found.outcome, found.changes, found.change_ns) == ("undecided", (), 1_000_000_000)
+    assert "(published 2.00 s against 1.00 s a step)" in found.words
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.08, "+80.0 ms"), (-1.2, "-1.20 s"), (0.0, "0 s")])
+def test_a_change_has_its_sign(seconds: float, text: str) -> None:
+    assert signed(seconds) == text
+
+
+def test_a_small_difference_is_told_in_percent() -> None:
+    found = versus(
+        subject("A", steps_of("time.step", [1.0] * 3), card()),
+        subject("B", steps_of("time.step", [1.021] * 3), card()),
+    )
+    assert found.words.startswith("B is 2.1 % slower than A (1.02 s against 1.00 s a step;")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands above a comparison: unequal work, and what else a reader must know."""
+
+from __future__ import annotations
+
+import pytest
+from subjects import card, parts_of, row, steps_of, subject
+
+from cclbench.comparison.subject import Subject
+from cclbench.comparison.work import unequal, unknown, warnings
+
+STEP = [row("time.step", 1.0)]
+
+
+def two(**changes: object) -> tuple[Subject, Subject]:
+    return subject("A", STEP, card()), subject("B", STEP, card(**changes))
+
+
+def test_equal_work_says_nothing() -> None:
+    pair = two(parallelism__tp=4, workload__model__name="Tiny_Llama", hardware__accelerator="nvidia-a100")
+    assert unequal(*pair) == []
+    assert warnings(pair) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"workload__batch__global": 64}, "global batch: A 16, B 64"),
+        ({"workload__batch__sequence_length": 4096}, "sequence length: A 128, B 4,096"),
+        ({"workload__model__name": "other"}, "model: A tiny-llama, B other"),
+        ({"workload__model__parameters": 8_000_000_000}, "parameters: A 1,000, B 8,000,000,000"),
+        ({"workload__phase": "inference"}, "phase: A training, B inference"),
+    ],
+)
+def test_unequal_work_is_a_warning_at_the_top(changes: dict, says: str) -> None:
+    pair = two(**changes)
+    assert warnings(pair)[0] == f"the work differs: {says}"
+    assert len(unequal(*pair)) == 1
+
+
+def test_tokens_per_step_are_compared_though_no_card_field_differs() -> None:
+    rows = [[*STEP, row("throughput.tokens", rate, "1/s")] for rate in (2048.0, 1024.0)]
+    pair = tuple(subject(letter, own, card()) for letter, own in zip("AB", rows, strict=True))
+    assert unequal(*pair) == ["tokens per step 1,024 against 2,048"]
+
+
+def test_precision_and_the_number_of_devices_are_no_other_work() -> None:
+    pair = two(workload__precision="fp8", hardware__count=8)
+    assert unequal(*pair) == []
+    assert warnings(pair) == ("precision: A bf16, B fp8", "number of devices: A 4, B 8")
+
+
+def test_without_a_card_the_work_is_unknown() -> None:
+    pair = subject("A", STEP), subject("B", STEP, card())
+    assert unequal(*pair) == []
+    assert (unknown(pair[0]), unknown(pair[1])) == (True, False)
+    (first,) = warnings(pair)
+    assert first.startswith("nothing says what a step of A works on (a workload card would)")
+    lacking = two(workload__batch__global=None, workload__batch__sequence_length=None)
+    (first,) = warnings(lacking)
+    assert first == (
+        "the card of B lacks workload.batch.global and workload.batch.sequence_length:"
+        " equal work is not certain"
+    )
+
+
+def test_a_request_of_inference_has_an_input_length() -> None:
+    made = card(workload__batch__sequence_length=None, workload__batch__input_length=128)
+    assert warnings((subject("A", STEP, card()), subject("B", STEP, made))) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (subject("B", STEP, card(), ranks=1, world=4), "B has traces of 1 of 4 ranks"),
+        (subject("B", STEP, card(), truncated=True), "a trace of B ends early"),
+        (subject("B", STEP, card(), reader="nsys"), "kind of trace: A kineto, B nsys"),
+        (subject("B", steps_of("time.step", [1.0, 1.0]), card()), "number of steps: A 1, B 2"),
+        (subject("B", [STEP[0] | {"window": "annotations"}], card()), "window: A steps, B annotations"),
+        (
+            subject("B", [STEP[0] | {"window": "trace"}], card()),
+            "the window of B is its whole trace, no step",
+        ),
+        (
+            subject("B", [STEP[0] | {"provenance": "published"}], card(), published={"source": "x"}),
+            "the figures of B are published ones",
+        ),
+    ],
+)
+def test_what_weakens_a_comparison_is_said(other: Subject, says: str) -> None:
+    base = subject("A", steps_of("time.step", [1.0]), card())
+    assert any(warning.startswith(says) for warning in warnings((base, other)))
+
+
+def test_a_modelled_figure_beside_a_measured_one_is_named() -> None:
+    measured = subject("A", [*STEP, row("comm.busbw", 1e9, "B/s"), row("comm.volume", 1.0, "B")], card())
+    modelled = subject(
+        "B",
+        [*STEP, row("comm.busbw", 2e9, "B/s", provenance="modelled"), row("comm.volume", 1.0, "B")],
+        card(),
+    )
+    assert warnings((measured, modelled)) == ("modelled in B and not in the others: comm.busbw",)
+    assert warnings((modelled, modelled)) == ()
+
+
+def test_parts_that_only_some_can_tell_are_said_with_the_reason() -> None:
+    told = subject("A", parts_of(compute=1.0, idle_host=0.1, idle_other=0.1), card())
+    rows = parts_of(compute=1.0, idle_other=0.2)
+    rows[-1]["reason"] = "the CPU is the device"
+    (warning,) = warnings((told, subject("B", rows, card())))
+    assert warning == (
+        "B cannot tell how much of the idle time is host-bound (the CPU is the device):"
+        " all of it is in other idle"
+    )
+
+
+def test_three_subjects_stand_in_one_line() -> None:
+    three = [
+        subject(x, STEP, card(workload__batch__global=n)) for x, n in zip("ABC", (8, 8, 16), strict=True)
+    ]
+    assert warnings(three) == ("the work differs: global batch: A 8, B 8, C 16",)
+
+
+def test_published_metadata_stand_in_where_a_card_is_silent() -> None:
+    metadata = {
+        "model_family": "tiny-llama",
+        "phase": "training",
+        "hardware_model": "nvidia_a100",
+        "batch_size": 64,
+        "seq_len": "1024",
+        "total_count": 4,
+    }
+    told = {"published": {"metadata": metadata}}
+    bare, base = subject("B", STEP, published=told["published"]), subject("A", STEP, card())
+    assert bare.devices == ("nvidia_a100",)
+    assert bare.device_count == 4
+    assert unequal(base, bare) == ["global batch 64 against 16"]
+    assert bare.field("workload.batch.sequence_length") is None  # a text is no count
+    with_card = subject("B", STEP, card(workload__batch__global=None), published=told["published"])
+    assert with_card.field("workload.batch.global") is None  # the card has judged that field
