@@ -10,7 +10,7 @@
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
 collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
-`replay`; `pipeline`, which puts them together; `present` and `cli` on top.
+`replay`; `api`, which puts them together; `present` and `cli` on top.
 """
 
 import sys
@@ -35,7 +35,6 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        # The package `compare` can be called: importing anything of it puts it here under its own name.
         homes = {"compare": "cclbench.comparison.build", "Run": "cclbench.record.run"}
         return getattr(import_module(homes.get(name, "cclbench.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

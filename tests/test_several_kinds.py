@@ -15,7 +15,7 @@ import pytest
 
 import cclbench
 import cclbench.card_facts
-from cclbench.analyzers.sources import side_by_side
+from cclbench.analyzers.view.sources import side_by_side
 from cclbench.errors import InputError
 from cclbench.formats import (
     READERS,

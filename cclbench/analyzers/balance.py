@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.arrivals import (
+from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.view.arrivals import (
     SPENT,
     UNKNOWN_BEFORE,
     Instances,
@@ -20,9 +21,8 @@ from cclbench.analyzers.arrivals import (
     meetings,
     parts_of,
 )
-from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric, total_coverage
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from cclbench.analyzers.metric import GROUPS, Value, metric
-from cclbench.analyzers.payloads import LARGE_SIDE
-from cclbench.analyzers.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.payloads import LARGE_SIDE
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
 
 _INPUTS = ("events", "collectives", GROUPS, "steps")
 _T = f"{TIMES} 1 GB = 1e9 bytes."

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.run_view import RunView
-from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view.run_view import RunView
+from cclbench.analyzers.view.values import NS_PER_S
 
 _KEY: Final = pa.schema([("file", pa.string()), ("benchmark", pa.int64())])
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.payloads import LARGE_SIDE, durations, group_sizes, payload
-from cclbench.analyzers.values import per_step, per_step_and_label, share
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.payloads import LARGE_SIDE, durations, group_sizes, payload
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import per_step, per_step_and_label, share
 
 _INPUTS = ("events", "collectives", "steps")
 

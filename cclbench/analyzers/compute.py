@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.categories import kernels_by_category
-from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
-from cclbench.analyzers.model_flops import flops_per_step
-from cclbench.analyzers.platform import accelerator, card_field, peak_flops_per_s
-from cclbench.analyzers.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.categories import kernels_by_category
+from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.model_flops import flops_per_step
+from cclbench.analyzers.view.platform import accelerator, card_field, peak_flops_per_s
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
 from cclbench.classify import base_name
 from cclbench.intervals import Int64
 

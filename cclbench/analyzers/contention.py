@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64, Mask
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, by_precedence
 from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import NotApplicable, Value, metric
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64, Mask
 
 # torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training

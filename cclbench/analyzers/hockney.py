@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.arrivals import PAIRS, matched_collectives
-from cclbench.analyzers.labels import UNKNOWN, labels
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
-from cclbench.analyzers.payloads import LARGE_SIDE, kinds, payload
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.arrivals import PAIRS, matched_collectives
+from cclbench.analyzers.view.labels import UNKNOWN, labels
+from cclbench.analyzers.view.payloads import LARGE_SIDE, kinds, payload
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
 
 Float64 = npt.NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.columns import codes, spans
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generation_(\d+).*")

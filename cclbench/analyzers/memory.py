@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes, is_category, spans
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, max_over_ranks, metric
-from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
-from cclbench.analyzers.values import NS_PER_S, per_step, share
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, per_step, share
 from cclbench.schema import COPY_DIRECTIONS
 
 _NO_COPIES_ON_HOST = "nothing is copied to it"

@@ -17,8 +17,8 @@ from cclbench.registry import Registry
 from cclbench.schema import HAS_VALUE
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.run_view import RunView
-    from cclbench.analyzers.view import RankView
+    from cclbench.analyzers.view.rank_view import RankView
+    from cclbench.analyzers.view.run_view import RunView
 
 MATCHED: Final = "collectives matched across ranks"
 GROUPS: Final = "process groups"

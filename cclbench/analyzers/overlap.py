@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.arrivals import matched
-from cclbench.analyzers.labels import UNKNOWN, Label
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
-from cclbench.analyzers.values import NS_PER_S, by_label, share
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.arrivals import matched
+from cclbench.analyzers.view.labels import UNKNOWN, Label
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, by_label, share
 
 _NO_COMMUNICATION = "the rank runs no communication in the window"
 

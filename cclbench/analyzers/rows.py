@@ -14,8 +14,8 @@ import msgspec
 
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import STAND_INS, Coverage, Failed, Metric, NotApplicable, Unknown, Value
-from cclbench.analyzers.run_view import RunView
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.rows import Row
 from cclbench.schema import group_id

@@ -27,7 +27,7 @@ from cclbench.analyzers.benchmarks import (
     ttft_of,
 )
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
 NO_CLIENT: Final = "a kernel trace sees no requests and no tokens; it takes the client's benchmark file"

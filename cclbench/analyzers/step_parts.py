@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cclbench.analyzers.categories import compute_by_category, shares
-from cclbench.analyzers.exposed import Shared
-from cclbench.analyzers.labels import UNKNOWN, Label, wider
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.time import UNKNOWN_SPLIT, linked
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.categories import compute_by_category, shares
+from cclbench.analyzers.view.exposed import Shared
+from cclbench.analyzers.view.labels import UNKNOWN, Label, wider
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
 
 PARTS: Final = {

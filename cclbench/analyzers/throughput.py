@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cclbench.analyzers.metric import Value, metric
-from cclbench.analyzers.platform import card_field, samples_per_step, tokens_per_sample
-from cclbench.analyzers.values import rate_at_slowest_rank, rate_per_step
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.platform import card_field, samples_per_step, tokens_per_sample
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import rate_at_slowest_rank, rate_per_step
 
 _INPUTS = ("events", "steps", "card: workload.phase, workload.batch")
 _NOT_APPLICABLE = (

@@ -8,11 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from cclbench.analyzers.arrivals import matched
-from cclbench.analyzers.exposed import Exposed, Shared
-from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
-from cclbench.analyzers.values import (
+from cclbench.analyzers.view.arrivals import matched
+from cclbench.analyzers.view.exposed import Exposed, Shared
+from cclbench.analyzers.view.idle import Idle
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import (
     ALL_OPEN,
     NS_PER_S,
     OPEN,
@@ -22,7 +23,6 @@ from cclbench.analyzers.values import (
     per_step,
     spread,
 )
-from cclbench.analyzers.view import RankView
 
 
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:

@@ -9,11 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers import platform
-from cclbench.analyzers.links import devices_of
 from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, counts, metric
-from cclbench.analyzers.payloads import LARGE_SIDE, durations
-from cclbench.analyzers.transfers import (
+from cclbench.analyzers.view import platform
+from cclbench.analyzers.view.links import devices_of
+from cclbench.analyzers.view.payloads import LARGE_SIDE, durations
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.transfers import (
     TIMES,
     Float64,
     Timed,
@@ -22,7 +23,6 @@ from cclbench.analyzers.transfers import (
     timed,
     transfers_before_durations,
 )
-from cclbench.analyzers.view import RankView
 from cclbench.hardware.rates import Rate, rate_of
 from cclbench.hardware.system import System
 

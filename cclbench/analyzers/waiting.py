@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.arrivals import (
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.view.arrivals import (
     Instances,
     Matched,
     arrivals_of,
@@ -20,10 +21,9 @@ from cclbench.analyzers.arrivals import (
     meetings,
     unmatched,
 )
-from cclbench.analyzers.labels import Label, labels
-from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
-from cclbench.analyzers.values import NS_PER_S, per_step, spread
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.labels import Label, labels
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, per_step, spread
 from cclbench.intervals import Int64
 
 _INPUTS = ("events", MATCHED, "steps")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, run_metric
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from cclbench.analyzers.step_parts import PARTS
-from cclbench.analyzers.values import NS_PER_S
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.comparison.comparison import Change, Dimension, Mover
 from cclbench.comparison.subject import KEYS, Subject
 from cclbench.record.rows import Row

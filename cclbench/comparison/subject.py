@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.values import ALL_OPEN
+from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
 from cclbench.published.leaderboard import PublishedRow
 from cclbench.record.facts import TraceFacts

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cclbench.analyzers.values import OPEN
+from cclbench.analyzers.view.values import OPEN
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import CardLine, Inference, Manifest, Matching, RankEntry, Truncation
 from cclbench.record.rows import Row

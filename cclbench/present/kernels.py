@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.normalize.steps import SOURCES
 from cclbench.present.page_run import PageRun, together
 from cclbench.record.run import Run

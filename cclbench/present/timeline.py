@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
 from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.record.manifest import Clocks

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows, run_rows, window_policy
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Card, card_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins

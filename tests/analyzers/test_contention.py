@@ -11,7 +11,7 @@ import pytest
 from hand_made import a_rank, comm, compute, event, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Value
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 
 METRIC = "compute.contention"
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ from hand_made import a_rank, compute, window
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
-from cclbench.analyzers.run_view import RunView
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.schema import COUNTERS, EVIDENCE
 
 Rows = Sequence[dict[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hand_made import a_rank, card
 
-from cclbench.analyzers.model_flops import flops_per_step
+from cclbench.analyzers.view.model_flops import flops_per_step
 
 Matrices = dict[tuple[int, int], float]
 """How often a token is multiplied by a matrix of that shape."""

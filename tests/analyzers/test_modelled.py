@@ -13,7 +13,7 @@ from msgspec import structs
 
 from cclbench.analyzers.metric import METRICS, STAND_INS, NotApplicable, Value, stand_in
 from cclbench.analyzers.rows import rank_rows, run_rows
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration

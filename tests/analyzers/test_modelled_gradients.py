@@ -10,7 +10,7 @@ from hand_made import a_rank, card, collective, comm, values, window
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 
 METRIC = "comm.volume"
 BATCH = {"global": 4, "micro": 2, "sequence_length": 10}

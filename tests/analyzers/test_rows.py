@@ -14,7 +14,7 @@ from typed import figures
 
 from cclbench.analyzers.metric import METRICS, Failed, Metric, NotApplicable, Value, mean_over_ranks, resolve
 from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import UsageError
 from cclbench.record.rows import builtins
 from cclbench.schema import EVIDENCE, RESULTS

@@ -14,7 +14,7 @@ import pytest
 import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats.serving import Serving
 from cclbench.schema import EVIDENCE, REQUESTS, SERVING
 

@@ -12,10 +12,10 @@ from hand_made import a_rank, collective, comm, compute, event, launch, rows_of,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.analyzers import categories
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import rank_rows
 from cclbench.analyzers.step_parts import PARTS
+from cclbench.analyzers.view import categories
 
 NS = 1e-9
 

@@ -11,7 +11,7 @@ import pytest
 
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import run_values
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats.nccl_tests import NcclTests
 from cclbench.schema import EVIDENCE, TIMINGS
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hand_made import a_rank, card, collective, comm, main, reason, rows_of, values, window
 
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.catalog import system
 from cclbench.hardware.rates import Rate, rate_of
 from cclbench.record.facts import ProcessGroup

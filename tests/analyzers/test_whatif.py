@@ -13,7 +13,7 @@ from synthetic import Collective, Compute, Layout, Link, Network, Program, simul
 import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import Row, run_values
-from cclbench.analyzers.run_view import RunView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.replay import ratio
 
 NAME = "whatif.scale_up_bandwidth_x2"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.platform import hbm_bytes_per_s, peak_flops_per_s
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.machine import machine_of
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light

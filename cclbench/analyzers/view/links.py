@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.columns import codes
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64
 from cclbench.schema import group_id

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.blurred import Blurred
-from cclbench.analyzers.labels import Label, labels, wider
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.blurred import Blurred
+from cclbench.analyzers.view.labels import Label, labels, wider
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 
 NS_PER_S = 10**9

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from cclbench.analyzers.platform import card_field, samples_per_step, tokens_per_sample
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.platform import card_field, samples_per_step, tokens_per_sample
+from cclbench.analyzers.view.rank_view import RankView
 
 _HEAD = "without which the output head's product cannot be counted"
 

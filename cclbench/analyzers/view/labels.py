@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.columns import codes
+from cclbench.analyzers.view.columns import codes
 from cclbench.intervals import Int64
 
 UNKNOWN = "unknown"

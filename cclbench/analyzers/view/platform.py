@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from cclbench.analyzers.metric import NotApplicable
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import System
 from cclbench.machine import Answer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cclbench.analyzers.columns import codes, spans
+from cclbench.analyzers.view.columns import codes, spans
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:

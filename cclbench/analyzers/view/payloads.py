@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.columns import codes
+from cclbench.analyzers.view.columns import codes
 from cclbench.intervals import Int64, Mask
 
 LARGE_SIDE: Final = (

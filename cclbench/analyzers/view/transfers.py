@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.labels import labels
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, mean_over_ranks
-from cclbench.analyzers.payloads import durations, group_sizes, kinds, payload
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.labels import labels
+from cclbench.analyzers.view.payloads import durations, group_sizes, kinds, payload
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify import bus_factor
 from cclbench.intervals import Int64, Mask
 from cclbench.units import whole_binary

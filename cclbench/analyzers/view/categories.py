@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes, spans
-from cclbench.analyzers.exposed import Shared
-from cclbench.analyzers.host_ops import HostOps, host_ops
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.exposed import Shared
+from cclbench.analyzers.view.host_ops import HostOps, host_ops
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64, Intervals
 
 _OTHER = "other"

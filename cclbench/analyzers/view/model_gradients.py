@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, stand_in
-from cclbench.analyzers.payloads import group_sizes, kinds
-from cclbench.analyzers.platform import card_field
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.payloads import group_sizes, kinds
+from cclbench.analyzers.view.platform import card_field
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Parallelism
 from cclbench.intervals import Int64
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view.rank_view import RankView
 
 if TYPE_CHECKING:
     from cclbench.card import Card

@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers import platform
-from cclbench.analyzers.columns import codes
-from cclbench.analyzers.links import devices_of
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
-from cclbench.analyzers.payloads import durations
-from cclbench.analyzers.transfers import Float64, Timed, timed
-from cclbench.analyzers.values import NS_PER_S
-from cclbench.analyzers.view import RankView
+from cclbench.analyzers.view import platform
+from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.links import devices_of
+from cclbench.analyzers.view.payloads import durations
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.transfers import Float64, Timed, timed
+from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.system import System

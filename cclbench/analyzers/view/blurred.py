@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cclbench.analyzers.columns import codes
 from cclbench.analyzers.metric import Coverage
+from cclbench.analyzers.view.columns import codes
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.view import RankView
+    from cclbench.analyzers.view.rank_view import RankView
 
 NS_PER_S: Final = 10**9
 MOST_UNKNOWN: Final = 0.1

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.columns import codes
-from cclbench.analyzers.labels import Label, labels
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, total_left_out
-from cclbench.analyzers.payloads import durations, group_sizes, kinds
+from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.labels import Label, labels
+from cclbench.analyzers.view.payloads import durations, group_sizes, kinds
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
-    from cclbench.analyzers.view import RankView
+    from cclbench.analyzers.view.rank_view import RankView
 
 PAIRS = ("send", "recv")
 SPENT = ("compute", "copy", "communication", "idle")

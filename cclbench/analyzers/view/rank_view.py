@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers import exposed, idle
-from cclbench.analyzers.arrivals import Arrivals, Matched, arrivals
-from cclbench.analyzers.blurred import Blurred, blurred
-from cclbench.analyzers.columns import is_category, spans
-from cclbench.analyzers.exposed import Exposed
-from cclbench.analyzers.host_ops import host_ops
-from cclbench.analyzers.idle import Idle
 from cclbench.analyzers.metric import NotApplicable, Unknown
+from cclbench.analyzers.view import exposed, idle
+from cclbench.analyzers.view.arrivals import Arrivals, Matched, arrivals
+from cclbench.analyzers.view.blurred import Blurred, blurred
+from cclbench.analyzers.view.columns import is_category, spans
+from cclbench.analyzers.view.exposed import Exposed
+from cclbench.analyzers.view.host_ops import host_ops
+from cclbench.analyzers.view.idle import Idle
 from cclbench.intervals import Int64, Intervals
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
