@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.formats import Cut, Part
+from cclbench.formats.trace import Cut, Part
 
 E = TypeVar("E")
 _WHOLE: Final = Part()

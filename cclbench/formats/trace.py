@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a format of traces hands on: parts of a file, batches of rows, payloads, marked steps, facts."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.record.facts import TraceFacts
+
+Column: TypeAlias = list[int | None] | pa.Array
+"""A column of integers with gaps, one entry a row."""
+
+
+class Names(dict[str, int]):
+    """Codes of names, in order of first appearance: `names[name]` numbers a new name."""
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = len(self)
+        return code
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rows:
+    """Rows of one kind, column-wise, in the file's order; absent columns are null throughout."""
+
+    kind: str
+    side: str
+    names: Names
+    """All names of this kind so far; the same object for each batch of a trace."""
+    codes: npt.NDArray[np.int32]
+    start_ns: Int64
+    dur_ns: Int64
+    track: Int64
+    device: Column | None = None
+    correlation: Column | None = None
+    bytes: Column | None = None
+    copy_direction: list[str | None] | pa.Array | None = None
+    flops: list[float | None] | pa.Array | None = None
+    hbm_bytes: Column | None = None
+    grid_x: Column | None = None
+    grid_y: Column | None = None
+    grid_z: Column | None = None
+    blocks: Column | None = None
+    operator: Column | None = None
+    shapes: pa.DictionaryArray | None = None
+    event_stream: Column | None = None
+    event_record: Column | None = None
+    name_categories: Mapping[int, str] | None = None
+    """`schema.CATEGORIES` by code of a name, where the producer knows better than the taxonomy of names."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace says of a collective call, wherever it says it; equal ones are kept once.
+
+    `source` is kernel, hlo, host_op, execution_trace or annotation; `library` is who does it, where names
+    do not tell.  On a CPU the call owns the next `rows`
+    rows of the communication threads `threads`.
+    """
+
+    source: str
+    collective: str | None = None
+    library: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    in_bytes: int | None = None
+    out_bytes: int | None = None
+    dtype: str | None = None
+    group_name: str | None = None
+    group_description: str | None = None
+    group_size: int | None = None
+    ranks: tuple[int, ...] | None = None
+    src_rank: int | None = None
+    dst_rank: int | None = None
+    rows: int = 1
+    threads: tuple[int, ...] = ()
+
+
+class StatedPayloads:
+    """All that a trace tells of its collectives, column-wise; entry i is about payload `code[i]`.
+
+    It belongs to the kernel of ordinal `row[i]` where that is not −1, else to the kernels launched on
+    thread `track[i]` within [start_ns[i], end_ns[i]).  `seq[i]` is −1 where no number is told.
+    """
+
+    __slots__ = ("code", "end_ns", "payloads", "row", "seq", "start_ns", "track")
+
+    def __init__(self) -> None:
+        self.payloads: dict[Payload, int] = {}
+        self.code, self.row, self.track = array("q"), array("q"), array("q")
+        self.start_ns, self.end_ns, self.seq = array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def add(
+        self,
+        payload: Payload,
+        *,
+        row: int = -1,
+        track: int = -1,
+        start_ns: int = 0,
+        end_ns: int = 0,
+        seq: int | None = None,
+    ) -> None:
+        """Append an entry."""
+        self.code.append(self.payloads.setdefault(payload, len(self.payloads)))
+        self.row.append(row)
+        self.track.append(track)
+        self.start_ns.append(start_ns)
+        self.end_ns.append(end_ns)
+        self.seq.append(-1 if seq is None else seq)
+
+    def extend(self, other: StatedPayloads, kernels_before: int) -> None:
+        """Append another part's entries, whose kernels are counted from `kernels_before`."""
+        codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
+        self.code.extend(codes[c] for c in other.code)
+        self.row.extend(r + kernels_before if r >= 0 else r for r in other.row)
+        for name in ("track", "start_ns", "end_ns", "seq"):
+            getattr(self, name).extend(getattr(other, name))
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A share of a file that is read on its own: one member's rows, all of them or a range.
+
+    A file may hold several ranks (the processes of a capture, the devices of a profile): `member` names
+    one of them within the file and is empty where there is but one.  The range, [begin, end), is in the
+    reader's own unit; both are None where the part is all of the member's.
+    """
+
+    member: str = ""
+    begin: int | None = None
+    end: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all that the file has of the member."""
+        return self.begin is None
+
+
+class DeviceStep(msgspec.Struct, frozen=True):
+    """A step as the device's own rows mark it: an XLA `Steps` row, or a run of the module `name`."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    number: int | None = None
+    """Of a `Steps` row; None on runs of modules, of which normalization chooses the dominant one."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Where a damaged file ends for us: everything before `byte` was used, nothing after."""
+
+    file: str
+    byte: int
+    reason: str
+    rows_whole: bool = False
+    """Whether only what follows the rows is damaged."""
+
+
+def several_processes(path: Path, processes: Iterable[object]) -> InputError:
+    """The error of a file that holds the rows of these processes as if they were one rank's."""
+    pids = " and ".join(f"{pid!s:.40}" for pid in sorted(processes, key=str)[:2])
+    return InputError(
+        f"holds the rows of several processes, {pids}: traces of several ranks merged into one",
+        where=str(path),
+        hint="give each rank's own file",
+    )
+
+
+@dataclass(slots=True)
+class Trace:
+    """A part of a file being read: iterate `batches` to the end, then the rest is complete.
+
+    A batch is rows, or a table of `schema.COUNTERS` with what the file samples of the hardware.
+    """
+
+    batches: Iterator[Rows | pa.Table]
+    facts: TraceFacts = field(default_factory=TraceFacts)
+    told: StatedPayloads = field(default_factory=StatedPayloads)
+    dropped: Counter[str] = field(default_factory=Counter)
+    cut: Cut | None = None
+    device_rows_in_order: bool = True
+    """Whether the device's rows came in order of their start: then nothing is missing before the last."""
+    device_steps: list[DeviceStep] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What people should know of the capture: events the profiler dropped, bytes an export left out."""
