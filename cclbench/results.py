@@ -57,7 +57,7 @@ def compute(
     window, steps, ranks = selection.window, selection.steps, selection.ranks
     if run.record.published is not None:
         published = run.saved_results
-        return _asked([] if published is None else rows_of(published), chosen), window
+        return _chosen_rows([] if published is None else rows_of(published), chosen), window
     unique = list({metric.name: metric for metric, _ in chosen}.values())
     of_ranks = [metric for metric in unique if metric.per_rank is not None]
     runs = [run, *run.sources]
@@ -93,10 +93,10 @@ def compute(
     policies = [policy for _, policy in answers.values()]
     if ranks is None and steps is None and everything:
         run.save_results(rows, made=key(window, selection.model))
-    return _asked(rows, chosen), max(policies, key=POLICIES.index, default=window)
+    return _chosen_rows(rows, chosen), max(policies, key=POLICIES.index, default=window)
 
 
-def _asked(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
+def _chosen_rows(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
     return [
         row
         for metric, alias in chosen

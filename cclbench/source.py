@@ -85,7 +85,7 @@ def find(source: str | Path, *, elsewhere: Mapping[str, Path] | None = None) -> 
     try:
         path.stat()
     except FileNotFoundError:
-        raise InputError("no such file or folder", where=str(path), hint=_beside(path)) from None
+        raise InputError("no such file or folder", where=str(path), hint=_near_names(path)) from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     if path.is_dir():
@@ -100,7 +100,7 @@ def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
     return InputError(f"cannot be read: {reason}", where=str(path)[:200])
 
 
-def _beside(path: Path) -> str | None:
+def _near_names(path: Path) -> str | None:
     """The nearest names in the folder."""
     folder = path.parent
     if not folder.is_dir():

@@ -64,11 +64,11 @@ def benchmarks(run: RunView) -> list[Benchmark]:
     files = [file for file, _ in keys]
     found = []
     for file, number in sorted(keys, key=lambda key: (key[0] or "", key[1])):
-        rows = _of(serving, file, number).select(["figure", "stat", "value"]).to_pylist()
+        rows = _rows_of_file(serving, file, number).select(["figure", "stat", "value"]).to_pylist()
         found.append(
             Benchmark(
                 label=f"{file}#{number + 1}" if files.count(file) > 1 else str(file),
-                requests=_of(requests, file, number),
+                requests=_rows_of_file(requests, file, number),
                 stated={(row["figure"], row["stat"]): row["value"] for row in rows},
             )
         )
@@ -80,7 +80,7 @@ def _key_columns(table: pa.Table) -> tuple[list[str | None], list[int]]:
     return distinct["file"].to_pylist(), distinct["benchmark"].to_pylist()
 
 
-def _of(table: pa.Table, file: str | None, number: int) -> pa.Table:
+def _rows_of_file(table: pa.Table, file: str | None, number: int) -> pa.Table:
     names = table["file"].cast(pa.string())
     here = pc.equal(names, file) if file is not None else pc.is_null(names)
     return table.filter(pc.and_(here, pc.equal(table["benchmark"], number)))

@@ -73,18 +73,22 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
         notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
-    traces = [_known(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
+    traces = [
+        _without_none(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces
+    ]
     card = {
         "version": 2,
         "id": card_id or _folder(facts),
         "description": _description(facts),
-        "workload": _known(phase=facts.phase, precision=facts.precision, steps=facts.steps),
-        "hardware": _known(
+        "workload": _without_none(phase=facts.phase, precision=facts.precision, steps=facts.steps),
+        "hardware": _without_none(
             accelerator=facts.accelerator, count=facts.world_size, per_node=_per_node(facts, notes)
         ),
-        "software": _known(
-            framework=_known(name=facts.framework, version=facts.framework_version),
-            communication=_known(library=facts.communication_library, version=facts.communication_version),
+        "software": _without_none(
+            framework=_without_none(name=facts.framework, version=facts.framework_version),
+            communication=_without_none(
+                library=facts.communication_library, version=facts.communication_version
+            ),
         ),
         "parallelism": _degrees(facts, notes),
         "evidence": {"traces": traces},
@@ -95,7 +99,7 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     return render(card, notes)
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, {}, [])}
 
 

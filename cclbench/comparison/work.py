@@ -67,7 +67,7 @@ def differs(fact: Fact, a: Subject, b: Subject) -> bool:
 def unequal(base: Subject, other: Subject) -> list[str]:
     """In what the other's work of a step differs, as far as both tell: `global batch 32 against 16`."""
     return [
-        f"{fact.label} {_shown(fact.of(other))} against {_shown(fact.of(base))}"
+        f"{fact.label} {_quoted(fact.of(other))} against {_quoted(fact.of(base))}"
         for fact in WORK
         if differs(fact, base, other)
     ]
@@ -95,7 +95,7 @@ def _differences(subjects: Sequence[Subject], facts: Sequence[Fact], lead: str) 
         known = {subject.letter: fact.of(subject) for subject in subjects if fact.of(subject) is not None}
         values = list(known.values())
         if any(not _equal(values[0], value) for value in values[1:]):
-            told = ", ".join(f"{letter} {_shown(value)}" for letter, value in known.items())
+            told = ", ".join(f"{letter} {_quoted(value)}" for letter, value in known.items())
             yield f"{lead}{fact.label}: {told}"
 
 
@@ -176,7 +176,7 @@ def bare(name: str) -> str:
     return re.sub(r"[\W_]", "", name).casefold()
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -251,7 +251,7 @@ def _settled(
         why = "nobody may use traces without one"
         wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
     named = enumerate(facts.traces)
-    traces = [_known(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
+    traces = [_without_none(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
     left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
     gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
@@ -271,7 +271,7 @@ def _launch(stated: str, programs: Sequence[str]) -> str | None:
     return programs[0] if len(programs) == 1 else "run.sh" if "run.sh" in programs else None
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, [])}
 
 
@@ -290,7 +290,7 @@ def _entries(
         name = names[file.name]
         sha256, size = digest(staged.traces / name)
         entries.append(
-            _known(
+            _without_none(
                 path=f"traces/{staged.id}/{name}",
                 format=file.reader,
                 ranks=ranks.get(file.path) or None,

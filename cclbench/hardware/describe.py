@@ -24,16 +24,16 @@ def summary(entry: Entry) -> str:
     match entry:
         case Accelerator():
             dtype = "bf16" if entry.peak_flops_per_s.get("bf16") else "fp16"
-            memory, rate = _shown("", entry.hbm_bytes, "B"), _shown("at", entry.hbm_bytes_per_s, "B/s")
+            memory, rate = _labelled("", entry.hbm_bytes, "B"), _labelled("at", entry.hbm_bytes_per_s, "B/s")
             parts = [
-                _shown(dtype, entry.peak_flops_per_s.get(dtype), "FLOP/s"),
+                _labelled(dtype, entry.peak_flops_per_s.get(dtype), "FLOP/s"),
                 f"{memory} {rate}".strip(),
-                _shown("scale-up", entry.scale_up_bytes_per_s, "B/s"),
+                _labelled("scale-up", entry.scale_up_bytes_per_s, "B/s"),
             ]
             return ", ".join(filter(None, parts)) or "no figures"
         case Fabric():
-            rate = _shown("", entry.link_bytes_per_s, "B/s") or "rate unknown"
-            usable = _shown("", entry.usable_fraction, "1")
+            rate = _labelled("", entry.link_bytes_per_s, "B/s") or "rate unknown"
+            usable = _labelled("", entry.usable_fraction, "1")
             each = "a link" if entry.tier == "scale_up" else "an interface"
             return f"{entry.topology}, {rate} {each}" + (f", {usable} usable" if usable else "")
         case System():
@@ -41,20 +41,20 @@ def summary(entry: Entry) -> str:
             return "; ".join([f"{entry.per_node} × {entry.accelerator}", *tiers])
 
 
-def _shown(label: str, value: float | None, unit: str) -> str:
+def _labelled(label: str, value: float | None, unit: str) -> str:
     return "" if value is None else f"{label} {humanise(value, unit)}".strip()
 
 
 def _up(tier: ScaleUp | None) -> str:
     if tier is None:
         return ""
-    return f"{tier.fabric.id} {_shown(tier.peers, tier.bytes_per_s, 'B/s') or tier.peers}"
+    return f"{tier.fabric.id} {_labelled(tier.peers, tier.bytes_per_s, 'B/s') or tier.peers}"
 
 
 def _out(tier: ScaleOut | None) -> str:
     if tier is None:
         return ""
-    return f"{tier.fabric.id} {tier.nics} × {_shown('', tier.bytes_per_s, 'B/s') or 'unknown rate'}"
+    return f"{tier.fabric.id} {tier.nics} × {_labelled('', tier.bytes_per_s, 'B/s') or 'unknown rate'}"
 
 
 def figures_of(entry: Entry) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def finish_rank(task: RankTask) -> RankDone:
     )
     facts = msgspec.structs.replace(facts, groups=(*facts.groups, *task.groups))
     facts = msgspec.structs.replace(facts, works_on=_works_on(facts, launches, rows, on_device))
-    told, notes = _told(parts), list[str]()
+    told, notes = _stated_payloads(parts), list[str]()
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
@@ -146,7 +146,7 @@ def _works_on(facts: TraceFacts, launches: Launches, rows: Counter[str], on_devi
     return "host"
 
 
-def _told(parts: list[PartRead]) -> StatedPayloads:
+def _stated_payloads(parts: list[PartRead]) -> StatedPayloads:
     """What the rank's trace tells of its collectives."""
     told = StatedPayloads()
     kernels = 0

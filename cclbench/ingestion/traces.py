@@ -149,7 +149,7 @@ def _rank_tasks(
             places.append(_unnamed(folder, index, ordinal))
     _check_one_machine(members)
     ranks = distinct(members)
-    beside = _beside(found, members, [rank for rank, _ in ranks])
+    beside = _execution_traces(found, members, [rank for rank, _ in ranks])
     groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     tasks = []
     working = {key for key, parts in read.items() if any(map(_worked, parts))}
@@ -203,7 +203,9 @@ def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | 
     return told
 
 
-def _beside(found: Source, members: Sequence[Member], ranks: Sequence[int]) -> dict[int, SourceFile]:
+def _execution_traces(
+    found: Source, members: Sequence[Member], ranks: Sequence[int]
+) -> dict[int, SourceFile]:
     """The execution trace of each rank that has one."""
     processes = {
         file.path: execution_trace_reader(file.reader).process_of(file.path) for file in found.beside

@@ -20,7 +20,7 @@ Line = Mapping[str, Any]
 Cells = Mapping[str, Callable[[Line], Any]]
 
 
-def _of(column: str) -> Callable[[Line], Any]:
+def _column(column: str) -> Callable[[Line], Any]:
     """The column's value, humanised where it has a unit."""
     unit = UNITS.get(column)
 
@@ -39,62 +39,62 @@ def _batch(line: Line) -> str:
 
 
 def _side(side: str) -> Callable[[Line], str]:
-    parts = [_of(f"{side}_{part}") for part in ("plan", "overlap", "step_s")]
+    parts = [_column(f"{side}_{part}") for part in ("plan", "overlap", "step_s")]
     return lambda line: ", ".join(str(part(line)) for part in parts)
 
 
 _SUMMARY: Final[Mapping[str, Cells]] = {
     "overlap": {
         "hardware": _hardware,
-        "model": _of("model"),
+        "model": _column("model"),
         "batch": _batch,
-        "pairs": _of("pairs"),
-        "longer": _of("longer"),
-        "shorter": _of("shorter"),
+        "pairs": _column("pairs"),
+        "longer": _column("longer"),
+        "shorter": _column("shorter"),
         "neither": lambda line: line["same"] + line["equal_overlap"],
     },
     "bandwidth": {
-        "accelerator": _of("accelerator"),
-        "phase": _of("phase"),
-        "runs": _of("runs"),
-        "told": _of("told"),
-        "least": _of("least"),
-        "median": _of("median"),
-        "most": _of("most"),
+        "accelerator": _column("accelerator"),
+        "phase": _column("phase"),
+        "runs": _column("runs"),
+        "told": _column("told"),
+        "least": _column("least"),
+        "median": _column("median"),
+        "most": _column("most"),
     },
     "frameworks": {
-        "framework": _of("framework"),
-        "model": _of("model"),
+        "framework": _column("framework"),
+        "model": _column("model"),
         "batch": _batch,
-        "step": _of("step_s"),
-        "tokens/s/device": _of("tokens_per_s_per_device"),
-        "behind": _of("behind"),
+        "step": _column("step_s"),
+        "tokens/s/device": _column("tokens_per_s_per_device"),
+        "behind": _column("behind"),
     },
 }
 _ROWS: Final[Mapping[str, Cells]] = {
     "overlap": {
         "hardware": _hardware,
-        "model": _of("model"),
-        "step": _of("step_ratio"),
+        "model": _column("model"),
+        "step": _column("step_ratio"),
         "more overlap": _side("higher"),
         "less overlap": _side("lower"),
     },
     "bandwidth": {
         "hardware": _hardware,
-        "model": _of("model"),
-        "phase": _of("phase"),
-        "plan": _of("plan"),
-        "gain": _of("gain"),
-        "provenance": _of("provenance"),
+        "model": _column("model"),
+        "phase": _column("phase"),
+        "plan": _column("plan"),
+        "gain": _column("gain"),
+        "provenance": _column("provenance"),
     },
     "frameworks": {
         "hardware": _hardware,
-        "framework": _of("framework"),
-        "model": _of("model"),
+        "framework": _column("framework"),
+        "model": _column("model"),
         "batch": _batch,
-        "plan": _of("plan"),
-        "step": _of("step_s"),
-        "tokens/s/device": _of("tokens_per_s_per_device"),
+        "plan": _column("plan"),
+        "step": _column("step_s"),
+        "tokens/s/device": _column("tokens_per_s_per_device"),
     },
 }
 

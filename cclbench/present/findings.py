@@ -168,7 +168,7 @@ def facts(record: Manifest, found: RunSummary, verbose: bool = False) -> Iterato
         for rank in ranks:
             yield f"rank {rank.rank}", _counts(rank)
     for file in found.evidence:
-        yield file.reader, _told(file, verbose)
+        yield file.reader, _evidence_line(file, verbose)
     for cut in found.truncated:
         yield (
             "cut",
@@ -273,7 +273,7 @@ def _counts(rank: RankEntry) -> str:
     return f"{files}: {rows}" + (f"; dropped: {dropped}" if dropped else "")
 
 
-def _told(file: EvidenceSummary, verbose: bool) -> str:
+def _evidence_line(file: EvidenceSummary, verbose: bool) -> str:
     """What a file other than a trace holds, with `verbose` all that it tells of the system."""
     rows = ", ".join(f"{count:,} rows of {table}" for table, count in file.rows.items())
     facts = [

@@ -119,9 +119,9 @@ class Run:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Rows of `schema.EVENTS`, of one rank or all, of some kinds or all, with a column `rank`."""
-        wanted = _known("kind of event", KINDS if kinds is None else kinds, KINDS)
+        wanted = _checked_names("kind of event", KINDS if kinds is None else kinds, KINDS)
         known = [*EVENTS.names, "rank"]
-        names = _known("column of events", known if columns is None else columns, known)
+        names = _checked_names("column of events", known if columns is None else columns, known)
         schema = pa.schema([EVENTS.field(name) for name in names if name != "rank"])
         tables = [schema.empty_table().append_column("rank", pa.array([], pa.int32()))]
         for one in self.ranks if rank is None else [rank]:
@@ -146,7 +146,7 @@ class Run:
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
-        (name,) = _known("table of evidence", [table], list(EVIDENCE))
+        (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 
     def sql(self, query: str) -> pa.Table:
@@ -216,7 +216,7 @@ class Rank:
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
-        for kind in _known("kind of event", kinds, KINDS):
+        for kind in _checked_names("kind of event", kinds, KINDS):
             for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob(f"{kind}-*.parquet")):
                 with opened_table(path) as file:
                     yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
@@ -235,7 +235,7 @@ def _joined(name: str, paths: Sequence[Path]) -> pa.Table:
     return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
 
 
-def _known(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
+def _checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
     """The names, of which a lone one is a list of one; `UsageError` for one that is not known."""
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:

@@ -142,7 +142,7 @@ def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
     stream, of the whole device; none where there is no such row.
     """
     own = queued & (measured <= OWN_GAP_NS)
-    beside = _beside(rows, rows.start - measured)
+    beside = _has_company(rows, rows.start - measured)
     stream = rows.lane.astype(np.int64) * 2 + beside
     kernel = stream * len(rows.names) + rows.name
     usual = np.full(len(rows), measured[own].mean() if own.any() else 0.0)
@@ -155,7 +155,7 @@ def _usual_gaps(rows: Rows, measured: Int64, queued: Mask) -> Int64:
     return np.asarray(np.rint(usual), np.int64)
 
 
-def _beside(rows: Rows, at: Int64) -> Mask:
+def _has_company(rows: Rows, at: Int64) -> Mask:
     """Whether a row is running at each time, of a lane that has none then."""
     begun = np.searchsorted(np.sort(rows.start), at, side="left")
     ended = np.searchsorted(np.sort(rows.end), at, side="right")

@@ -28,15 +28,15 @@ def card_field(rank: RankView, path: str, *, use: str = "") -> Any:
 
 def accelerator(rank: RankView) -> Accelerator:
     """The catalog's entry for the run's accelerator."""
-    return _known(rank.machine.accelerator)
+    return _value(rank.machine.accelerator)
 
 
 def system(rank: RankView) -> tuple[System, str | None]:
     """The run's system; and what it rests on where nobody names it."""
-    return _known(rank.machine.system), rank.machine.system.reason
+    return _value(rank.machine.system), rank.machine.system.reason
 
 
-def _known(answer: Answer[T]) -> T:
+def _value(answer: Answer[T]) -> T:
     if answer.value is None:
         raise NotApplicable(answer.reason or "")
     return answer.value

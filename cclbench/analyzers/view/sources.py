@@ -22,7 +22,7 @@ def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> li
         own = [row for row in rows if row.metric == metric]
         own, rest = _first_that_answers(own, metric, others)
         for reader, theirs in rest.items():
-            own = _beside(own, reader, [r for r in theirs if r.metric == metric and not r.narrowed])
+            own = _with_other(own, reader, [r for r in theirs if r.metric == metric and not r.narrowed])
         merged += own
     return merged
 
@@ -31,11 +31,11 @@ def _first_that_answers(
     own: list[Row], metric: str, others: Mapping[str, Sequence[Row]]
 ) -> tuple[list[Row], dict[str, Sequence[Row]]]:
     """The rows of the first source that measured a number, and the sources after it; no model is one."""
-    if _told(own[0]):
+    if _is_measured(own[0]):
         return own, dict(others)
     for reader, theirs in others.items():
         found = [row for row in theirs if row.metric == metric]
-        if found and _told(found[0]):
+        if found and _is_measured(found[0]):
             why = f"by {reader}: {own[0].source} does not tell"
             if not own[0].has_value:
                 why += f" ({own[0].reason})"
@@ -44,12 +44,12 @@ def _first_that_answers(
     return own, {}
 
 
-def _told(row: Row) -> bool:
+def _is_measured(row: Row) -> bool:
     return row.has_value and row.provenance != "modelled"
 
 
-def _beside(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
-    by_rank = {row.rank: row for row in theirs if _told(row)}
+def _with_other(own: list[Row], reader: str, theirs: Sequence[Row]) -> list[Row]:
+    by_rank = {row.rank: row for row in theirs if _is_measured(row)}
     told: list[Row] = []
     for row in own:
         other = by_rank.get(row.rank) if not row.narrowed and row.has_value else None

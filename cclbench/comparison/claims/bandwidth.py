@@ -34,7 +34,7 @@ def examine_bandwidth(runs: Sequence[Evidence]) -> Claim:
         for basis in _BASES
         if (gpu := middle["GPU", basis]) is not None and (tpu := middle["TPU", basis]) is not None
     ]
-    told = [_told(rows, group, gains[group]) for group in groups if group in set(map(_group, rows))]
+    told = [_sentence(rows, group, gains[group]) for group in groups if group in set(map(_group, rows))]
     unseen = [f"the store has no {kind} run" for kind in _KINDS if all(row["kind"] != kind for row in rows)]
     return Claim(
         key="bandwidth",
@@ -81,7 +81,7 @@ def _row(run: Evidence) -> dict[str, Any]:
     }
 
 
-def _told(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
+def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[float]) -> str:
     kind, basis = group
     of_group = [row for row in rows if _group(row) == group]
     runs = plural(len(of_group), f"{basis} {kind} run")

@@ -27,7 +27,7 @@ def examine_overlap(runs: Sequence[Evidence]) -> Claim:
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
-    known = [run for run in runs if run.phase == "training" and run.value(_STEP) and _told(run)]
+    known = [run for run in runs if run.phase == "training" and run.value(_STEP) and _has_overlap(run)]
     pairs = list(_pairs(known, _alike))
     counts = _counts(pairs)
     return Claim(
@@ -42,7 +42,7 @@ def examine_overlap(runs: Sequence[Evidence]) -> Claim:
     )
 
 
-def _told(run: Evidence) -> bool:
+def _has_overlap(run: Evidence) -> bool:
     return run.value(_OVERLAP) is not None
 
 

@@ -155,7 +155,7 @@ class Scrubber:
 
     def _names(self, text: str, counts: Counter[str]) -> str:
         def one(match: re.Match[str]) -> str:
-            kind, new = self._known(match[0])
+            kind, new = self._replace_known(match[0])
             counts[kind] += 1
             self.first.setdefault(kind, match.start())
             return new
@@ -164,7 +164,7 @@ class Scrubber:
             return text
         return self.known.anywhere.sub(one, text)
 
-    def _known(self, text: str) -> tuple[str, str]:
+    def _replace_known(self, text: str) -> tuple[str, str]:
         """Kind and pseudonym of a name that was found, a host's with or without its domain."""
         folded = text.casefold()
         known = self.known.by_name.get(folded) or self.known.by_name.get(folded.partition(".")[0])

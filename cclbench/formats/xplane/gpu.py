@@ -181,14 +181,14 @@ def _instruction(run: Run, programs: Mapping[int, Program]) -> Instruction | Non
 
 def _category(run: Run, programs: Mapping[int, Program]) -> str | None:
     """What its program says the kernel does, where its name does not tell."""
-    if _known(run.name):
+    if _is_classified(run.name):
         return None
     instruction = _instruction(run, programs)
     return instruction.category if instruction is not None else None
 
 
 @lru_cache(maxsize=1 << 12)
-def _known(name: str) -> bool:
+def _is_classified(name: str) -> bool:
     return classify.category(name) is not None
 
 

@@ -87,12 +87,12 @@ def trace_of(profile: HostProfile, part: Part) -> Trace:
 
 def _contains(profile: HostProfile, op: Op) -> bool:
     """Whether the op is a loop or call around ops that have rows of their own."""
-    known = _known(profile, op)
+    known = _instruction(profile, op)
     opcode = known.opcode if known else op.name.partition(".")[0]
     return opcode in CONTAINERS
 
 
-def _known(profile: HostProfile, op: Op) -> Instruction | None:
+def _instruction(profile: HostProfile, op: Op) -> Instruction | None:
     program = None if op.program is None else profile.programs.get(op.program)
     return program.instructions.get(op.name) if program else None
 
@@ -102,7 +102,7 @@ def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows
     codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
     told: dict[int, set[str | None]] = defaultdict(set)
     for code, op in zip(codes.tolist(), ops, strict=True):
-        known = _known(profile, op)
+        known = _instruction(profile, op)
         told[code].add("communication" if op.meeting else known.category if known else None)
     start = np.array([op.start_ns for op in ops], np.int64)
     return Rows(
@@ -211,7 +211,7 @@ class _Calls:
         return self.known[key]
 
     def _payload(self, op: Op) -> Payload | None:
-        known, met = _known(self.profile, op), op.meeting
+        known, met = _instruction(self.profile, op), op.meeting
         told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
         if met is not None:
             told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))

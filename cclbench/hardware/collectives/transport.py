@@ -78,13 +78,13 @@ _TCPX: Final = replace(_TCPXO, protocols=(SIMPLE,), assumed=(_TCPXO.assumed or "
 def software(system: System, transport: str | None) -> Software | None:
     """What drives a system's network, by name (None: its default); None where its latency is not known."""
     out = system.scale_out
-    known = _known(system, transport)
+    known = _software(system, transport)
     if known is None or out is None or out.hop_latency_s is None:
         return known
     return replace(known, hop=known.hop.at(out.hop_latency_s), assumed=None)
 
 
-def _known(system: System, transport: str | None) -> Software | None:
+def _software(system: System, transport: str | None) -> Software | None:
     out = system.scale_out
     name = transport or (out.transport if out else None)
     if out is None or name is None:

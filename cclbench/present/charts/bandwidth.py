@@ -127,7 +127,7 @@ def _draw(
         for n, point in enumerate(points):
             gid = f"point-{run.place}-{n}"
             _point(axes, run, point, kinds).set_gid(gid)
-            titles[gid] = _told(run, point)
+            titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
         colour = light("ink") if run.alone else run.ink
         line = axes.axhline(roof.rate, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
@@ -172,7 +172,7 @@ def _point(axes: Axes, run: PageRun, point: Point, kinds: Sequence[str]) -> Any:
     return mark
 
 
-def _told(run: PageRun, point: Point) -> str:
+def _hover_text(run: PageRun, point: Point) -> str:
     row = point.row
     text = f"{run.says(point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))

@@ -110,7 +110,7 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Tit
         if not many:
             marks.set_gid(f"steps-{run.place}")
             titles[f"steps-{run.place}"] = [
-                _told(run, number, ratio, seconds) for number, ratio, seconds in points
+                _hover_text(run, number, ratio, seconds) for number, ratio, seconds in points
             ]
         if run.letter:
             axes.annotate(
@@ -131,7 +131,7 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Tit
     return figure, titles
 
 
-def _told(run: PageRun, number: int | None, ratio: float, seconds: float) -> str:
+def _hover_text(run: PageRun, number: int | None, ratio: float, seconds: float) -> str:
     figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
     if number is not None:
         return f"{run.says(f'step {number}')}: {figures}\nmeasured"

@@ -54,7 +54,7 @@ def partition(runs: Sequence[PageRun]) -> Chart:
         blocks.append((run.place, bars))
     if not blocks:
         return Chart("partition", heading, caption, None, together(missing), wide=True)
-    label = "; ".join(_said(bars[0]) for _, bars in blocks)
+    label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
     svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
     legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
@@ -117,7 +117,7 @@ def _bars(found: Seconds, runs: int, says: Callable[[str], str] = str) -> tuple[
     return bars, f"{hidden} ranks between the slowest and the fastest are not drawn" if hidden > 0 else ""
 
 
-def _said(bar: Bar) -> str:
+def _in_words(bar: Bar) -> str:
     return f"{bar.name}: " + ", ".join(f"{one.label} {humanise(seconds, 's')}" for one, seconds in bar.slices)
 
 

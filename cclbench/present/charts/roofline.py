@@ -142,7 +142,7 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Kernel], Peaks]]) -> tuple[Fig
                 markeredgewidth=0,
             )
             mark.set_gid(f"kernel-{run.place}-{n}")
-            titles[f"kernel-{run.place}-{n}"] = _told(run, kernel)
+            titles[f"kernel-{run.place}-{n}"] = _hover_text(run, kernel)
     left, right = axes.get_xlim()
     for run, _, peaks in found:
         _roof(axes, run, peaks, left, right, titles)
@@ -173,7 +173,7 @@ def _roof(axes: Axes, run: PageRun, peaks: Peaks, left: float, right: float, tit
     titles[f"roof-{run.place}"] = run.says(f"peaks: {' and '.join(told)}, of the trace or the catalog")
 
 
-def _told(run: PageRun, kernel: Kernel) -> str:
+def _hover_text(run: PageRun, kernel: Kernel) -> str:
     return (
         f"{run.says(kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
         f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"

@@ -127,7 +127,7 @@ def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Title
     for place, rank in enumerate(shown.ranks.tolist()):
         (strip,) = axes.barh(place, len(shown.steps), left=-0.5, height=1, color=light("bg"), alpha=_UNSEEN)
         strip.set_gid(f"rank-{rank}")
-        titles[f"rank-{rank}"] = _told(whole, rank)
+        titles[f"rank-{rank}"] = _hover_text(whole, rank)
     stride = -(-12 // row)
     axes.set_yticks(range(0, count, stride), [f"rank {rank}" for rank in shown.ranks[::stride]])
     last = len(shown.steps) - 1
@@ -159,7 +159,7 @@ def _rgb(name: str) -> tuple[float, ...]:
     return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
-def _told(late: Lateness, rank: int) -> str:
+def _hover_text(late: Lateness, rank: int) -> str:
     own = late.values[int(np.searchsorted(late.ranks, rank))]
     most = int(own.argmax())
     return (

@@ -48,7 +48,7 @@ def _draw(versus: Versus) -> tuple[Figure, Titles]:
     at, edges = 0, [0]
     for row, change in enumerate(changes):
         _bar(axes, row, at, change.change_ns, f"part-{change.part}")
-        titles[f"part-{change.part}"] = _told(versus, change)
+        titles[f"part-{change.part}"] = _hover_text(versus, change)
         at += change.change_ns
         edges.append(at)
         axes.plot([at, at], [row + 0.36, row + 0.64], color=light("muted"), linewidth=0.8)
@@ -94,7 +94,7 @@ def _bar(axes: Axes, row: int, begin: int, ns: int, gid: str) -> None:
     bar.set_gid(gid)
 
 
-def _told(versus: Versus, change: Change) -> str:
+def _hover_text(versus: Versus, change: Change) -> str:
     return (
         f"{PARTS[change.part]}: {versus.base} {humanise(change.before_s, 's')}, {versus.other}"
         f" {humanise(change.after_s, 's')}; {change.change_ns:+,} ns\nderived from time.step_parts"
