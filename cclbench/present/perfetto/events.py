@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
+from cclbench.present.perfetto.instances import Arrows, Latest, Parts
 from cclbench.present.perfetto.lanes import lanes
 from cclbench.present.perfetto.lines import bytes_of, joined, line, members, micros, numbers, quoted, words
-from cclbench.present.perfetto.instances import Arrows, Latest, Parts
 from cclbench.present.perfetto.shown import Shown
 from cclbench.units import MIB
 

@@ -21,8 +21,8 @@ from cclbench import __version__
 from cclbench.errors import UsageError
 from cclbench.present.destination import check_folder
 from cclbench.present.perfetto.events import Events
-from cclbench.present.perfetto.lines import line
 from cclbench.present.perfetto.instances import Latest
+from cclbench.present.perfetto.lines import line
 from cclbench.present.perfetto.shown import Shown
 from cclbench.present.timeline import Clock, clocks_of
 from cclbench.record.run import Rank, Run
