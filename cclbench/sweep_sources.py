@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cclbench.analyzers.view.swept import own_sweeps
+from cclbench.analyzers.swept import own_sweeps
 from cclbench.api import open_run
 from cclbench.errors import InputError
 from cclbench.formats import READERS

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cclbench.analyzers.view.swept import own_sweeps
+from cclbench.analyzers.swept import own_sweeps
 from cclbench.hardware import catalog
 from cclbench.schema import COLLECTIVES
 

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cclbench import document
+from cclbench import yaml_file
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.catalog import accelerator, accelerators, by_device_name, fabrics, system, systems
 from cclbench.hardware.entry import problems
@@ -26,7 +26,7 @@ SCHEMA = json.loads((PACKAGE / "schemas" / "hardware.json").read_text())
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_file_is_valid_and_named_by_its_id(path: Path) -> None:
-    entry = document.read(path, "hardware file")
+    entry = yaml_file.read(path, "hardware file")
     assert [str(problem) for problem in problems(entry)] == []
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert [e.message for e in jsonschema.Draft7Validator(SCHEMA).iter_errors(entry.value)] == []
