@@ -13,6 +13,7 @@ from cclbench.analyzers.metric import resolve
 from cclbench.engine import Progress
 from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
+from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
@@ -112,7 +113,6 @@ def whatif(
     `system` is the catalog's machine where no card says it, `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).
     """
-    from cclbench.machine import machine_of
     from cclbench.replay.answer import answer
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)

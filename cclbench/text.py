@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -34,6 +35,11 @@ def shortened(text: str, most: int) -> str:
         return text
     tail = (most - 3) // 2
     return f"{text[: most - 3 - tail]}...{text[-tail:]}"
+
+
+def first_few(texts: Sequence[str], most: int = 3) -> str:
+    """`a, b, c, ...`: the first `most` texts, and dots for the others."""
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
 
 def as_markdown(text: str) -> str:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
 from cclbench.published.leaderboard import PublishedRow
-from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import Row, rows_of
 from cclbench.record.run import Run
 from cclbench.schema import HAS_VALUE
@@ -97,15 +96,10 @@ class Subject:
         """Ranks that have a trace."""
         return self.stored.ranks
 
-    @cached_property
-    def facts(self) -> list[TraceFacts]:
-        """What each rank's trace says of itself."""
-        return [entry.facts for entry in self.stored.record.ranks]
-
     @property
     def world_size(self) -> int | None:
         """Ranks of the job, as its traces state it."""
-        return max((f.world_size for f in self.facts if f.world_size), default=None)
+        return self.machine.stated_world
 
     @cached_property
     def machine(self) -> Machine:

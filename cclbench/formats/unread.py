@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError
+from cclbench.text import first_few
 
 
 class UnreadFormatError(InputError):
@@ -71,7 +72,7 @@ def refuse_unread(path: Path, head: bytes) -> None:
         if mark.search(head):
             raise UnreadFormatError(f"is {tool}", where=str(path), hint=hint)
     categories = list(dict.fromkeys(c.decode(errors="replace") for c in _CATEGORY.findall(head)))
-    listed = ", ".join(categories[:3]) + (", ..." if len(categories) > 3 else "")
+    listed = first_few(categories)
     what = "is a Chrome trace without rows of PyTorch's profiler" + (
         f": they are of {listed}" if listed else ""
     )

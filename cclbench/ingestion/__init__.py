@@ -34,6 +34,7 @@ from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
+from cclbench.text import first_few
 
 
 def ingest(
@@ -111,20 +112,18 @@ def calibration_at(path: Path, system: str | None) -> Calibration:
     return calibration
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
 def _notes(
     found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
     notes = list(found.notes)
     ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
     if ignored:
-        notes.append(f"{len(ignored)} files in the folder are no traces and were not read: {_some(ignored)}")
+        notes.append(
+            f"{len(ignored)} files in the folder are no traces and were not read: {first_few(ignored)}"
+        )
     for what in dict.fromkeys(found.unread.values()):
         names = [name for name, told in found.unread.items() if told == what]
-        notes.append(f"{len(names)} files in the folder were not read: {_some(names)}; each {what}")
+        notes.append(f"{len(names)} files in the folder were not read: {first_few(names)}; each {what}")
     if others:
         also = " and ".join(files[0].reader for files in others)
         notes.append(

@@ -20,13 +20,14 @@ from cclbench.ingestion.across import Places, match_ranks
 from cclbench.ingestion.groups import Job, write_groups
 from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
 from cclbench.ingestion.pending import kinds_in_order
-from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
+from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
+from cclbench.text import first_few
 
 _Key = tuple[int, str]
 """A rank in the making: the ordinal of its file, and its member's name there."""
@@ -59,7 +60,7 @@ def ingest_traces(
         [entry.rank for entry in entries],
         Places(machine.nodes, _shared_clocks(entries)),
         {} if card is None else msgspec.structs.asdict(card.parallelism),
-        _job(card, entries, done) if options.inference else None,
+        Job(machine.world, [rank.names for rank in done]) if options.inference else None,
     )
     return msgspec.structs.replace(
         manifest,
@@ -67,7 +68,7 @@ def ingest_traces(
         inference=inference,
         matching=matching,
         clocks=clocks,
-        notes=[*idle, *machine.contradicts, *_notes(found, entries)],
+        notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
     )
 
 
@@ -278,27 +279,15 @@ def _shared_clocks(entries: Sequence[RankEntry]) -> dict[int, int]:
     return shared
 
 
-def _world(entries: Sequence[RankEntry]) -> int | None:
-    """The job's ranks, where any trace states their number."""
-    return next((size for entry in entries if (size := entry.facts.world_size)), None)
-
-
-def _job(card: Card | None, entries: Sequence[RankEntry], done: Sequence[RankDone]) -> Job:
-    """The world is what the traces state, else as large as the card says."""
-    world = _world(entries) or (None if card is None else card.hardware.count)
-    return Job(world, [rank.names for rank in done])
-
-
-def _notes(found: Source, entries: Sequence[RankEntry]) -> list[str]:
+def _notes(found: Source, entries: Sequence[RankEntry], world: int | None) -> list[str]:
     notes = []
     used = {file.name for entry in entries for file in entry.beside}
     if alone := [file.name for file in found.beside if file.name not in used]:
-        shown = ", ".join(alone[:3]) + (", ..." if len(alone) > 3 else "")
-        notes.append(f"{len(alone)} execution traces are of no rank's process and were not used: {shown}")
+        which = f"are of no rank's process and were not used: {first_few(alone)}"
+        notes.append(f"{len(alone)} execution traces {which}")
     known = [entry.span_ns for entry in entries if entry.span_ns]
     if known and max(begin for begin, _ in known) > min(end for _, end in known):
         notes.append("the ranks' traces were not taken at the same time: what they share cannot be told")
-    world = _world(entries)
     if world and len(entries) < world:
         notes.append(f"traces of {len(entries)} of {world} ranks: the others are missing, not assumed")
     return notes

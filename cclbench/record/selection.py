@@ -10,6 +10,7 @@ from typing import Final
 from cclbench.errors import UsageError, near
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.run import Run
+from cclbench.text import first_few
 
 Steps = tuple[int | None, int | None]
 _LISTED: Final = 20
@@ -48,7 +49,7 @@ class Selection:
         if any(least <= step < end for step in steps):
             return
         asked = f"{'' if first is None else first}:{'' if last is None else last}"
-        listed = ", ".join(map(str, sorted(steps)[:_LISTED])) + (", ..." if len(steps) > _LISTED else "")
+        listed = first_few(list(map(str, sorted(steps))), _LISTED)
         hint = f"the steps are {listed}" if steps else "ask for the whole trace: --window trace"
         what = f"no step lies in {asked}" if steps else "the trace marks no steps to choose from"
         raise UsageError(what, where=run.id, hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[
     files["groups"] = [("groups.parquet", "")]
     for name, schema in TABLES.items():
         there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
-        for file in (file for found in there.values() for file in found):
+        for file in chain.from_iterable(there.values()):
             refuse_links(file)
         columns = ", ".join(f'"{column}"' for column in schema.names)
         selects = [

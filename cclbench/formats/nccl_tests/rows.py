@@ -18,6 +18,7 @@ from cclbench.formats.timing_rows import (
     contradiction,
     nanoseconds,
 )
+from cclbench.text import first_few
 
 _NS_PER_US = 1000
 
@@ -135,7 +136,7 @@ def _contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
 
 
 def _places(where: list[int], of: int) -> str:
-    first = ", ".join(f"{line:,}" for line in where[:3]) + (", ..." if len(where) > 3 else "")
+    first = first_few([f"{line:,}" for line in where])
     return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
 
 
