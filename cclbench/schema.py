@@ -29,6 +29,8 @@ COLLECTIVE_KINDS: Final = (
     *("send", "recv", "send_recv", "barrier"),
 )
 
+OPEN: Final = "open"
+"""The statistic of a result that is about an open window."""
 HAS_VALUE: Final = ("ok", "partial")
 """Statuses of a result that has a number."""
 

@@ -22,6 +22,7 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import Subject
 from cclbench.record.files import EventFile, write_table
+from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
 
@@ -219,7 +220,7 @@ def subject(
     **how: Any,
 ) -> Subject:
     """A run on disk and its results."""
-    return Subject(letter, stored(path, **how), table(results() if rows is None else rows), card)
+    return Subject(letter, stored(path, **how), Results(table(results() if rows is None else rows)), card)
 
 
 def comparison(

@@ -16,13 +16,13 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import (
     ALL_OPEN,
     NS_PER_S,
-    OPEN,
     OPEN_WINDOW,
     by_label,
     by_step,
     per_step,
     spread,
 )
+from cclbench.schema import OPEN
 
 
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cclbench.present.findings import scope_of, step_numbers, summary
+from cclbench.present.findings import step_numbers, summary
 from cclbench.present.terminal.output import emit, writes_unicode
 from cclbench.present.terminal.run import page
 from cclbench.record.manifest import Manifest
+from cclbench.record.results import scope_of
 from cclbench.record.rows import Row, builtins
 
 if TYPE_CHECKING:

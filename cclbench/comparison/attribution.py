@@ -10,7 +10,8 @@ from typing import Final
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.comparison.comparison import Change, Dimension, Mover
-from cclbench.comparison.subject import KEYS, Subject
+from cclbench.comparison.subject import Subject
+from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 
 _METRIC: Final = "time.step_parts"
@@ -19,7 +20,7 @@ _DIMENSIONS: Final[tuple[Dimension, ...]] = ("category", "collective", "group", 
 
 def change_of_step(base: Subject, other: Subject) -> int | None:
     """The other's step time less the base's, whole ns; None where either has none."""
-    before, after = base.value("time.step"), other.value("time.step")
+    before, after = base.results.value("time.step"), other.results.value("time.step")
     if before is None or after is None:
         return None
     return round((Fraction(after) - Fraction(before)) * NS_PER_S)
@@ -31,9 +32,9 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
     A part that one of the two cannot tell has no time there: it is in its `exposed_unmatched` or
     `idle_other`.  Whole ns by largest remainder, so that they sum to `change_ns`.
     """
-    if any(subject.value(_METRIC) is None for subject in (base, other)):
+    if any(subject.results.value(_METRIC) is None for subject in (base, other)):
         return ()
-    spans = {part: [s.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
+    spans = {part: [s.results.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
     known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
     exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
     return tuple(
@@ -43,7 +44,7 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
 
 
 def _untold(base: Subject, other: Subject, part: str) -> tuple[str, ...]:
-    return tuple(s.letter for s in (base, other) if s.value(_METRIC, stat=part) is None)
+    return tuple(s.letter for s in (base, other) if s.results.value(_METRIC, stat=part) is None)
 
 
 def whole(exact: Sequence[Fraction], total: int) -> list[int]:
@@ -73,7 +74,7 @@ def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
 def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     found: dict[tuple[Dimension, str], float] = {}
-    for row in subject.run_rows:
+    for row in subject.results.rows:
         if (
             row.metric == _METRIC
             and row.stat == part

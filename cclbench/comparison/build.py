@@ -17,6 +17,7 @@ from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
 from cclbench.engine import Progress
 from cclbench.errors import UsageError
+from cclbench.record.results import Results
 from cclbench.record.run import Run
 
 
@@ -79,4 +80,4 @@ def subject_of(
     """A run with all its results, computed unless the store has them, and its card."""
     results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
     card = run.card
-    return Subject(letter, run, results, None if card is None else card.raw)
+    return Subject(letter, run, Results(results), None if card is None else card.raw)

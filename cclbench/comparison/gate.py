@@ -19,10 +19,11 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.comparison.comparison import Check
 from cclbench.comparison.interval import difference
 from cclbench.comparison.lines import selector
-from cclbench.comparison.subject import KEYS, Subject
+from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import stated, step_costs, too_few
 from cclbench.comparison.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 from cclbench.text import shown
 from cclbench.units import Dimension, parse_quantity
@@ -157,7 +158,7 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
         return Check(gate.expression, other.letter, outcome, reason)
 
     name = selector(gate.metric, gate.keys)
-    row, before = (subject.row(gate.metric, **gate.keys) for subject in (other, base))
+    row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
     for subject, found in pairs:
         if found is None or not found.has_value:

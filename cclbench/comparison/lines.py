@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.comparison.comparison import CardDifference, Figure, Line
-from cclbench.comparison.subject import KEYS, Subject
+from cclbench.comparison.subject import Subject
+from cclbench.record.results import KEYS
 
 _NO_CARD_FIELDS: Final = ("version", "id", "description", "evidence", "contributor")
 """What tells cards apart, not what ran."""
@@ -45,23 +46,23 @@ def lines(subjects: Sequence[Subject], metrics: Sequence[str]) -> tuple[Line, ..
     """
     found: list[Line] = []
     for metric in metrics:
-        if any(s.row(metric) is not None for s in subjects):
+        if any(s.results.row(metric) is not None for s in subjects):
             found.append(_line(subjects, metric, {}))
-        parts = {keys for s in subjects if s.value(metric) is None for keys in _parts(s, metric)}
+        parts = {keys for s in subjects if s.results.value(metric) is None for keys in _parts(s, metric)}
         found += [_line(subjects, metric, dict(keys)) for keys in sorted(parts)]
     return tuple(found)
 
 
 def _parts(subject: Subject, metric: str) -> Iterator[tuple[tuple[str, str], ...]]:
     """What narrows the numbers that a subject has of a metric; ends of a band are no figures of their own."""
-    for row in subject.run_rows:
+    for row in subject.results.rows:
         keys = tuple((key, value) for key in KEYS if (value := getattr(row, key)) is not None)
         if row.metric == metric and row.has_value and keys and row.stat not in _BAND:
             yield keys
 
 
 def _line(subjects: Sequence[Subject], metric: str, keys: Mapping[str, str]) -> Line:
-    known = [row for s in subjects if (row := s.row(metric, **keys)) is not None]
+    known = [row for s in subjects if (row := s.results.row(metric, **keys)) is not None]
     first = next((row for row in known if row.has_value), known[0])
     return Line(
         selector(metric, keys),
@@ -78,11 +79,11 @@ def selector(metric: str, keys: Mapping[str, str]) -> str:
 
 def figure(subject: Subject, metric: str, keys: Mapping[str, str]) -> Figure:
     """The subject's number, or why it has none; a modelled one with its band."""
-    row = subject.row(metric, **keys)
+    row = subject.results.row(metric, **keys)
     if row is None:
         return Figure(None, "not_applicable", None, "this run has no such figure")
     low, high = (
-        subject.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
+        subject.results.value(metric, **{**keys, "stat": end}) if row.provenance == "modelled" else None
         for end in _BAND
     )
     return Figure(row.value, row.status, row.provenance, row.reason, low, high, row.coverage)

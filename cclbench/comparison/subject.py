@@ -3,26 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from string import ascii_uppercase
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
 from cclbench.published.leaderboard import PublishedRow
-from cclbench.record.rows import Row, rows_of
+from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import HAS_VALUE
 
-Floats = npt.NDArray[np.float64]
-KEYS: Final = ("stat", "collective", "group", "category")
-"""What narrows a row of the whole run."""
 _PUBLISHED_TEXTS: Final = {
     "workload.model.name": "model_family",
     "hardware.accelerator": "hardware_model",
@@ -37,6 +30,42 @@ _PUBLISHED_COUNTS: Final = {
 """Where published metadata have a field of the card."""
 _NO_CARD_HOLDS: Final = ("workload.model.name", "hardware.accelerator")
 """Fields that a card made from published metadata leaves out: their names are not unique."""
+_DEGREES: Final = {
+    "dp_replicate": "dp",
+    "dp_shard": "fsdp",
+    "tp": "tp",
+    "pp": "pp",
+    "cp": "cp",
+    "ep": "ep",
+}
+_VERSION: Final = re.compile(r"-v?[0-9][0-9.]*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a run worked on, and on what, word for word; None is not known."""
+
+    model: str | None
+    phase: str | None
+    accelerator: str | None
+    devices: int | None
+    batch: int | None
+    sequence_length: int | None
+    framework: str | None
+    plan: str | None
+    """Parallel degrees above 1, such as `fsdp2 x tp2`."""
+
+    @property
+    def kind(self) -> str | None:
+        """TPU, CPU or GPU, as far as the accelerator's name tells."""
+        name = (self.accelerator or "").lower()
+        return None if not name else "TPU" if "tpu" in name else "CPU" if "cpu" in name else "GPU"
+
+    @property
+    def work(self) -> tuple[Any, ...] | None:
+        """What has to be equal for a step's work to be equal; None where some of it is not known."""
+        parts = (self.model and self.model.casefold(), self.phase, self.batch, self.sequence_length)
+        return None if None in parts else parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +73,17 @@ class Subject:
     """A run as a comparison sees it."""
 
     letter: str
-    """"A", "B", ...: how tables and pictures call it."""
+    """"A", "B", ...: how tables and pictures call it; empty where it stands alone."""
     stored: Run
-    results: pa.Table
-    """Rows of `schema.RESULTS` of a full computation."""
+    results: Results
+    """Rows of a full computation."""
     card: Mapping[str, Any] | None
     """The card's fields; None without a card."""
+
+    @property
+    def place(self) -> int:
+        """Its place among the subjects, from 0."""
+        return ascii_uppercase.find(self.letter)
 
     @property
     def id(self) -> str:
@@ -60,36 +94,6 @@ class Subject:
     def published(self) -> bool:
         """Whether its figures are somebody's published ones."""
         return self.stored.record.published is not None
-
-    @cached_property
-    def run_rows(self) -> list[Row]:
-        """The result rows about the whole run: of no single rank, of no single step."""
-        table = self.results
-        return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
-
-    @cached_property
-    def _by_key(self) -> dict[tuple[str | None, ...], Row]:
-        return {(row.metric, *(getattr(row, key) for key in KEYS)): row for row in self.run_rows}
-
-    def row(self, metric: str, **keys: str) -> Row | None:
-        """The run's own row of a metric, or the one that those of `KEYS` narrow it to."""
-        return self._by_key.get((metric, *(keys.get(key) for key in KEYS)))
-
-    def value(self, metric: str, **keys: str) -> float | None:
-        """That row's number; None where there is no row or no number."""
-        row = self.row(metric, **keys)
-        return row.value if row is not None and row.has_value else None
-
-    def by_step(self, metric: str) -> Floats:
-        """The run's number of each step, shape (steps,), in their order."""
-        table = self.results
-        mask = pc.and_(pc.equal(table["metric"], metric), table["rank"].is_null())
-        counted = pc.is_in(table["status"], value_set=pa.array(HAS_VALUE))
-        mask = pc.and_(mask, pc.and_(table["step"].is_valid(), counted))
-        for key in KEYS:
-            mask = pc.and_(mask, table[key].is_null())
-        found = table.filter(mask).sort_by("step")["value"]
-        return np.asarray(found.to_numpy(), np.float64)
 
     @property
     def ranks(self) -> list[int]:
@@ -122,18 +126,18 @@ class Subject:
     @property
     def window(self) -> str | None:
         """The window policy that its step time rests on; None without one, or where it is published."""
-        row = self.row("time.step")
+        row = self.results.row("time.step")
         return row.window if row is not None and row.status == "ok" and not self.published else None
 
     @cached_property
     def steps(self) -> int:
         """How many numbered steps its figures are of."""
-        return len(self.by_step("time.step"))
+        return len(self.results.steps("time.step"))
 
     @property
     def all_open(self) -> bool:
         """Whether its step time is that of an open step, the only one: nobody knows where it ended."""
-        row = self.row("time.step")
+        row = self.results.row("time.step")
         return row is not None and (row.reason or "").startswith(ALL_OPEN)
 
     def field(self, path: str) -> Any:
@@ -156,3 +160,43 @@ class Subject:
         if path in _PUBLISHED_TEXTS:
             return self.published_row.text(_PUBLISHED_TEXTS[path]) or None
         return self.published_row.count(_PUBLISHED_COUNTS[path]) if path in _PUBLISHED_COUNTS else None
+
+    @cached_property
+    def workload(self) -> Workload:
+        """What it ran; of published figures by their metadata, which say more than a card could take over."""
+        if self.published:
+            said: Callable[[str], Any] = self.published_field
+            degrees = {key: self.published_row.count(key) for key in _DEGREES}
+            framework = _VERSION.sub("", self.published_row.text("framework")) or None
+            accelerator, devices = None, said("hardware.count")
+        else:
+            said, names = self.field, self.devices
+            degrees = {key: said(f"parallelism.{key}") for key in _DEGREES}
+            framework = said("software.framework.name")
+            accelerator, devices = names[0] if len(names) == 1 else None, self.device_count
+        return Workload(
+            model=said("workload.model.name") or said("workload.model.family"),
+            phase=said("workload.phase"),
+            accelerator=said("hardware.accelerator") or accelerator,
+            devices=devices,
+            batch=said("workload.batch.global"),
+            sequence_length=said("workload.batch.sequence_length"),
+            framework=framework,
+            plan=_plan(degrees),
+        )
+
+    @property
+    def hardware(self) -> tuple[Any, ...] | None:
+        """What has to be equal for hardware to be equal; None where some of it is not known.
+
+        Published and computed figures follow different definitions, so they never match.
+        """
+        parts = (self.published, self.workload.accelerator, self.workload.devices)
+        return None if None in parts else parts
+
+
+def _plan(degrees: Mapping[str, Any]) -> str | None:
+    if all(degree is None for degree in degrees.values()):
+        return None
+    split = [f"{_DEGREES[key]}{degree}" for key, degree in degrees.items() if degree and degree > 1]
+    return " x ".join(split) or "unsplit"

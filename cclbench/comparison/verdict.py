@@ -12,8 +12,8 @@ import numpy as np
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.attribution import change_of_step, changes
 from cclbench.comparison.comparison import Change, Measure, Outcome, Versus
-from cclbench.comparison.interval import LEAST_STEPS, difference
-from cclbench.comparison.subject import Floats, Subject
+from cclbench.comparison.interval import LEAST_STEPS, Floats, difference
+from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import PHASE, differs, unequal, unknown
 from cclbench.record.rows import Row
 from cclbench.units import humanise
@@ -85,8 +85,8 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
         whole = base.letter if base.window == "trace" else other.letter
         return f"the window of {whole} is its whole trace, no step"
     for subject in (base, other):
-        row = subject.row(measure)
-        if not subject.value(measure):
+        row = subject.results.row(measure)
+        if not subject.results.value(measure):
             lacks = f"{subject.letter} has no {measure}"
             if row is not None and row.reason:
                 lacks += f" ({row.reason})"
@@ -97,7 +97,7 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
 
 
 def _ratio(base: Subject, other: Subject, measure: Measure) -> _Ratio:
-    before, after = base.value(measure), other.value(measure)
+    before, after = base.results.value(measure), other.results.value(measure)
     assert before and after  # noqa: S101, PT018 - `_incomparable` has looked
     costs = step_costs(base, measure), step_costs(other, measure)
     steps = len(costs[0]), len(costs[1])
@@ -112,7 +112,7 @@ def _ratio(base: Subject, other: Subject, measure: Measure) -> _Ratio:
 
 def step_costs(subject: Subject, measure: str) -> Floats:
     """Time of each step, or of a rate its inverse: what is averaged over steps, shape (steps,)."""
-    values = subject.by_step(measure)
+    values = np.array(list(subject.results.steps(measure).values()), np.float64)
     return values if measure == "time.step" else np.asarray(1 / values, np.float64)
 
 
@@ -187,7 +187,7 @@ def _whole(subject: Subject) -> bool:
 
 
 def _figure(subject: Subject, measure: Measure) -> str:
-    row = subject.row(measure)
+    row = subject.results.row(measure)
     assert row is not None  # noqa: S101 - it has a ratio
     return stated(row).removesuffix(" /s")
 

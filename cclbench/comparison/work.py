@@ -32,7 +32,7 @@ def _field(*paths: str) -> Callable[[Subject], Any]:
 
 def _tokens(subject: Subject) -> int | None:
     """Tokens a step works on, from what the run computed with its card."""
-    rate, step = subject.value("throughput.tokens"), subject.value("time.step")
+    rate, step = subject.results.value("throughput.tokens"), subject.results.value("time.step")
     return None if rate is None or step is None else round(rate * step)
 
 
@@ -136,7 +136,7 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
     """Metrics that are modelled in some subjects and measured in others."""
     sources: dict[str, dict[str, str]] = {}
     for subject in subjects:
-        for row in subject.run_rows:
+        for row in subject.results.rows:
             if row.has_value and row.stat is None:
                 sources.setdefault(row.metric, {}).setdefault(subject.letter, row.provenance or "")
     mixed: dict[str, list[str]] = {}
@@ -150,14 +150,14 @@ def _provenance(subjects: Sequence[Subject]) -> Iterator[str]:
 
 def _untold(subjects: Sequence[Subject]) -> Iterator[str]:
     """Parts of the step that some can tell and others cannot."""
-    whole = [subject for subject in subjects if subject.value("time.step_parts") is not None]
+    whole = [subject for subject in subjects if subject.results.value("time.step_parts") is not None]
     for part, into, words in (
         ("idle_host", "idle_other", "how much of the idle time is host-bound"),
         ("exposed_wait", "exposed_unmatched", "how much of the exposed communication is waiting"),
     ):
-        silent = [s for s in whole if s.value("time.step_parts", stat=part) is None]
+        silent = [s for s in whole if s.results.value("time.step_parts", stat=part) is None]
         if silent and len(silent) < len(whole):
-            row = silent[0].row("time.step_parts", stat=into)
+            row = silent[0].results.row("time.step_parts", stat=into)
             why = f" ({row.reason})" if row and row.reason else ""
             who = f"{_listed([s.letter for s in silent])} cannot tell {words}{why}"
             yield f"{who}: all of it is in {PARTS[into]}"

@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from cclbench.analyzers.view.values import OPEN
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import CardLine, Inference, Manifest, Matching, RankEntry, Truncation
-from cclbench.record.rows import Row
+from cclbench.record.results import Scope
 from cclbench.units import humanise
 
 _FACTS_SHOWN: Final = 4
@@ -24,38 +23,6 @@ _SOURCES: Final = {
     "module": "runs of the main XLA module",
     "whole_trace": "the whole trace",
 }
-
-
-class Scope(NamedTuple):
-    """What result rows are about: window policies, ranks, numbers of closed and open steps, each sorted."""
-
-    windows: list[str]
-    ranks: list[int]
-    steps: list[int]
-    open_steps: list[int]
-
-    @classmethod
-    def of(
-        cls,
-        windows: Iterable[str],
-        ranks: Iterable[int | None],
-        steps: Iterable[tuple[int | None, str | None]],
-    ) -> Scope:
-        """From the rows' own words; a step comes with the row's statistic, which says whether it is open."""
-        pairs = {(step, stat == OPEN) for step, stat in steps if step is not None}
-        return cls(
-            sorted(set(windows)),
-            sorted({rank for rank in ranks if rank is not None}),
-            sorted(step for step, is_open in pairs if not is_open),
-            sorted(step for step, is_open in pairs if is_open),
-        )
-
-
-def scope_of(rows: Sequence[Row]) -> Scope:
-    """The scope of those rows."""
-    return Scope.of(
-        (row.window for row in rows), (row.rank for row in rows), ((row.step, row.stat) for row in rows)
-    )
 
 
 class ClockSummary(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.verdict import verdict
-from cclbench.present.page_run import PageRun
+from cclbench.comparison.subject import Subject
 from cclbench.present.words import number
 from cclbench.units import humanise
 
@@ -34,41 +34,41 @@ class Tile:
     below: str
 
 
-def tiles(run: PageRun) -> list[Tile]:
+def tiles(run: Subject) -> list[Tile]:
     """The numbers that the run has, in the order of their weight."""
     found = []
     for metric, label in _TILES:
-        row = run.rows.run.get(metric)
+        row = run.results.run.get(metric)
         if row and row.has_value:
             found.append(Tile(label, number(row), _below(run, metric)))
     return found
 
 
-def _below(run: PageRun, metric: str) -> str:
+def _below(run: Subject, metric: str) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
-        steps = len(run.rows.over_steps(metric))
-        cv = next((row.value for row in run.rows.statistics(metric) if row.stat == "cv"), None)
+        steps = len(run.results.steps(metric))
+        cv = next((row.value for row in run.results.statistics(metric) if row.stat == "cv"), None)
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
-        if run.subject.all_open:
+        if run.all_open:
             return "open: no step follows"
         return ", ".join(told) if steps > 1 else ""
-    ranks = run.rows.ranks(metric).values()
-    unit = run.rows.run[metric].unit
+    ranks = run.results.ranks(metric).values()
+    unit = run.results.run[metric].unit
     return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
-def story(run: PageRun) -> list[str]:
+def story(run: Subject) -> list[str]:
     """The sentences: where a step goes; whether waiting or the network exposes communication."""
-    step, sentences = run.rows.run.get("time.step"), []
+    step, sentences = run.results.run.get("time.step"), []
     if step and step.has_value:
         what = "The whole trace takes" if step.window == "trace" else "A step takes"
-        parts = {row.stat: row.number for row in run.rows.statistics("time.step_parts")}
+        parts = {row.stat: row.number for row in run.results.statistics("time.step_parts")}
         largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
         shares = [f"{_percent(s / step.number)} {words}" for s, words in largest if s and step.number]
         of = f": on its slowest rank {_listed(shares)}" if shares else ""
         sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
-    said = verdict(list(run.rows.run.values()), run.subject.stored.inferred)
+    said = verdict(list(run.results.run.values()), run.stored.inferred)
     return [*sentences, *([said] if said else [])]
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.comparison.subject import Subject
 from cclbench.normalize.steps import SOURCES
-from cclbench.present.page_run import PageRun, together
+from cclbench.present.subjects import together
 from cclbench.record.run import Run
 from cclbench.units import humanise
 
@@ -83,18 +84,18 @@ class Line:
 class KernelTable:
     """The lines of a page, how the rest of them sum up, and which runs have none and why."""
 
-    runs: tuple[tuple[PageRun, Kernels], ...]
+    runs: tuple[tuple[Subject, Kernels], ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
 
 
-def kernel_table(runs: Sequence[PageRun]) -> KernelTable:
+def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
-        kernels = kernels_of(run.subject.stored, _window(run))
+        kernels = kernels_of(run.stored, _window(run))
         if kernels is None:
-            notes.append((run, "no kernels: " + run.rows.why_not("compute.kernel_count")))
+            notes.append((run, "no kernels: " + run.results.why_not("compute.kernel_count")))
         else:
             found.append((run, kernels))
     lines = _lines(found)
@@ -111,8 +112,8 @@ def kernel_table(runs: Sequence[PageRun]) -> KernelTable:
     return KernelTable(tuple(found), tuple(shown), together(notes))
 
 
-def _window(run: PageRun) -> str:
-    row = run.rows.run.get("time.step")
+def _window(run: Subject) -> str:
+    row = run.results.run.get("time.step")
     return row.window if row else "steps"
 
 
@@ -159,7 +160,7 @@ def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:
     return found
 
 
-def _lines(found: Sequence[tuple[PageRun, Kernels]]) -> list[Line]:
+def _lines(found: Sequence[tuple[Subject, Kernels]]) -> list[Line]:
     by_name: dict[str, list[Time | None]] = {}
     for place, (_, kernels) in enumerate(found):
         for time in kernels.times:

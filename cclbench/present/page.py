@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +20,12 @@ from cclbench.present.charts.partition import partition
 from cclbench.present.charts.roofline import roofline
 from cclbench.present.charts.straggler import straggler
 from cclbench.present.charts.waterfall import signed, waterfall
+from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
 from cclbench.present.html import page, write_page
 from cclbench.present.kernels import absent, kernel_table
-from cclbench.present.page_run import PageRun, page_runs
-from cclbench.present.run_facts import run_facts
+from cclbench.present.sections import headline
+from cclbench.present.subjects import colour
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, hover, name, quantity
 from cclbench.units import humanise
@@ -65,34 +66,36 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
 def run_page(subject: Subject) -> str:
     """The report of one run, as HTML."""
-    (run,) = runs = page_runs([subject])
+    run = replace(subject, letter="")
     context = {"story": story(run), "tiles": tiles(run), "topics": of_run(run)}
-    return page("run.html", _common(runs, f"{run.subject.id}: where the step goes") | context)
+    return page("run.html", _common([run], f"{run.id}: where the step goes") | context)
 
 
 def comparison_page(comparison: Comparison) -> str:
     """The report of a comparison, as HTML."""
-    runs = page_runs(comparison.subjects)
+    runs = comparison.subjects
     context = {
         "comparison": comparison,
         "differences": [_difference(versus, comparison) for versus in comparison.versus],
         "topics": of_comparison(comparison),
     }
-    title = " against ".join(run.subject.id for run in runs)
+    title = " against ".join(run.id for run in runs)
     return page("comparison.html", _common(runs, title) | context)
 
 
-def _common(runs: Sequence[PageRun], title: str) -> dict[str, Any]:
+def _common(runs: Sequence[Subject], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "runs": runs,
         "charts": [partition(runs), overlap(runs), bandwidth(runs), roofline(runs), *map(straggler, runs)],
         "kernels": kernel_table(runs),
-        "facts": [run_facts(run) for run in runs],
+        "facts": [facts_section(run) for run in runs],
         "missing": missing(runs),
         # What templates call.
         "absent": absent,
         "breakable": breakable,
+        "colour": colour,
+        "headline": headline,
         "hover": hover,
         "humanise": humanise,
         "name": name,

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from cclbench.comparison.comparison import Comparison, Figure
 from cclbench.comparison.comparison import Line as Compared
-from cclbench.present.page_run import PageRun
+from cclbench.comparison.subject import Subject
 from cclbench.present.topics import place, topic_of
 from cclbench.present.words import definition, hover, number, quantity
 from cclbench.record.rows import Row
@@ -39,12 +39,12 @@ class Line:
 Topic = tuple[str, tuple[Line, ...]]
 
 
-def of_run(run: PageRun) -> list[Topic]:
+def of_run(run: Subject) -> list[Topic]:
     """The metrics that have a number: the run's, the least and the most of its ranks, and the parts."""
     lines = []
-    for metric in sorted(run.rows.run, key=place):
-        row = run.rows.run[metric]
-        parts, more = run.rows.parts(metric)
+    for metric in sorted(run.results.run, key=place):
+        row = run.results.run[metric]
+        parts, more = run.results.parts(metric)
         if row.has_value or parts:
             cells = (number(row), _range(run, metric, row.unit))
             named = tuple((_named(part), number(part)) for part in parts)
@@ -72,13 +72,13 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
     return _by_topic(lines)
 
 
-def missing(runs: Sequence[PageRun]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
+def missing(runs: Sequence[Subject]) -> list[tuple[str, list[tuple[bool, str, str]]]]:
     """Of each run what failed, then what does not apply: whether it failed, the metrics, their reason."""
     found = []
     for run in runs:
         why: dict[tuple[str, str], list[str]] = {}
-        for metric in sorted(run.rows.run, key=place):
-            row = run.rows.run[metric]
+        for metric in sorted(run.results.run, key=place):
+            row = run.results.run[metric]
             if not row.has_value:
                 why.setdefault((row.status, row.reason or "no reason given"), []).append(metric)
         ordered = sorted(why.items(), key=lambda item: item[0][0] != "failed")
@@ -99,9 +99,9 @@ def _named(row: Row) -> str:
     return " · ".join(filter(None, (getattr(row, key) for key in _SPANS)))
 
 
-def _range(run: PageRun, metric: str, unit: str) -> Markup:
+def _range(run: Subject, metric: str, unit: str) -> Markup:
     """`least .. most` of a rank, nothing where fewer than two have a number."""
-    ranks = run.rows.ranks(metric)
+    ranks = run.results.ranks(metric)
     if len(ranks) < 2:
         return Markup("")
     least, most = min(ranks, key=lambda r: ranks[r]), max(ranks, key=lambda r: ranks[r])

@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 from typed import figures, record
 
-from cclbench.present.findings import scope_of, summary
+from cclbench.present.findings import summary
 from cclbench.present.terminal import partition as bars
 from cclbench.present.terminal import run as answer
+from cclbench.record.results import scope_of
 
 Row = dict[str, Any]
 

@@ -15,6 +15,7 @@ from cclbench.card.model import Card, card_of
 from cclbench.comparison.subject import Subject
 from cclbench.record.facts import TraceFacts
 from cclbench.record.manifest import Manifest
+from cclbench.record.results import Results
 from cclbench.schema import RESULTS
 
 Row = dict[str, Any]
@@ -139,4 +140,4 @@ def subject(
         manifest |= {"published": {**PUBLISHED, **published}, "ranks": []}
     stored = Stored(f"run-{letter.lower()}", record(manifest), None if published else reader, raw_card=card)
     table = pa.Table.from_pylist(list(rows), RESULTS)
-    return Subject(letter, stored, table, card)  # type: ignore[arg-type]
+    return Subject(letter, stored, Results(table), card)  # type: ignore[arg-type]

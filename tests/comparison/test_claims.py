@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as replace_field
-from typed import figures
+from subjects import card, row, subject
 
 import cclbench
-from cclbench.comparison.claims import examine
+from cclbench.comparison.claims import collect, examine
 from cclbench.comparison.claims.bandwidth import examine_bandwidth
-from cclbench.comparison.claims.evidence import Evidence, collect
 from cclbench.comparison.claims.frameworks import examine_frameworks
 from cclbench.comparison.claims.overlap import examine_overlap
+from cclbench.comparison.subject import Subject
 from cclbench.errors import UsageError
 from cclbench.published import import_ccl_bench
 from cclbench.record.store import Store
@@ -27,28 +25,58 @@ TOKENS, DOUBLED = "throughput.tokens_per_device", "whatif.scale_up_bandwidth_x2"
 
 
 FIGURES = {"step": "time.step", "overlap": "overlap.ratio", "tokens": TOKENS, "doubled": DOUBLED}
+METADATA = {
+    "model": "model_family",
+    "phase": "phase",
+    "accelerator": "hardware_model",
+    "devices": "total_count",
+    "batch": "batch_size",
+    "sequence_length": "seq_len",
+    "framework": "framework",
+    "fsdp": "dp_shard",
+}
+RAN = {
+    "model": "tiny",
+    "phase": "training",
+    "accelerator": "nvidia_a100",
+    "devices": 4,
+    "batch": 8,
+    "sequence_length": 512,
+    "framework": "torchtitan",
+    "fsdp": 4,
+}
 
 
-def evidence(run: str, *, reason: str | None = None, **other: Any) -> Evidence:
-    """A training run; those of `FIGURES` are its figures, the rest what it ran."""
-    told_figures = {
-        FIGURES[key]: figures([{"value": value, "provenance": "published", "reason": reason}])[0]
+def evidence(run: str, *, reason: str | None = None, published: bool = True, **other: Any) -> Subject:
+    """A training run; those of `FIGURES` are its figures, the rest what it ran, by published metadata."""
+    rows = [
+        row(FIGURES[key], value, provenance="published", reason=reason)
         for key, value in other.items()
         if key in FIGURES
-    }
-    facts: dict[str, Any] = {
-        "published": True,
-        "model": "tiny",
-        "phase": "training",
-        "accelerator": "nvidia_a100",
-        "devices": 4,
-        "batch": 8,
-        "sequence_length": 512,
-        "framework": "torchtitan",
-        "plan": "fsdp4",
-    }
-    told = {key: value for key, value in other.items() if key not in FIGURES}
-    return Evidence(run=run, figures=told_figures, **facts | told)
+    ]
+    if "doubled" in other:
+        rows += [row(DOUBLED, value, stat=stat) for stat, value in other.get("band", {}).items()]
+    ran = RAN | {key: value for key, value in other.items() if key in METADATA}
+    if published:
+        metadata = {METADATA[key]: value for key, value in ran.items() if value is not None}
+        made = subject(run, rows, published={"metadata": metadata}, ranks=0)
+    else:
+        made = subject(run, rows, card_of_run(ran), ranks=4)
+    made.stored.id = run  # type: ignore[misc]
+    return made
+
+
+def card_of_run(ran: dict[str, Any]) -> dict[str, Any]:
+    """The card of a run that was computed here."""
+    return card(
+        workload__model__name=ran["model"],
+        workload__phase=ran["phase"],
+        workload__batch={"global": ran["batch"], "sequence_length": ran["sequence_length"]},
+        hardware__accelerator=ran["accelerator"],
+        hardware__count=ran["devices"],
+        parallelism={"dp_shard": ran["fsdp"]},
+        software={"framework": {"name": ran["framework"]}},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +88,8 @@ def published(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_pairs_are_of_equal_work_on_equal_hardware() -> None:
-    base = evidence("base", step=1.0, overlap=0.5)
+    ran: dict[str, Any] = {"step": 1.0, "overlap": 0.5}
+    base = evidence("base", **ran)
     for key, value in {
         "model": "other",
         "phase": "inference",
@@ -70,12 +99,12 @@ def test_pairs_are_of_equal_work_on_equal_hardware() -> None:
         "sequence_length": 1024,
         "published": False,
     }.items():
-        assert examine_overlap([base, replace(base, run="b", **{key: value})]).counts["pairs"] == 0
+        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 0
         if key != "published":
-            assert examine_overlap([base, replace(base, run="b", **{key: None})]).counts["pairs"] == 0
-    for key in ("framework", "plan"):
-        assert examine_overlap([base, replace(base, run="b", **{key: "other"})]).counts["pairs"] == 1
-    assert examine_overlap([base, replace(base, run="b", model="TINY")]).counts["pairs"] == 1
+            assert examine_overlap([base, evidence("b", **ran, **{key: None})]).counts["pairs"] == 0
+    for key, value in {"framework": "other", "fsdp": 2}.items():
+        assert examine_overlap([base, evidence("b", **ran, **{key: value})]).counts["pairs"] == 1
+    assert examine_overlap([base, evidence("b", **ran, model="TINY")]).counts["pairs"] == 1
 
 
 @pytest.mark.parametrize(
@@ -137,12 +166,18 @@ def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
 
 def test_gains_of_gpus_against_tpus() -> None:
     gpus = [evidence(f"g{n}", doubled=1 - gain) for n, gain in enumerate((0.01, 0.02, 0.09))]
-    tpus = [evidence(f"t{n}", doubled=1 - gain, accelerator="tpu_v6e") for n, gain in enumerate((0.1, 0.3))]
+    tpus, computed = (
+        [
+            evidence(f"t{n}", doubled=1 - gain, accelerator="tpu_v6e", published=published)
+            for n, gain in enumerate((0.1, 0.3))
+        ]
+        for published in (True, False)
+    )
     claim = examine_bandwidth([*gpus, *tpus])
     assert claim.outcome == "holds"
     assert claim.counts["published_gpu_median"] == pytest.approx(0.02)
     assert claim.counts["published_tpu_median"] == pytest.approx(0.2)
-    apart = examine_bandwidth([*gpus, *(replace(run, published=False) for run in tpus)])
+    apart = examine_bandwidth([*gpus, *computed])
     assert (apart.outcome, apart.counts["computed_tpu_told"]) == ("cannot be examined", 2)
     assert (
         examine_bandwidth([*gpus, evidence("t", doubled=0.99, accelerator="tpu_v6e")]).outcome == "not shown"
@@ -156,13 +191,9 @@ def test_gains_of_gpus_against_tpus() -> None:
 
 
 def test_a_modelled_gain_has_its_band() -> None:
-    run = evidence("r", doubled=0.9)
-    bounds = {
-        f"{DOUBLED}[{stat}]": replace_field(run.figures[DOUBLED], value=value)
-        for stat, value in (("low", 0.8), ("high", 0.95))
-    }
-    (row,) = examine_bandwidth([replace(run, figures={**run.figures, **bounds})]).rows
-    assert [row[key] for key in ("gain_low", "gain", "gain_high")] == pytest.approx([0.05, 0.1, 0.2])
+    run = evidence("r", doubled=0.9, band={"low": 0.8, "high": 0.95})
+    (found,) = examine_bandwidth([run]).rows
+    assert [found[key] for key in ("gain_low", "gain", "gain_high")] == pytest.approx([0.05, 0.1, 0.2])
 
 
 def test_a_gap_that_is_the_batch() -> None:
@@ -183,17 +214,19 @@ def test_a_gap_that_is_the_batch() -> None:
 
 
 def test_a_gap_at_equal_work() -> None:
-    runs = [
-        evidence("a", step=1.0, tokens=1024.0, framework="swift"),
-        evidence("b", step=2.6, tokens=400.0, framework="calm"),
-        evidence("c", step=9.0, tokens=100.0, framework="calm"),
-        evidence("d", step=0.1, tokens=9999.0, framework="calm", devices=8),
-    ]
+    def runs_of(other: str) -> list[Subject]:
+        return [
+            evidence("a", step=1.0, tokens=1024.0, framework="swift"),
+            evidence("b", step=2.6, tokens=400.0, framework=other),
+            evidence("c", step=9.0, tokens=100.0, framework=other),
+            evidence("d", step=0.1, tokens=9999.0, framework=other, devices=8),
+        ]
+
+    runs = runs_of("calm")
     claim = examine_frameworks(runs)
     assert (claim.outcome, claim.counts["gap_equal_work"]) == ("holds", 2.6)
     assert "not like for like" not in claim.verdict
-    slower = [replace(run, framework="swift") for run in runs]
-    assert examine_frameworks(slower).outcome == "cannot be examined"
+    assert examine_frameworks(runs_of("swift")).outcome == "cannot be examined"
     near = examine_frameworks([runs[0], evidence("e", step=2.4, tokens=1.0, framework="calm")])
     assert near.outcome == "not shown"
 
@@ -248,10 +281,15 @@ def test_computed_runs_take_part(published: Path, repository: Path, tmp_path: Pa
     assert (found.published, found.computed) == (102, 1)
     assert [why for why in found.left_out.values() if not why.startswith("has no results yet")] == []
     assert len(found.left_out) == 1
-    (own,) = (one for one in collect(Store(store)).runs if not one.published)
-    assert (own.run, own.framework, own.devices, own.plan) == (run.id, "pytorch", 4, "fsdp2 x tp2")
-    assert (own.phase, own.kind) == ("training", "CPU")
-    assert own.value("time.step") == next(r["value"] for r in run.rows if r["metric"] == "time.step")
+    (own,) = (one for one in collect(Store(store))[0] if not one.published)
+    assert (own.id, own.workload.framework, own.workload.devices, own.workload.plan) == (
+        run.id,
+        "pytorch",
+        4,
+        "fsdp2 x tp2",
+    )
+    assert (own.workload.phase, own.workload.kind) == ("training", "CPU")
+    assert own.results.value("time.step") == next(r["value"] for r in run.rows if r["metric"] == "time.step")
     assert found.claims[0].counts["pairs"] == 57
 
 

@@ -10,7 +10,6 @@ from report_run import Event, stored, subject
 
 from cclbench.present import kernels as module
 from cclbench.present.kernels import absent, kernel_table, kernels_of
-from cclbench.present.page_run import page_runs
 
 
 def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
@@ -30,20 +29,20 @@ def test_what_begins_in_a_window_counts_whole(tmp_path: Path) -> None:
 
 
 def test_a_cpu_has_operators(tmp_path: Path) -> None:
-    (run,) = page_runs([subject(tmp_path / "run", kind="op")])
+    run = subject(tmp_path / "run", kind="op", letter="")
     table = kernel_table([run])
     assert table.runs[0][1].kind == "op"
     assert table.notes == ("operators of the CPU nest: the time of one holds that of those it calls",)
 
 
 def test_a_run_without_kernels_says_why(tmp_path: Path) -> None:
-    (run,) = page_runs([subject(tmp_path / "run", events=())])
+    run = subject(tmp_path / "run", events=(), letter="")
     assert kernel_table([run]).notes == ("no kernels: its results have no compute.kernel_count",)
 
 
 def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ROWS", 1)
-    (run,) = page_runs([subject(tmp_path / "run")])
+    run = subject(tmp_path / "run", letter="")
     table = kernel_table([run])
     assert [line.first.name for line in table.lines] == ["gemm_a"]
     assert table.notes == ("1 more names with 500 ns (45.5 % of the summed time) are not listed",)
@@ -51,7 +50,7 @@ def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch
 
 def test_runs_beside_each_other(tmp_path: Path) -> None:
     events: tuple[Event, ...] = ((0, "gemm_a", "gemm", 1000, 1000), (1, "new_c", "other", 1000, 40))
-    runs = page_runs([subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)])
+    runs = [subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)]
     table = kernel_table(runs)
     # Seconds per step and rank: sums over four windows.
     assert [(line.first.name, line.per_step, line.changes) for line in table.lines] == [
@@ -68,7 +67,7 @@ def test_a_name_beyond_those_read_is_not_taken_as_absent(
 ) -> None:
     monkeypatch.setattr(module, "MOST_NAMES", 1)
     events: tuple[Event, ...] = ((0, "reduce_b", "reduction", 1000, 1000), (1, "gemm_a", "gemm", 1000, 40))
-    runs = page_runs([subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)])
+    runs = [subject(tmp_path / "a"), subject(tmp_path / "b", "B", events=events)]
     table = kernel_table(runs)
     assert {line.first.name: line.changes for line in table.lines} == {"gemm_a": (None,), "reduce_b": (None,)}
     assert absent(table.runs[0][1]) == "not among the 1 names with most time"
@@ -77,7 +76,7 @@ def test_a_name_beyond_those_read_is_not_taken_as_absent(
 def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     long = "n" * 1_000_000
     events: tuple[Event, ...] = ((0, f"{long}a", "gemm", 1000, 10), (0, f"{long}b", "gemm", 1100, 20))
-    (run,) = page_runs([subject(tmp_path / "run", events=events)])
+    run = subject(tmp_path / "run", events=events, letter="")
     assert [(line.first.length, line.times[0].ns) for line in kernel_table([run]).lines if line.times[0]] == [
         (1_000_001, 20),
         (1_000_001, 10),

@@ -21,6 +21,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError
 from cclbench.present.html import check_page, write_page
 from cclbench.present.page import comparison_page, run_page, write_comparison, write_run
+from cclbench.record.results import Results
 from cclbench.record.run import Run
 
 VOID = {"meta", "input", "wbr", "br", "img", "link"}
@@ -178,7 +179,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
 def test_a_run_of_no_trace_and_no_rows(tmp_path: Path) -> None:
     made = subject(tmp_path / "empty", rows=[])
     (made.stored.path / "manifest.json").write_text(json.dumps(manifest("empty") | {"ranks": []}))
-    page = Page(run_page(Subject("A", Run(made.stored.path), table([]), None)))
+    page = Page(run_page(Subject("A", Run(made.stored.path), Results(table([])), None)))
     assert "No step to tell of" in page.text
     assert page.tags["svg"] == 0
 

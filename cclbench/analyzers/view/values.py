@@ -16,12 +16,11 @@ from cclbench.analyzers.view.blurred import Blurred
 from cclbench.analyzers.view.labels import Label, labels, wider
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
+from cclbench.schema import OPEN
 
 NS_PER_S = 10**9
 LEAST_FOR_P95: Final = 20
 """Values from which on 5 % of them are one or more."""
-OPEN: Final = "open"
-"""The statistic of a row that is about an open window."""
 OPEN_WINDOW: Final = (
     "open window: no step follows, so that it ends with its last device event; no mean holds it"
 )

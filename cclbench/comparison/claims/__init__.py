@@ -13,10 +13,11 @@ from typing import Final
 
 from cclbench.comparison.claims.bandwidth import examine_bandwidth
 from cclbench.comparison.claims.claim import UNITS, Claim
-from cclbench.comparison.claims.evidence import collect
 from cclbench.comparison.claims.frameworks import examine_frameworks
 from cclbench.comparison.claims.overlap import examine_overlap
-from cclbench.errors import UsageError, near
+from cclbench.comparison.subject import Subject
+from cclbench.errors import InputError, UsageError, near
+from cclbench.record.results import Results
 from cclbench.record.store import Store
 
 __all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
@@ -48,10 +49,9 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
         if name not in CLAIMS:
             raise UsageError(f"no claim is {name!r}", hint=near(name, CLAIMS))
     into = Store(store)
-    collected = collect(into)
-    runs = collected.runs
+    runs, left_out = collect(into)
     if not runs:
-        run, why = next(iter(collected.left_out.items()), ("", ""))
+        run, why = next(iter(left_out.items()), ("", ""))
         what = f"has no results to examine: run {run} {why}" if run else "is empty"
         raise UsageError(
             f"{into.folder}: the store {what}",
@@ -62,5 +62,22 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
         claims=tuple(CLAIMS[name](runs) for name in dict.fromkeys(claims or CLAIMS)),
         published=published,
         computed=len(runs) - published,
-        left_out=collected.left_out,
+        left_out=left_out,
     )
+
+
+def collect(store: Store) -> tuple[list[Subject], dict[str, str]]:
+    """The store's runs with results, and by id why others are left out: damaged, or of another version."""
+    found, left_out = [], {}
+    for stored in store.runs():
+        try:
+            results, card = stored.saved_results, stored.card
+            if results is None:
+                left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
+                continue
+            subject = Subject("", stored, Results(results), None if card is None else card.raw)
+            _ = subject.workload  # read here, where a damaged manifest is left out
+            found.append(subject)
+        except InputError as error:
+            left_out[stored.id] = f"is not readable: {error.what}"
+    return found, left_out

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, plural
-from cclbench.comparison.claims.evidence import Evidence
+from cclbench.comparison.claims.claim import Claim, Line, note, number, plural
+from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
 STATEMENT: Final = "Doubling the bandwidth inside a node shortens steps far more on TPUs than on GPUs."
@@ -18,12 +18,12 @@ _KINDS: Final = ("GPU", "TPU")
 _BASES: Final = ("published", "computed")
 
 
-def examine_bandwidth(runs: Sequence[Evidence]) -> Claim:
+def examine_bandwidth(runs: Sequence[Subject]) -> Claim:
     """The share of its step that each run saves at twice the scale-up bandwidth, GPU against TPU.
 
     Published gains are set against published ones, computed against computed.
     """
-    rows = [_row(run) for run in runs if run.kind in _KINDS]
+    rows = [_row(run) for run in runs if run.workload.kind in _KINDS]
     groups = [(kind, basis) for basis in _BASES for kind in _KINDS]
     gains = {
         group: [r["gain"] for r in rows if _group(r) == group and r["gain"] is not None] for group in groups
@@ -60,24 +60,24 @@ def _group(row: Line) -> tuple[str, str]:
     return row["kind"], row["basis"]
 
 
-def _row(run: Evidence) -> dict[str, Any]:
-    ratio, row = run.value(_DOUBLED), run.figures.get(_DOUBLED)
-    low, high = (run.value(f"{_DOUBLED}[{stat}]") for stat in ("low", "high"))
+def _row(run: Subject) -> dict[str, Any]:
+    ratio, row = number(run, _DOUBLED), run.results.row(_DOUBLED)
+    low, high = (number(run, _DOUBLED, stat=stat) for stat in ("low", "high"))
     return {
-        "kind": run.kind,
+        "kind": run.workload.kind,
         "basis": "published" if run.published else "computed",
-        "accelerator": run.accelerator,
-        "devices": run.devices,
-        "model": run.model,
-        "phase": run.phase,
-        "plan": run.plan,
+        "accelerator": run.workload.accelerator,
+        "devices": run.workload.devices,
+        "model": run.workload.model,
+        "phase": run.workload.phase,
+        "plan": run.workload.plan,
         "gain": None if ratio is None else 1 - ratio,
         # The largest gain is the smallest step.
         "gain_low": None if high is None else 1 - high,
         "gain_high": None if low is None else 1 - low,
         "provenance": row.provenance if row else None,
-        "note": run.note(_DOUBLED),
-        "run": run.run,
+        "note": note(run, _DOUBLED),
+        "run": run.id,
     }
 
 
@@ -121,8 +121,8 @@ def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
 
 
 def _caveats(rows: Sequence[Line]) -> Iterator[str]:
-    for why, number in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
-        yield f"no gain of {plural(number, 'run')}: {why}"
+    for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
+        yield f"no gain of {plural(count, 'run')}: {why}"
     published = [row for row in rows if row["gain"] is not None and row["provenance"] == "published"]
     if published:
         notes = sorted({row["note"] for row in published if row["note"]})

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from cclbench.comparison.subject import Subject
+
 Line = Mapping[str, Any]
 
 UNITS: Final = {
@@ -43,6 +45,18 @@ class Claim:
     rows: Sequence[Line]
     """What it rests on, whole."""
     caveats: tuple[str, ...]
+
+
+def number(run: Subject, metric: str, **keys: str) -> float | None:
+    """A run's number that is whole; None where there is none, or a partial one."""
+    row = run.results.row(metric, **keys)
+    return row.value if row and row.status == "ok" else None
+
+
+def note(run: Subject, metric: str) -> str | None:
+    """What qualifies the number, or why there is none."""
+    row = run.results.row(metric)
+    return row.reason if row else "not computed"
 
 
 def plural(number: int, noun: str) -> str:

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line
-from cclbench.comparison.claims.evidence import Evidence
+from cclbench.comparison.claims.claim import Claim, Line, note, number
+from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
 STATEMENT: Final = (
@@ -19,10 +19,12 @@ CLAIMED: Final = 2.5
 _STEP, _TOKENS = "time.step", "throughput.tokens_per_device"
 
 
-def examine_frameworks(runs: Sequence[Evidence]) -> Claim:
+def examine_frameworks(runs: Sequence[Subject]) -> Claim:
     """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
     known = [
-        run for run in runs if run.phase == "training" and run.framework and run.hardware and _speed(run)
+        run
+        for run in runs
+        if run.workload.phase == "training" and run.workload.framework and run.hardware and _speed(run)
     ]
     any_work = list(_contests(known, "step time, any work", lambda run: run.hardware, _step))
     one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
@@ -50,58 +52,58 @@ def examine_frameworks(runs: Sequence[Evidence]) -> Claim:
     )
 
 
-def _step(run: Evidence) -> float:
-    return run.value(_STEP) or 0
+def _step(run: Subject) -> float:
+    return number(run, _STEP) or 0
 
 
-def _seconds_per_token(run: Evidence) -> float:
-    return 1 / (run.value(_TOKENS) or 1)
+def _seconds_per_token(run: Subject) -> float:
+    return 1 / (number(run, _TOKENS) or 1)
 
 
-def _speed(run: Evidence) -> bool:
-    return bool(run.value(_STEP) and run.value(_TOKENS))
+def _speed(run: Subject) -> bool:
+    return bool(number(run, _STEP) and number(run, _TOKENS))
 
 
-def _model(run: Evidence) -> Any:
-    return run.model and (*(run.hardware or ()), run.model.casefold())
+def _model(run: Subject) -> Any:
+    return run.workload.model and (*(run.hardware or ()), run.workload.model.casefold())
 
 
-def _work(run: Evidence) -> Any:
-    return run.work and (*(run.hardware or ()), *run.work)
+def _work(run: Subject) -> Any:
+    return run.workload.work and (*(run.hardware or ()), *run.workload.work)
 
 
 def _contests(
-    runs: Sequence[Evidence],
+    runs: Sequence[Subject],
     basis: str,
-    key: Callable[[Evidence], Any],
-    cost: Callable[[Evidence], float],
+    key: Callable[[Subject], Any],
+    cost: Callable[[Subject], float],
 ) -> Iterator[list[Line]]:
     """Groups of runs with two frameworks or more: the best run of each framework, best first."""
-    groups: dict[Any, dict[str, Evidence]] = defaultdict(dict)
+    groups: dict[Any, dict[str, Subject]] = defaultdict(dict)
     for run in sorted(runs, key=cost, reverse=True):
         if (alike := key(run)) is not None:
-            groups[alike][str(run.framework).casefold()] = run
+            groups[alike][str(run.workload.framework).casefold()] = run
     for best in groups.values():
         if len(best) > 1:
             order = sorted(best.values(), key=cost)
             yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
 
 
-def _line(run: Evidence, basis: str | None, behind: float | None) -> dict[str, Any]:
+def _line(run: Subject, basis: str | None, behind: float | None) -> dict[str, Any]:
     return {
-        "accelerator": run.accelerator,
-        "devices": run.devices,
+        "accelerator": run.workload.accelerator,
+        "devices": run.workload.devices,
         **({} if basis is None else {"basis": basis}),
-        "framework": run.framework,
-        "model": run.model,
-        "batch": run.batch,
-        "sequence_length": run.sequence_length,
-        "plan": run.plan,
-        "step_s": run.value(_STEP),
-        "tokens_per_s_per_device": run.value(_TOKENS),
+        "framework": run.workload.framework,
+        "model": run.workload.model,
+        "batch": run.workload.batch,
+        "sequence_length": run.workload.sequence_length,
+        "plan": run.workload.plan,
+        "step_s": number(run, _STEP),
+        "tokens_per_s_per_device": number(run, _TOKENS),
         **({} if behind is None else {"behind": behind}),
-        "flags": run.note(_STEP),
-        "run": run.run,
+        "flags": note(run, _STEP),
+        "run": run.id,
     }
 
 
@@ -169,7 +171,7 @@ def _unlike(a: Line, b: Line) -> list[str]:
 
 
 def _caveats(
-    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[Evidence]
+    any_work: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]], runs: Sequence[Subject]
 ) -> Iterator[str]:
     if any_work:
         unlike = sum(bool(_unlike(lines[0], lines[-1])) for lines in any_work)
@@ -179,7 +181,7 @@ def _caveats(
         )
     counted: dict[str, int] = defaultdict(int)
     for run in runs:
-        counted[str(run.framework)] += 1
+        counted[str(run.workload.framework)] += 1
     if any_work:
         told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
         yield f"the best of few is no tuned best; training runs by framework: {told}"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, plural
-from cclbench.comparison.claims.evidence import Evidence
+from cclbench.comparison.claims.claim import Claim, Line, note, number, plural
+from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import bare
 from cclbench.units import humanise
 
@@ -19,15 +19,17 @@ SAME_STEP: Final = 0.03
 _CLEAR_OVERLAP: Final = 0.01
 _STEP, _OVERLAP = "time.step", "overlap.ratio"
 
-Key = Callable[[Evidence], Any]
+Key = Callable[[Subject], Any]
 
 
-def examine_overlap(runs: Sequence[Evidence]) -> Claim:
+def examine_overlap(runs: Sequence[Subject]) -> Claim:
     """All pairs of training runs of equal work on equal hardware, and whose step is the longer.
 
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
-    known = [run for run in runs if run.phase == "training" and run.value(_STEP) and _has_overlap(run)]
+    known = [
+        run for run in runs if run.workload.phase == "training" and number(run, _STEP) and _has_overlap(run)
+    ]
     pairs = list(_pairs(known, _alike))
     counts = _counts(pairs)
     return Claim(
@@ -42,49 +44,49 @@ def examine_overlap(runs: Sequence[Evidence]) -> Claim:
     )
 
 
-def _has_overlap(run: Evidence) -> bool:
-    return run.value(_OVERLAP) is not None
+def _has_overlap(run: Subject) -> bool:
+    return number(run, _OVERLAP) is not None
 
 
-def _alike(run: Evidence) -> Any:
-    return run.hardware and run.work and (*run.hardware, *run.work)
+def _alike(run: Subject) -> Any:
+    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
 
 
-def _pairs(runs: Sequence[Evidence], key: Key) -> Iterator[dict[str, Any]]:
-    groups: dict[Any, list[Evidence]] = defaultdict(list)
+def _pairs(runs: Sequence[Subject], key: Key) -> Iterator[dict[str, Any]]:
+    groups: dict[Any, list[Subject]] = defaultdict(list)
     for run in runs:
         if (alike := key(run)) is not None:
             groups[alike].append(run)
     for group in groups.values():
         for a, b in combinations(group, 2):
-            yield _pair(*sorted((a, b), key=lambda run: -(run.value(_OVERLAP) or 0)))
+            yield _pair(*sorted((a, b), key=lambda run: -(number(run, _OVERLAP) or 0)))
 
 
-def _pair(higher: Evidence, lower: Evidence) -> dict[str, Any]:
-    ratio = (higher.value(_STEP) or 0) / (lower.value(_STEP) or 1)
-    if higher.value(_OVERLAP) == lower.value(_OVERLAP):
+def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
+    ratio = (number(higher, _STEP) or 0) / (number(lower, _STEP) or 1)
+    if number(higher, _OVERLAP) == number(lower, _OVERLAP):
         outcome = "equal overlap"
     elif ratio > 1 + SAME_STEP:
         outcome = "longer"
     else:
         outcome = "shorter" if ratio < 1 / (1 + SAME_STEP) else "same"
-    flags = {run.note(metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
+    flags = {note(run, metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
     return {
-        "model": higher.model,
-        "accelerator": higher.accelerator,
-        "devices": higher.devices,
-        "batch": higher.batch,
-        "sequence_length": higher.sequence_length,
+        "model": higher.workload.model,
+        "accelerator": higher.workload.accelerator,
+        "devices": higher.workload.devices,
+        "batch": higher.workload.batch,
+        "sequence_length": higher.workload.sequence_length,
         "outcome": outcome,
         "step_ratio": ratio,
-        "higher_plan": higher.plan,
-        "higher_overlap": higher.value(_OVERLAP),
-        "higher_step_s": higher.value(_STEP),
-        "lower_plan": lower.plan,
-        "lower_overlap": lower.value(_OVERLAP),
-        "lower_step_s": lower.value(_STEP),
-        "higher_run": higher.run,
-        "lower_run": lower.run,
+        "higher_plan": higher.workload.plan,
+        "higher_overlap": number(higher, _OVERLAP),
+        "higher_step_s": number(higher, _STEP),
+        "lower_plan": lower.workload.plan,
+        "lower_overlap": number(lower, _OVERLAP),
+        "lower_step_s": number(lower, _STEP),
+        "higher_run": higher.id,
+        "lower_run": lower.id,
         "provenance": "published" if higher.published else "computed",
         "flags": "; ".join(sorted(filter(None, flags))) or None,
     }
@@ -134,7 +136,7 @@ def _by_work(pairs: Sequence[Line]) -> list[Line]:
     return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
 
 
-def _caveats(runs: Sequence[Evidence], pairs: Sequence[Line]) -> Iterator[str]:
+def _caveats(runs: Sequence[Subject], pairs: Sequence[Line]) -> Iterator[str]:
     def left(keep: Callable[[Line], bool]) -> str:
         kept = [pair for pair in pairs if keep(pair)]
         return f"{_counts(kept)['longer']} of {len(kept)}"
@@ -160,14 +162,14 @@ def _caveats(runs: Sequence[Evidence], pairs: Sequence[Line]) -> Iterator[str]:
         )
 
 
-def _however_spelled(run: Evidence) -> Any:
+def _however_spelled(run: Subject) -> Any:
     alike = _alike(run)
     return alike and tuple(bare(part) if isinstance(part, str) else part for part in alike)
 
 
-def _respelled(runs: Sequence[Evidence]) -> str:
+def _respelled(runs: Sequence[Subject]) -> str:
     spellings: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        if run.model:
-            spellings[bare(run.model)].add(run.model)
+        if run.workload.model:
+            spellings[bare(run.workload.model)].add(run.workload.model)
     return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.present.charts.svg import drawn
-from cclbench.present.page_run import PageRun, together
+from cclbench.present.subjects import colour, ink, says, together
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 
@@ -49,7 +50,7 @@ class Roof:
     told: str | None
 
 
-def bandwidth(runs: Sequence[PageRun]) -> Chart:
+def bandwidth(runs: Sequence[Subject]) -> Chart:
     """The collectives of all runs by size; what has no size or no rate of its links says so."""
     heading = "Bandwidth against message size"
     caption = (
@@ -61,20 +62,20 @@ def bandwidth(runs: Sequence[PageRun]) -> Chart:
     for run in runs:
         points = list(points_of(run))
         if not points:
-            known = run.rows.value("comm.busbw") is not None or run.rows.parts("comm.busbw")[0]
-            why = "no collective's size is told" if known else run.rows.why_not("comm.busbw")
+            known = run.results.value("comm.busbw") is not None or run.results.parts("comm.busbw")[0]
+            why = "no collective's size is told" if known else run.results.why_not("comm.busbw")
             missing.append((run, f"no bandwidth: {why}"))
             continue
         found.append((run, points))
         own = roofs_of(run)
         roofs += [(run, roof) for roof in own]
         if not own:
-            missing.append((run, f"no roofline: {run.rows.why_not('comm.bandwidth_utilization')}"))
+            missing.append((run, f"no roofline: {run.results.why_not('comm.bandwidth_utilization')}"))
     if not found:
         return Chart("bandwidth", heading, caption, None, together(missing))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
-        run.says(f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
+        says(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
     )
     svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=f"Bus bandwidth: {label}")
     alone = len(runs) == 1
@@ -82,28 +83,28 @@ def bandwidth(runs: Sequence[PageRun]) -> Chart:
         (subject_colour(place) if alone else "ink", MARKERS[marker(place)], kind)
         for place, kind in enumerate(kinds)
     ]
-    legend += [(run.colour, "▬", run.letter) for run, _ in found if run.letter]
+    legend += [(colour(run), "▬", run.letter) for run, _ in found if run.letter]
     return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
-def points_of(run: PageRun) -> Iterator[Point]:
+def points_of(run: Subject) -> Iterator[Point]:
     """The rows of `comm.busbw` that are of one size, one kind and one group."""
-    for row in run.rows.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts("comm.busbw", most=2000)[0]:
         sizes = _BUCKET.fullmatch(row.category or "")
         if sizes and row.stat is None and row.collective and row.number > 0:
             low, high = (int(sizes[i]) * BINARY_UNITS[sizes[i + 1]] for i in (1, 3))
             yield Point(row.collective, row.group or "", low, high, row)
 
 
-def roofs_of(run: PageRun) -> list[Roof]:
+def roofs_of(run: Subject) -> list[Roof]:
     """The links' rate of each group: bus bandwidth over its share of that rate; equal rates once."""
     shares = {
         (row.collective, row.group): row
-        for row in run.rows.parts("comm.bandwidth_utilization", most=2000)[0]
+        for row in run.results.parts("comm.bandwidth_utilization", most=2000)[0]
         if row.group and row.category is None and row.stat is None and row.value
     }
     rates: dict[str, tuple[float, str | None]] = {}
-    for row in run.rows.parts("comm.busbw", most=2000)[0]:
+    for row in run.results.parts("comm.busbw", most=2000)[0]:
         share = shares.get((row.collective, row.group or ""))
         if share and row.group and row.category is None and row.stat is None:
             rates[row.group] = (row.number / share.number, share.reason)
@@ -115,8 +116,8 @@ def roofs_of(run: PageRun) -> list[Roof]:
 
 
 def _draw(
-    found: Sequence[tuple[PageRun, Sequence[Point]]],
-    roofs: Sequence[tuple[PageRun, Roof]],
+    found: Sequence[tuple[Subject, Sequence[Point]]],
+    roofs: Sequence[tuple[Subject, Roof]],
     kinds: Sequence[str],
 ) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=78, right=14, top=18, bottom=46)
@@ -129,15 +130,15 @@ def _draw(
             _point(axes, run, point, kinds).set_gid(gid)
             titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
-        colour = light("ink") if run.alone else run.ink
+        colour = light("ink") if not run.letter else ink(run)
         line = axes.axhline(roof.rate, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
-            f"{run.says('links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
+            f"{says(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
             f" {', '.join(roof.groups[:8])}\n{roof.told or 'comm.busbw / comm.bandwidth_utilization'}"
         )
         axes.annotate(
-            f"{run.says('links')} {humanise(roof.rate, 'B/s')}",
+            f"{says(run, 'links')} {humanise(roof.rate, 'B/s')}",
             (0.01, roof.rate),
             (0, 4),
             xycoords=axes.get_yaxis_transform(),
@@ -149,8 +150,8 @@ def _draw(
     return figure, titles
 
 
-def _point(axes: Axes, run: PageRun, point: Point, kinds: Sequence[str]) -> Any:
-    colour = light(subject_colour(kinds.index(point.kind))) if run.alone else run.ink
+def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
+    colour = light(subject_colour(kinds.index(point.kind))) if not run.letter else ink(run)
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
@@ -172,13 +173,13 @@ def _point(axes: Axes, run: PageRun, point: Point, kinds: Sequence[str]) -> Any:
     return mark
 
 
-def _hover_text(run: PageRun, point: Point) -> str:
+def _hover_text(run: Subject, point: Point) -> str:
     row = point.row
-    text = f"{run.says(point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
+    text = f"{says(run, point.kind)} in group {point.group}, {row.category}: {humanise(row.number, 'B/s')}"
     return "\n".join(filter(None, [text, f"comm.busbw, {row.provenance}", row.reason]))
 
 
-def _frame(axes: Axes, found: Sequence[tuple[PageRun, Sequence[Point]]]) -> None:
+def _frame(axes: Axes, found: Sequence[tuple[Subject, Sequence[Point]]]) -> None:
     low = min(point.low for _, points in found for point in points)
     high = max(point.high for _, points in found for point in points)
     first, last = max(0, round(low).bit_length() - 1), round(high).bit_length() - 1

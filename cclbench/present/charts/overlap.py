@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
-from cclbench.present.page_run import PageRun, together
-from cclbench.present.rows import Rows
+from cclbench.present.subjects import colour, ink, mark, marker, says, together
+from cclbench.record.results import Results
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Point = tuple[int | None, float, float]
 """Step (None: the run), overlap ratio, step time in s."""
 
 
-def overlap(runs: Sequence[PageRun]) -> Chart:
+def overlap(runs: Sequence[Subject]) -> Chart:
     """The steps of all runs; a run without steps or without communication is named with its reason."""
     heading = "Overlap against step time"
     caption = (
@@ -35,8 +36,8 @@ def overlap(runs: Sequence[PageRun]) -> Chart:
     )
     found, missing = [], []
     for run in runs:
-        points, silent = points_of(run.rows)
-        points = points or whole(run.rows)
+        points, silent = points_of(run.results)
+        points = points or whole(run.results)
         if not points:
             missing.append((run, _why_none(run)))
             continue
@@ -46,20 +47,21 @@ def overlap(runs: Sequence[PageRun]) -> Chart:
     if not found:
         return Chart("overlap", heading, caption, None, together(missing))
     label = "; ".join(
-        run.says(
+        says(
+            run,
             f"{len(points)} steps, overlap {humanise(min(p[1] for p in points), '1')} to"
-            f" {humanise(max(p[1] for p in points), '1')}"
+            f" {humanise(max(p[1] for p in points), '1')}",
         )
         for run, points in found
     )
     svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
-    legend = tuple((run.colour, run.mark, run.letter) for run, _ in found if run.letter)
+    legend = tuple((colour(run), mark(run), run.letter) for run, _ in found if run.letter)
     return Chart("overlap", heading, caption, svg, together(missing), legend=legend)
 
 
-def points_of(rows: Rows) -> tuple[list[Point], int]:
+def points_of(rows: Results) -> tuple[list[Point], int]:
     """The steps that have a point, and how many have none since no rank communicates in them."""
-    step = rows.over_steps("time.step")
+    step = rows.steps("time.step")
     hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
     if not step or hidden.values.shape != all_.values.shape:
         return [], 0
@@ -76,19 +78,19 @@ def points_of(rows: Rows) -> tuple[list[Point], int]:
     return points, len(all_.steps) - len(points)
 
 
-def whole(rows: Rows) -> list[Point]:
+def whole(rows: Results) -> list[Point]:
     """The run as one mark, where it has no steps."""
     ratio, step = rows.value("overlap.ratio"), rows.value("time.step")
     return [] if ratio is None or step is None else [(None, ratio, step)]
 
 
-def _why_none(run: PageRun) -> str:
-    if run.rows.value("overlap.ratio") is None:
-        return f"no overlap: {run.rows.why_not('overlap.ratio')}"
-    return f"no step time: {run.rows.why_not('time.step')}"
+def _why_none(run: Subject) -> str:
+    if run.results.value("overlap.ratio") is None:
+        return f"no overlap: {run.results.why_not('overlap.ratio')}"
+    return f"no step time: {run.results.why_not('time.step')}"
 
 
-def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Titles]:
+def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=72, right=14, top=10, bottom=46)
     titles: dict[str, list[str]] = {}
     for run, points in found:
@@ -98,12 +100,12 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Tit
             x,
             y,
             linestyle="none",
-            marker=run.marker,
+            marker=marker(run),
             markersize=4 if many else 6.5,
-            color="none" if run.subject.published else run.ink,
-            markeredgecolor=run.ink,
+            color="none" if run.published else ink(run),
+            markeredgecolor=ink(run),
             alpha=0.35 if many else 0.75,
-            markeredgewidth=1.5 if run.subject.published else 0,
+            markeredgewidth=1.5 if run.published else 0,
             rasterized=many,
             clip_on=False,
         )
@@ -131,10 +133,10 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Point]]]) -> tuple[Figure, Tit
     return figure, titles
 
 
-def _hover_text(run: PageRun, number: int | None, ratio: float, seconds: float) -> str:
+def _hover_text(run: Subject, number: int | None, ratio: float, seconds: float) -> str:
     figures = f"overlap {humanise(ratio, '1')}, step time {humanise(seconds, 's')}"
     if number is not None:
-        return f"{run.says(f'step {number}')}: {figures}\nmeasured"
-    rows = [run.rows.run[metric] for metric in ("overlap.ratio", "time.step")]
+        return f"{says(run, f'step {number}')}: {figures}\nmeasured"
+    rows = [run.results.run[metric] for metric in ("overlap.ratio", "time.step")]
     reasons = (f"{row.metric}, {row.provenance}: {row.reason or 'no remark'}" for row in rows)
-    return "\n".join([f"{run.says('the run')}: {figures}", *reasons])
+    return "\n".join([f"{says(run, 'the run')}: {figures}", *reasons])

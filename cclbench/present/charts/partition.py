@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cclbench.comparison.subject import Subject
 from cclbench.errors import UsageError
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
-from cclbench.present.page_run import PageRun, together
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
 from cclbench.present.picture import check_picture, save_picture
+from cclbench.present.subjects import says, together
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 
@@ -35,7 +37,7 @@ Blocks = Sequence[tuple[int, Sequence[Bar]]]
 """The bars of each run with its place in the page, the mean of its ranks first."""
 
 
-def partition(runs: Sequence[PageRun]) -> Chart:
+def partition(runs: Sequence[Subject]) -> Chart:
     """The bars of all runs on one axis; of many ranks the slowest and the fastest."""
     heading = "Where the step goes, rank by rank"
     caption = (
@@ -45,9 +47,11 @@ def partition(runs: Sequence[PageRun]) -> Chart:
     )
     blocks, missing = [], []
     for run in runs:
-        bars, hidden = _bars({metric: run.rows.ranks(metric) for metric in METRICS}, len(runs), run.says)
+        bars, hidden = _bars(
+            {metric: run.results.ranks(metric) for metric in METRICS}, len(runs), partial(says, run)
+        )
         if not bars:
-            missing.append((run, f"no partition: {run.rows.why_not('time.compute_only')}"))
+            missing.append((run, f"no partition: {run.results.why_not('time.compute_only')}"))
             continue
         if hidden:
             missing.append((run, hidden))
@@ -99,7 +103,7 @@ def picture(bars: Sequence[Bar], *, title: str, note: str = "") -> Figure:
     return figure
 
 
-def _bars(found: Seconds, runs: int, says: Callable[[str], str] = str) -> tuple[list[Bar], str]:
+def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tuple[list[Bar], str]:
     """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
     ranks = bars_of(found, finer=True)
     if not ranks:
@@ -112,7 +116,7 @@ def _bars(found: Seconds, runs: int, says: Callable[[str], str] = str) -> tuple[
     if number == 1:
         shown = [Bar("one rank", mean)]
     present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
-    bars = [Bar(says(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
+    bars = [Bar(titled(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
     hidden = number - most
     return bars, f"{hidden} ranks between the slowest and the fastest are not drawn" if hidden > 0 else ""
 

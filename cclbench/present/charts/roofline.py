@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
-from cclbench.present.page_run import PageRun, together
+from cclbench.present.subjects import colour, ink, mark, marker, says, together
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -65,7 +66,7 @@ class Peaks:
     lacking: tuple[str, ...]
 
 
-def roofline(runs: Sequence[PageRun]) -> Chart:
+def roofline(runs: Sequence[Subject]) -> Chart:
     """The kernels of all runs whose FLOPs and traffic the trace states."""
     heading = "Compute roofline"
     caption = (
@@ -85,31 +86,31 @@ def roofline(runs: Sequence[PageRun]) -> Chart:
     if not found:
         return Chart("roofline", heading, caption, None, together(missing))
     label = "; ".join(
-        run.says(f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
+        says(run, f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
         for run, kernels, _ in found
     )
     svg = drawn(lambda: _draw(found), name="roofline", label=f"Compute roofline: {label}")
-    legend = tuple((run.colour, run.mark, run.letter) for run, _, _ in found if run.letter)
+    legend = tuple((colour(run), mark(run), run.letter) for run, _, _ in found if run.letter)
     return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
 
 
-def kernels_of(run: PageRun) -> tuple[list[Kernel], str]:
+def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
     """The kernels with most time, and a note of how many more there are, or why there are none."""
-    stored = run.subject.stored
+    stored = run.stored
     if not stored.ranks:
         return [], "the run has no trace"
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
-        return [], run.rows.why_not("memory.bound_share")
+        return [], run.results.why_not("memory.bound_share")
     kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)
     share = 1 - sum(r["ns"] for r in rows) / rows[0]["all_ns"]
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
 
 
-def peaks_of(run: PageRun) -> Peaks:
+def peaks_of(run: Subject) -> Peaks:
     """The two peaks of the first rank's accelerator, as the metrics take them."""
-    stored = run.subject.stored
+    stored = run.stored
     rank = stored.ranks[0]
     view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
     lacking: list[str] = []
@@ -124,7 +125,7 @@ def peaks_of(run: PageRun) -> Peaks:
     return Peaks(known(peak_flops_per_s), known(hbm_bytes_per_s), tuple(lacking))
 
 
-def _draw(found: Sequence[tuple[PageRun, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
+def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
     figure, axes = canvas(HALF_PX, 330, left=88, right=16, top=18, bottom=46)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -135,9 +136,9 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Kernel], Peaks]]) -> tuple[Fig
             (mark,) = axes.plot(
                 [kernel.intensity],
                 [kernel.rate],
-                marker=run.marker,
+                marker=marker(run),
                 markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
-                color=run.ink,
+                color=ink(run),
                 alpha=0.6,
                 markeredgewidth=0,
             )
@@ -154,7 +155,7 @@ def _draw(found: Sequence[tuple[PageRun, Sequence[Kernel], Peaks]]) -> tuple[Fig
     return figure, titles
 
 
-def _roof(axes: Axes, run: PageRun, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
+def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
     flops, memory = peaks.flops_per_s, peaks.bytes_per_s
     if flops is None and memory is None:
@@ -166,16 +167,16 @@ def _roof(axes: Axes, run: PageRun, peaks: Peaks, left: float, right: float, tit
         ridge = flops / memory
         x = sorted({left, min(max(ridge, left), right), right})
         y = [min(flops, at * memory) for at in x]
-    colour = light("ink") if run.alone else run.ink
+    colour = light("ink") if not run.letter else ink(run)
     (line,) = axes.plot(x, y, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
     line.set_gid(f"roof-{run.place}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
-    titles[f"roof-{run.place}"] = run.says(f"peaks: {' and '.join(told)}, of the trace or the catalog")
+    titles[f"roof-{run.place}"] = says(run, f"peaks: {' and '.join(told)}, of the trace or the catalog")
 
 
-def _hover_text(run: PageRun, kernel: Kernel) -> str:
+def _hover_text(run: Subject, kernel: Kernel) -> str:
     return (
-        f"{run.says(kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
+        f"{says(run, kernel.name)}\n{humanise(kernel.rate, 'FLOP/s')} at"
         f" {kernel.intensity:.3g} FLOP/B, {humanise(kernel.seconds, 's')} in all\nderived from what the trace"
         " states"
     )

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cclbench.comparison.subject import Subject
 from cclbench.intervals import Int64
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
-from cclbench.present.page_run import PageRun
-from cclbench.present.rows import Grid
+from cclbench.present.subjects import says
+from cclbench.record.results import Grid
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ class Lateness:
     words: str
 
 
-def straggler(run: PageRun) -> Chart:
+def straggler(run: Subject) -> Chart:
     """The heat map of one run; a run of one rank or without steps says why it has none."""
-    key, heading = f"straggler-{run.place}", run.says("Who comes late")
+    key, heading = f"straggler-{run.place}", says(run, "Who comes late")
     late, why = lateness(run)
     if late is None:
         return Chart(key, heading, "How late each rank is in each step.", None, (why,), wide=True)
@@ -53,9 +54,9 @@ def straggler(run: PageRun) -> Chart:
     return Chart(key, heading, f"{late.words} {_scale(late)}", svg, tuple(notes), wide=True)
 
 
-def lateness(run: PageRun) -> tuple[Lateness | None, str]:
+def lateness(run: Subject) -> tuple[Lateness | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
-    waits, computes = run.rows.grid("comm.wait"), run.rows.grid("compute.time")
+    waits, computes = run.results.grid("comm.wait"), run.results.grid("compute.time")
     if _enough(waits):
         words = (
             "Per step, how much less than the median rank a rank waits for others in matched collectives"
@@ -65,14 +66,14 @@ def lateness(run: PageRun) -> tuple[Lateness | None, str]:
     if _enough(computes):
         words = (
             "Per step, how much longer than the median rank a rank computes (compute.time): orange ranks hold"
-            f" the others up. Waiting is not known: {run.rows.why_not('comm.wait')}."
+            f" the others up. Waiting is not known: {run.results.why_not('comm.wait')}."
         )
         late = computes.values - _median(computes.values)
         return Lateness(computes.ranks, computes.steps, late, words), ""
     ranks = max(len(waits.ranks), len(computes.ranks))
     if ranks == 1:
         return None, "one rank has nobody to be late for"
-    return None, f"no waiting by rank and step: {run.rows.why_not('comm.wait')}"
+    return None, f"no waiting by rank and step: {run.results.why_not('comm.wait')}"
 
 
 def _enough(grid: Grid) -> bool:

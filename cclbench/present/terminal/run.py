@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.verdict import verdict
-from cclbench.present.findings import facts, scope_of, summary
+from cclbench.present.findings import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
 from cclbench.present.terminal.output import bullets
 from cclbench.present.terminal.partition import chart
 from cclbench.record.manifest import Manifest
+from cclbench.record.results import scope_of
 from cclbench.record.rows import Row
 from cclbench.text import bounded, printable
 

@@ -12,6 +12,7 @@ from report_run import by_rank, by_step, results, row, subject
 from typed import PUBLISHED
 
 from cclbench.comparison.comparison import PARTS, Change, Versus
+from cclbench.comparison.subject import Subject
 from cclbench.present.charts import straggler as heat
 from cclbench.present.charts.bandwidth import bandwidth, points_of, roofs_of
 from cclbench.present.charts.overlap import overlap
@@ -20,19 +21,17 @@ from cclbench.present.charts.partition import partition
 from cclbench.present.charts.roofline import roofline
 from cclbench.present.charts.straggler import Lateness, lateness, limit_of, pooled, straggler
 from cclbench.present.charts.waterfall import signed, waterfall
-from cclbench.present.page_run import PageRun, page_runs
 
 Rows = list[dict[str, object]]
 
 
-def one(path: Path, rows: Rows | None = None) -> PageRun:
-    (run,) = page_runs([subject(path / "run", rows=rows)])
-    return run
+def one(path: Path, rows: Rows | None = None) -> Subject:
+    return subject(path / "run", "", rows=rows)
 
 
 def test_a_steps_overlap_is_that_of_all_ranks(tmp_path: Path) -> None:
     # Step 3: (10 + 10) of (60 + 40) ms; step 4: (30 + 0) of (60 + 40) ms.
-    points, silent = steps_of(one(tmp_path).rows)
+    points, silent = steps_of(one(tmp_path).results)
     assert points == [(3, pytest.approx(0.2), 0.1), (4, pytest.approx(0.3), 0.1)]
     assert silent == 0
 
@@ -44,7 +43,7 @@ def test_steps_without_communication_are_counted(tmp_path: Path) -> None:
         *by_step("comm.time", [[0.2, 0.0]]),
     ]
     run = one(tmp_path, rows)
-    assert steps_of(run.rows) == ([(3, 0.5, 0.1)], 1)
+    assert steps_of(run.results) == ([(3, 0.5, 0.1)], 1)
     assert overlap([run]).missing == ("1 steps without communication on all ranks are not drawn",)
 
 
@@ -57,8 +56,8 @@ def test_a_run_without_communication_says_so_and_is_not_drawn(tmp_path: Path) ->
 def test_published_figures_are_one_hollow_mark(tmp_path: Path) -> None:
     told = {"provenance": "published", "reason": "summed over streams"}
     rows = [row("overlap.ratio", 0.8, "1", **told), row("time.step", 1.4, **told)]
-    made = subject(tmp_path / "pub", rows=rows, published=PUBLISHED, ranks=[])
-    chart = overlap(page_runs([made]))
+    made = subject(tmp_path / "pub", "", rows=rows, published=PUBLISHED, ranks=[])
+    chart = overlap([made])
     assert "the run: overlap 80.0 %, step time 1.40 s" in str(chart.svg)
     assert "time.step, published: summed over streams" in str(chart.svg)
     (mark,) = re.findall(r"<use[^>]*>(?=<title>the run)", str(chart.svg))

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cclbench.comparison.subject import Subject
 from cclbench.present.findings import facts, summary
-from cclbench.present.page_run import PageRun
 from cclbench.record.manifest import File as SourceFile
 from cclbench.record.manifest import Manifest
 
@@ -34,10 +34,10 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class FactsSection:
     """The last section of a page, of one run."""
 
-    run: PageRun
+    subject: Subject
     found: Fields
     published: Fields
     card: Fields
@@ -45,17 +45,17 @@ class RunFacts:
     more_files: int
 
 
-def run_facts(run: PageRun) -> RunFacts:
+def facts_section(subject: Subject) -> FactsSection:
     """The facts of a run; of more files than `MOST_FILES` how many more there are."""
-    record = run.subject.stored.record
+    record = subject.stored.record
     files = list(_files(record))
-    step = run.rows.run.get("time.step")
-    found = summary(record, run.rows.scope, step.window if step else None)
-    return RunFacts(
-        run=run,
+    step = subject.results.run.get("time.step")
+    found = summary(record, subject.results.scope, step.window if step else None)
+    return FactsSection(
+        subject=subject,
         found=tuple(facts(record, found)),
         published=_fields(msgspec.to_builtins(record.published) if record.published else {}),
-        card=_fields(run.subject.card or {}),
+        card=_fields(subject.card or {}),
         files=tuple(files[:MOST_FILES]),
         more_files=max(0, len(files) - MOST_FILES),
     )

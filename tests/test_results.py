@@ -7,12 +7,11 @@ import numpy as np
 from report_run import by_rank, by_step, results, row, table
 from typed import figures
 
-from cclbench.present.findings import scope_of
-from cclbench.present.rows import Rows
+from cclbench.record.results import Results, scope_of
 
 
 def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
-    rows = Rows(table(results()))
+    rows = Results(table(results()))
     assert rows.value("time.step") == 0.1
     assert rows.run["time.step"].stat is None
     assert rows.value("comm.measured_busbw") is None
@@ -21,16 +20,16 @@ def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
 
 
 def test_ranks_and_steps() -> None:
-    rows = Rows(table(results()))
+    rows = Results(table(results()))
     assert rows.ranks("time.compute_only") == {0: 0.03, 1: 0.05}
-    assert rows.over_steps("time.step") == {3: 0.1, 4: 0.1}
+    assert rows.steps("time.step") == {3: 0.1, 4: 0.1}
     grid = rows.grid("comm.wait")
     assert (grid.ranks.tolist(), grid.steps.tolist()) == ([0, 1], [3, 4])
     assert grid.values.tolist() == [[0.02, 0.03], [0.0, 0.01]]
 
 
 def test_a_step_that_a_rank_lacks_is_masked_and_not_zero() -> None:
-    grid = Rows(table(by_step("comm.wait", [[0.1, 0.2], [0.3]]))).grid("comm.wait")
+    grid = Results(table(by_step("comm.wait", [[0.1, 0.2], [0.3]]))).grid("comm.wait")
     assert np.ma.getmaskarray(grid.values).tolist() == [[False, False], [False, True]]
 
 
@@ -39,7 +38,7 @@ def test_modelled_numbers_are_no_numbers_of_ranks_and_steps() -> None:
         *by_rank("comm.transfer", (1.0, 2.0), provenance="modelled"),
         *by_step("comm.transfer", [[1.0], [2.0]], provenance="modelled"),
     ]
-    rows = Rows(table(modelled))
+    rows = Results(table(modelled))
     assert rows.ranks("comm.transfer") == {}
     assert rows.grid("comm.transfer").values.size == 0
 
@@ -47,7 +46,7 @@ def test_modelled_numbers_are_no_numbers_of_ranks_and_steps() -> None:
 def test_parts_are_bounded_and_the_rest_is_counted() -> None:
     many = [row("comm.volume", float(n), "B", group=str(n)) for n in range(7)]
     lacking = row("comm.volume", None, "B", group="7")
-    parts, more = Rows(table([row("comm.volume", 21.0, "B"), *many, lacking])).parts("comm.volume", most=5)
+    parts, more = Results(table([row("comm.volume", 21.0, "B"), *many, lacking])).parts("comm.volume", most=5)
     assert [part.group for part in parts] == ["0", "1", "2", "3", "4"]
     assert more == 2
 
@@ -57,10 +56,10 @@ def test_statistics_are_those_that_nothing_else_narrows() -> None:
         row("time.step_parts", 1.0, stat="compute"),
         row("time.step_parts", 0.5, stat="compute", category="gemm"),
     ]
-    assert [r.value for r in Rows(table(found)).statistics("time.step_parts")] == [1.0]
+    assert [r.value for r in Results(table(found)).statistics("time.step_parts")] == [1.0]
 
 
 def test_what_rows_are_about() -> None:
-    assert Rows(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
-    assert Rows(table(results())).scope == scope_of(figures(results()))
-    assert Rows(table([])).scope == ([], [], [], [])
+    assert Results(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
+    assert Results(table(results())).scope == scope_of(figures(results()))
+    assert Results(table([])).scope == ([], [], [], [])
