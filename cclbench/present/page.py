@@ -13,12 +13,7 @@ from markupsafe import Markup
 from cclbench.comparison.comparison import PARTS, Change, Comparison, Mover, Versus
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unknown
-from cclbench.present.charts.bandwidth import bandwidth
-from cclbench.present.charts.chart import Chart
-from cclbench.present.charts.overlap import overlap
-from cclbench.present.charts.partition import partition
-from cclbench.present.charts.roofline import roofline
-from cclbench.present.charts.straggler import straggler
+from cclbench.present.charts.chart import Chart, charts_of
 from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
@@ -87,7 +82,7 @@ def _common(runs: Sequence[Subject], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "runs": runs,
-        "charts": [partition(runs), overlap(runs), bandwidth(runs), roofline(runs), *map(straggler, runs)],
+        "charts": charts_of(runs),
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing(runs),

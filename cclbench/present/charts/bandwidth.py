@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
 from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
 from cclbench.present.charts.svg import drawn
 from cclbench.present.subjects import colour, ink, says, together
@@ -50,6 +50,7 @@ class Roof:
     told: str | None
 
 
+@section("bandwidth", place=30)
 def bandwidth(runs: Sequence[Subject]) -> Chart:
     """The collectives of all runs by size; what has no size or no rate of its links says so."""
     heading = "Bandwidth against message size"

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chart for a page: what it shows in words, the drawing, or why there is none."""
+"""A chart for a page: what it shows, the drawing, or why there is none; and the registry of sections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from markupsafe import Markup
+
+from cclbench.comparison.subject import Subject
+from cclbench.errors import CclbenchError
+from cclbench.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +22,7 @@ FULL_PX: Final = 1104
 _PX_AN_INCH: Final = 72
 """An SVG of matplotlib counts points: a point becomes a pixel of the page."""
 
+Draw = TypeVar("Draw", bound="Callable[[Sequence[Subject]], Chart | Iterable[Chart]]")
 Titles = Mapping[str, str | Sequence[str]]
 """Hover text of the mark with that gid; of its single marks in turn where there are several."""
 
@@ -34,6 +39,49 @@ class Chart:
     wide: bool = False
     legend: tuple[tuple[str, str, str], ...] = ()
     """(name of the colour, mark, label)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What draws one chart or several of the page's runs; charts stand in the order of `place`."""
+
+    place: int
+    charts: Callable[[Sequence[Subject]], Iterable[Chart]]
+
+
+SECTIONS: Final[Registry[Section]] = Registry(
+    "section", home="cclbench.present.charts", group="cclbench.sections"
+)
+
+
+def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
+    """Register the function, from a page's runs to a `Chart` or several, as a section of every page.
+
+    A section says of a run that it has nothing to show for why (`Chart.missing`); one that raises is shown
+    as failed, and the page stays whole.
+    """
+
+    def register(draw: Draw) -> Draw:
+        def charts(runs: Sequence[Subject]) -> list[Chart]:
+            try:
+                drawn = draw(runs)
+                return [drawn] if isinstance(drawn, Chart) else list(drawn)
+            except CclbenchError:
+                raise
+            except Exception as error:  # noqa: BLE001  (a stranger's section may raise anything)
+                why = f"failed, a defect of {draw.__module__}: {type(error).__name__}: {error}"
+                return [Chart(name, name, "", None, (why,))]
+
+        SECTIONS.add(name, Section(place, charts), origin=draw.__module__)
+        return draw
+
+    return register
+
+
+def charts_of(runs: Sequence[Subject]) -> list[Chart]:
+    """The charts of a page, in the order of their places."""
+    sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda one: one.place)
+    return [chart for one in sections for chart in one.charts(runs)]
 
 
 def canvas(width: int, height: int, *, left: int, right: int, top: int, bottom: int) -> tuple[Figure, Axes]:

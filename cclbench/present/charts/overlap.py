@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.subjects import colour, ink, mark, marker, says, together
@@ -26,6 +26,7 @@ Point = tuple[int | None, float, float]
 """Step (None: the run), overlap ratio, step time in s."""
 
 
+@section("overlap", place=20)
 def overlap(runs: Sequence[Subject]) -> Chart:
     """The steps of all runs; a run without steps or without communication is named with its reason."""
     heading = "Overlap against step time"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import UsageError
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
@@ -37,6 +37,7 @@ Blocks = Sequence[tuple[int, Sequence[Bar]]]
 """The bars of each run with its place in the page, the mean of its ranks first."""
 
 
+@section("partition", place=10)
 def partition(runs: Sequence[Subject]) -> Chart:
     """The bars of all runs on one axis; of many ranks the slowest and the fastest."""
     heading = "Where the step goes, rank by rank"

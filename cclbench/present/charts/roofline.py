@@ -13,7 +13,7 @@ from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
@@ -66,6 +66,7 @@ class Peaks:
     lacking: tuple[str, ...]
 
 
+@section("roofline", place=40)
 def roofline(runs: Sequence[Subject]) -> Chart:
     """The kernels of all runs whose FLOPs and traffic the trace states."""
     heading = "Compute roofline"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from cclbench.comparison.subject import Subject
 from cclbench.intervals import Int64
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
 from cclbench.present.subjects import says
@@ -40,6 +41,12 @@ class Lateness:
     steps: Int64
     values: Values
     words: str
+
+
+@section("straggler", place=50)
+def stragglers(runs: Sequence[Subject]) -> Iterable[Chart]:
+    """The heat map of each run."""
+    return map(straggler, runs)
 
 
 def straggler(run: Subject) -> Chart:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A section of the report from outside is one file with an entry point: in its place, or failing alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+
+from cclbench.present.charts.chart import SECTIONS
+
+STEPS = '''
+"""How many steps each run has."""
+
+from cclbench.present.charts.chart import Chart, section
+
+
+@section("steps", place=15)
+def steps(runs):
+    counted = ", ".join(f"{run.id} has {len(run.results.steps('time.step'))} steps" for run in runs)
+    return Chart("steps", "Steps <counted>", counted, None)
+
+
+@section("hopeless", place=16)
+def hopeless(runs):
+    raise ValueError("no <such> thing")
+'''
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Mapping[str, str]:
+    """The environment with a package installed that holds two sections."""
+    (tmp_path / "step_count.py").write_text(STEPS)
+    info = tmp_path / "step_count-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: step-count\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[cclbench.sections]\nsteps = step_count\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def test_each_section_has_a_place_of_its_own() -> None:
+    assert set(SECTIONS) == {"partition", "overlap", "bandwidth", "roofline", "straggler"}
+    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 5
+
+
+def test_a_section_from_outside_is_part_of_the_page(
+    outside: Mapping[str, str], repository: Path, tmp_path: Path
+) -> None:
+    card, page = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml", tmp_path / "page.html"
+    program = [sys.executable, "-m", "cclbench", "report", card, "-o", page, "--store", tmp_path / "store"]
+    subprocess.run(program, env=outside, capture_output=True, text=True, check=True)
+    text = page.read_text()
+    headings = ["rank by rank", "Steps &lt;counted&gt;", "<h3>hopeless</h3>", "Overlap against step time"]
+    places = [text.index(heading) for heading in headings]
+    assert places == sorted(places)
+    assert " steps</p>" in text
+    assert f"failed, a defect of step_count: ValueError: {escape('no <such> thing')}" in text
