@@ -23,7 +23,7 @@ from formats.xplane_files import (
 
 from cclbench.errors import InputError
 from cclbench.formats import Part
-from cclbench.formats.xplane import Xplane
+from cclbench.formats.xplane import Xplane, proto
 
 
 def test_rows_of_other_planes_and_aggregates_are_counted(tmp_path):
@@ -115,6 +115,32 @@ def test_damage_is_one_clear_line(case, tmp_path):
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_profile_joined_to_itself_is_refused_with_the_plane(tmp_path):
+    whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
+    path = write(tmp_path, whole + whole)
+    with pytest.raises(InputError, match=rf"byte {len(whole):,}: holds plane '/device:TPU:0' twice"):
+        read_all(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "noun"), [("lines", "line"), ("event_metadata", "event"), ("stat_metadata", "stat")]
+)
+def test_what_a_plane_holds_twice_is_refused(field, noun, tmp_path):
+    plane = tpu(0, [("loop", 0, 9, {})])
+    again = getattr(plane.message, field)
+    again.append(again[0])
+    path = write(tmp_path, space(plane))
+    with pytest.raises(InputError, match=rf"plane '/device:TPU:0' holds {noun} .* twice"):
+        read_all(path)
+
+
+def test_planes_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(proto, "MOST_PLANES", 3)
+    path = write(tmp_path, space(*(Plane(f"/device:TPU:{n}") for n in range(4))))
+    with pytest.raises(InputError, match="more than 3 planes"):
+        read_all(path)
 
 
 def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):

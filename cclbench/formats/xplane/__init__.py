@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from cclbench.formats.xplane.hlo_proto import Program
 from cclbench.record.facts import TraceFacts
 
 _DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
-_HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
+_HOST, _ENVIRONMENT = "/host:CPU", "Task Environment"
 
 
 class Xplane(Reader):
@@ -54,49 +55,86 @@ class Xplane(Reader):
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
-        space = proto.space(path)
-        return [Part(where.name) for where in _devices(space)] or host.members(path, space.planes, space.cut)
+        profile = _profile(path)
+        space = profile.space
+        return [Part(where.name) for where in profile.devices] or host.members(path, space.planes, space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
-        space = proto.space(path)
+        profile = _profile(path)
+        space = profile.space
         if space.cut is not None and not allow_truncated:
             raise InputError(
                 space.cut.reason,
                 where=f"{path}: byte {space.cut.byte:,}",
                 hint="re-run with --allow-truncated to use the planes before it",
             )
-        devices = _devices(space)
-        trace = (
-            _Device(path, space, devices, part).trace() if devices else host.read(path, space.planes, part)
-        )
+        trace = _Device(profile, part).trace() if profile.devices else host.read(path, space.planes, part)
         trace.cut = space.cut
         if space.complaints:
             trace.notes.append(f"the profiler reports {space.complaints} errors or warnings")
         return trace
 
 
+class _Profile:
+    """What all devices of a file share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.space = path, proto.space(path)
+        self.devices = _devices(self.space)
+
+    @cached_property
+    def epoch_ns(self) -> int:
+        """When the profile began, since the epoch; 0 where the file does not tell."""
+        return proto.epoch_ns(self.path, self.space.planes)
+
+    @cached_property
+    def stats(self) -> list[proto.Stats]:
+        """What each device's plane says of it."""
+        messages = (proto.plane(self.path, where, lines=False) for where in self.devices)
+        return [proto.stats(proto.stat_names(message), message.stats) for message in messages]
+
+    @cached_property
+    def first_busy(self) -> int:
+        """The place of the first device that did anything, which has the process's own rows."""
+        lines = {where: "XLA" if "TPU" in where.name else "Stream" for where in self.devices}
+        busy = (i for i, where in enumerate(self.devices) if proto.has_events(self.path, where, lines[where]))
+        return next(busy, 0)
+
+
+def _profile(path: Path) -> _Profile:
+    """The profile, scanned once for devices that are read in turn."""
+    stat = path.stat()
+    return _profile_as_of(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _profile_as_of(path: Path, _size: int, _mtime_ns: int) -> _Profile:
+    return _Profile(path)
+
+
 class _Device:
     """One device's plane, and what other planes of its file say of it."""
 
-    def __init__(self, path: Path, space: proto.Space, devices: list[proto.PlaneRange], part: Part) -> None:
-        self.path, self.space, self.devices = path, space, devices
-        self.place = [where.name for where in devices].index(part.member)
-        self.own = devices[self.place]
+    def __init__(self, profile: _Profile, part: Part) -> None:
+        self.path, self.space, self.devices = profile.path, profile.space, profile.devices
+        self.profile = profile
+        self.place = [where.name for where in self.devices].index(part.member)
+        self.own = self.devices[self.place]
         kind = _DEVICE.fullmatch(self.own.name)
         assert kind is not None  # noqa: S101 - chosen by it
         self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
-        self.epoch_ns = proto.epoch_ns(path, space.planes)
-        self.numbers = {int(where.name.rpartition(":")[2]) for where in devices}
+        self.epoch_ns = profile.epoch_ns
+        self.numbers = {int(where.name.rpartition(":")[2]) for where in self.devices}
 
     def trace(self) -> Trace:
         """All that the device did, and rows of the process that drives it."""
         message = proto.plane(self.path, self.own)
-        stats = [self._stats(where) for where in self.devices]
+        stats = self.profile.stats
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
         device = ids[self.place] if len(set(ids)) == len(ids) else None
         programs: dict[int, Program] = {}
-        for where in self._named(_PROGRAMS):
+        for where in self._named(proto.PROGRAMS):
             programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
         placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
         everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
@@ -135,7 +173,7 @@ class _Device:
             launched = gpu.correlations(message)
         del message
         elsewhere: set[int] | None = None
-        if self._is_first_busy():
+        if self.place == self.profile.first_busy:
             others = [where for where in self.devices if where != self.own and not self.is_tpu]
             elsewhere = set().union(*(gpu.correlations(proto.plane(self.path, where)) for where in others))
             self._count_others(trace)
@@ -149,16 +187,10 @@ class _Device:
                 elsewhere=elsewhere,
             )
 
-    def _is_first_busy(self) -> bool:
-        """Whether it is the first of the devices that did anything, which has the process's own rows."""
-        lines = "XLA" if self.is_tpu else "Stream"
-        busy = (i for i, where in enumerate(self.devices) if proto.has_events(self.path, where, lines))
-        return self.place == next(busy, 0)
-
     def _count_others(self, trace: Trace) -> None:
         """Rows of planes that nobody reads: SparseCores, custom devices, derived ones."""
         for where in self.space.planes:
-            if where in self.devices or where.name in (_HOST, _PROGRAMS, _ENVIRONMENT):
+            if where in self.devices or where.name in (_HOST, proto.PROGRAMS, _ENVIRONMENT):
                 continue
             left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
             if left_out:
@@ -167,10 +199,6 @@ class _Device:
 
     def _named(self, name: str) -> list[proto.PlaneRange]:
         return [where for where in self.space.planes if where.name == name]
-
-    def _stats(self, where: proto.PlaneRange) -> proto.Stats:
-        message = proto.plane(self.path, where, lines=False)
-        return proto.stats(proto.stat_names(message), message.stats)
 
 
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:

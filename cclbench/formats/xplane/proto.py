@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,11 @@ LARGEST_PLANE: Final = (1 << 31) - 1
 """Bytes; protobuf parses no longer message."""
 AGAIN: Final = "copy the file again, or profile again"
 """What helps where bytes of a profile are damaged."""
+PROGRAMS: Final = "/host:metadata"
+"""The plane of programs, the one that may come several times: programs are told apart by their ids."""
+MOST_PLANES: Final = 1024
+"""A host has tens of devices."""
+_TWICE: Final = "profiles joined to one file count everything twice: give each its own file"
 Stats = dict[str, str | int | float | bytes]
 
 _LATEST_NS: Final = 1 << 61
@@ -79,6 +85,7 @@ def space(path: Path) -> Space:
             raise InputError("empty file", where=str(path), hint="was the profile stopped and written?")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             planes: list[PlaneRange] = []
+            names: set[str] = set()
             complaints = 0
             for number, at, begin, end in fields(data, 0, len(data), str(path)):
                 if end > len(data):
@@ -87,7 +94,16 @@ def space(path: Path) -> Space:
                         raise InputError(reason, where=f"{path}: byte {at:,}", hint=_why(data))
                     return Space(tuple(planes), complaints, Cut(file=str(path), byte=at, reason=reason))
                 if number == _PLANE:
-                    planes.append(PlaneRange(_name(data, begin, end, str(path)), begin, end))
+                    name = _name(data, begin, end, str(path))
+                    if name in names and name != PROGRAMS:
+                        raise InputError(
+                            f"holds plane {name!r} twice", where=f"{path}: byte {at:,}", hint=_TWICE
+                        )
+                    if len(planes) == MOST_PLANES:
+                        hint = "profile fewer devices in one file"
+                        raise InputError(f"has more than {MOST_PLANES:,} planes", where=str(path), hint=hint)
+                    names.add(name)
+                    planes.append(PlaneRange(name, begin, end))
                 complaints += number in _COMPLAINTS
     return Space(tuple(planes), complaints, None)
 
@@ -106,9 +122,19 @@ def plane(path: Path, where: PlaneRange, *, lines: bool = True) -> Any:
         inside = fields(data, 0, len(data), f"{path}: plane {where.name!r}")
         data = b"".join(data[begin:end] for number, begin, _, end in inside if number != _LINES)
     try:
-        return message_class().FromString(data)
+        message = message_class().FromString(data)
     except DecodeError:
         raise InputError(f"plane {where.name!r} is damaged", where=at, hint=_why(data)) from None
+    numbers = {
+        "line": [(line.id, line.name) for line in message.lines],
+        "event": [entry.key for entry in message.event_metadata],
+        "stat": [entry.key for entry in message.stat_metadata],
+    }
+    for noun, ids in numbers.items():
+        if len(set(ids)) < len(ids):
+            (again, _), *_ = Counter(ids).most_common(1)
+            raise InputError(f"plane {where.name!r} holds {noun} {again!r:.80} twice", where=at, hint=AGAIN)
+    return message
 
 
 def has_events(path: Path, where: PlaneRange, line: str) -> bool:
