@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
@@ -99,10 +99,12 @@ def _all(*options: Decorator[Command]) -> Decorator[Command]:
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    as_json = ctx.params.pop("as_json", False)
+    as_json, raw = ctx.params.pop("as_json", False), ctx.params.pop("raw", False)
     if as_json and value not in (None, "json"):
         raise click.BadParameter(f"--json contradicts --format {value}", ctx, param)
-    return "json" if as_json else value or "table"
+    if raw and (as_json or value != "csv"):
+        raise click.BadParameter("--raw goes with --format csv", ctx, param)
+    return "json" if as_json else RAW_CSV if raw else value or "table"
 
 
 debug_option: Final = click.option(
@@ -132,8 +134,14 @@ collection_option: Final = click.option(
 )
 
 format_options: Final = _all(
-    # The flag is read by the callback of --format, so it has to be there before it.
+    # The flags are read by the callback of --format, so they have to be there before it.
     click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
+    click.option(
+        "--raw",
+        is_flag=True,
+        is_eager=True,
+        help="With --format csv: texts as they are, even those that a spreadsheet would run as formulas.",
+    ),
     click.option(
         "--format",
         "form",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+from cclbench.errors import UsageError
 
 
 @click.command()
@@ -36,8 +37,12 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
     from cclbench.present.terminal.output import emit, grid
 
     opened = open_run(run, store=store, inference=inference)
-    answer = opened.sql(query)
-    columns, rows = list(answer.column_names), _plain(answer.to_pylist())
+    answer = opened.sql(query, times_as_text=True)
+    columns = list(answer.column_names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise UsageError(f"SQL: two columns are called {name!r}", hint="name one otherwise: ... AS other")
+    rows = _plain(answer.to_pylist())
     emit(
         form,
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},

@@ -149,11 +149,14 @@ class Run:
         (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 
-    def sql(self, query: str) -> pa.Table:
-        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ..."""
+    def sql(self, query: str, *, times_as_text: bool = False) -> pa.Table:
+        """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
+
+        `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.
+        """
         from cclbench.record.sql import select
 
-        return select(self.path, self.ranks, query)
+        return select(self.path, self.ranks, query, times_as_text=times_as_text)
 
     @property
     def saved_results(self) -> pa.Table | None:

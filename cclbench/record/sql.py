@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def select(path: Path, ranks: Sequence[int], query: str) -> pa.Table:
+_TIME: Final = re.compile("DATE|TIME|INTERVAL")
+
+
+def select(path: Path, ranks: Sequence[int], query: str, *, times_as_text: bool = False) -> pa.Table:
     """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
 
     They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
-    run's own files.
+    run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
+    infinite ones and none before Christ.
     """
     import duckdb
 
@@ -33,7 +38,16 @@ def select(path: Path, ranks: Sequence[int], query: str) -> pa.Table:
         if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
             raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
         _open_to(connection, path, ranks)
-        return connection.sql(query).to_arrow_table()
+        answer = connection.sql(query)
+        if times_as_text:
+            columns = enumerate(zip(answer.columns, map(str, answer.types), strict=True), 1)
+            answer = answer.project(
+                ", ".join(
+                    f"{f'CAST(#{n} AS VARCHAR)' if _TIME.search(kind) else f'#{n}'} AS {_identifier(name)}"
+                    for n, (name, kind) in columns
+                )
+            )
+        return answer.to_arrow_table()
     except duckdb.Error as error:
         first = str(error).splitlines()[0]
         hint = f"the tables are {', '.join(TABLES)}"
@@ -56,7 +70,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[
         there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
         for file in chain.from_iterable(there.values()):
             refuse_links(file)
-        columns = ", ".join(f'"{column}"' for column in schema.names)
+        columns = ", ".join(map(_identifier, schema.names))
         selects = [
             f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608
             "hive_partitioning=false)"
@@ -68,6 +82,10 @@ def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[
         else:
             rank = [pa.field("rank", pa.int32())] if name == "events" else []
             connection.register(name, pa.schema([*schema, *rank]).empty_table())
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _quoted(text: str) -> str:

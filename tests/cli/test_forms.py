@@ -311,6 +311,47 @@ def test_sql_says_what_json_has_no_word_for(call: Callable[..., Any], trace: Pat
     assert row == {"a": None, "b": "01", "c": "1.5", "d": [1, 2], "e": {"k": 1}}
 
 
+def test_sql_gives_times_that_python_has_not(call: Callable[..., Any], trace: Path) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    query = (
+        "SELECT 'infinity'::TIMESTAMP AS a, '-infinity'::DATE AS b, '44-03-15 (BC)'::DATE AS c,"
+        " '12:00:00+02'::TIMETZ AS d, INTERVAL 3 MONTH AS e, ['290000-01-01'::TIMESTAMP] AS f"
+    )
+    (row,) = json.loads(call("sql", run_id, query, "--json").out)["rows"]
+    assert row == {
+        "a": "infinity",
+        "b": "-infinity",
+        "c": "0044-03-15 (BC)",
+        "d": "12:00:00+02",
+        "e": "3 months",
+        "f": "['290000-01-01 00:00:00']",
+    }
+
+
+def test_sql_loses_no_column_to_another_of_its_name(call: Callable[..., Any], trace: Path) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    answer = call("sql", run_id, "SELECT 1 AS a, 2 AS a")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: SQL: two columns are called 'a'")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1"])
+def test_csv_runs_nothing_in_a_spreadsheet(call: Callable[..., Any], trace: Path, text: str) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    codes = " || ".join(f"chr({ord(character)})" for character in text)
+    query = f"SELECT {codes} AS \"=a\", -1 AS b, 'a=1' AS c"
+    inert = csv.reader(io.StringIO(call("sql", run_id, query, "--format", "csv").out, newline=""))
+    assert list(inert) == [["'=a", "b", "c"], [f"'{text}", "-1", "a=1"]]
+    raw = csv.reader(io.StringIO(call("sql", run_id, query, "--format", "csv", "--raw").out, newline=""))
+    assert list(raw) == [["=a", "b", "c"], [text, "-1", "a=1"]]
+
+
+def test_raw_is_of_csv(call: Callable[..., Any]) -> None:
+    answer = call("list", "metrics", "--raw")
+    assert answer.code == 2
+    assert "--raw goes with --format csv" in answer.err
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -6,3 +6,5 @@ from typing import Final
 QUIET: Final = -1
 VERBOSE: Final = 1
 """Verbosities; 0 lies between them."""
+RAW_CSV: Final = "raw csv"
+"""The form of csv in which no text is kept from a spreadsheet."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cclbench.present.terminal import RAW_CSV
 from cclbench.text import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _WHOLE: Final = 48
 """Names up to this long are not folded in a table's first column; longer ones would crowd out the rest."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 Progress = Callable[[str, int, int], None]
 _UNPRINTABLE: Final = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
@@ -49,14 +51,18 @@ def emit(
     columns: Sequence[str],
     table: Callable[[], Sequence[RenderableType]],
 ) -> None:
-    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws."""
+    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws.
+
+    In csv a text that a spreadsheet would run begins with an apostrophe; in `RAW_CSV` texts are as they are.
+    """
     if form == "json":
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
-    elif form == "csv":
-        writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    elif form in ("csv", RAW_CSV):
+        kept = _cell if form == RAW_CSV else _inert
+        writer = csv.writer(_UnixLines())
+        writer.writerow(map(kept, columns))
+        writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
     elif form == "md":
         click.echo("\n".join(_markdown(rows, columns)))
     else:
@@ -68,12 +74,25 @@ def emit(
         click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
 
 
+class _UnixLines:
+    """Stdout for a writer that ends rows as RFC 4180 does, so that it quotes every line end in a cell."""
+
+    def write(self, row: str) -> None:
+        sys.stdout.write(row.removesuffix("\r\n") + "\n")
+
+
 def _cell(value: object) -> object:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return value
+
+
+def _inert(value: object) -> object:
+    """The cell, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
+    cell = _cell(value)
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
