@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cclbench.cli.options import debug_option, store_option
+from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def card() -> None:
 @card.command()
 @click.argument("cards", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_json
-@debug_option
+@options.debug
 def validate(cards: Sequence[Path], as_json: bool) -> None:
     """Check cards, and name every problem.
 
@@ -78,7 +78,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
 @_output
 @_force
 @_json
-@debug_option
+@options.debug
 def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None:
     """Turn a version 1 card into version 2.
 
@@ -110,7 +110,7 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 @card.command()
 @click.argument("path", metavar="CARD", type=click.Path(path_type=Path))
 @_json
-@debug_option
+@options.debug
 def show(path: Path, as_json: bool) -> None:
     """Show what a card says."""
     from cclbench.card import load
@@ -129,7 +129,7 @@ def show(path: Path, as_json: bool) -> None:
 
 
 @card.command()
-@debug_option
+@options.debug
 def schema() -> None:
     """Print the JSON Schema of cards.
 
@@ -144,8 +144,8 @@ def schema() -> None:
 @click.argument("traces", type=click.Path(path_type=Path))
 @_output
 @_force
-@store_option
-@debug_option
+@options.store
+@options.debug
 def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     """Make a card from traces, a folder or a file, which are read into the store.
 

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.options import (
-    collection_option,
-    format_options,
-    ingest_options,
-    jobs_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 from cclbench.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -75,11 +69,10 @@ class Size(click.ParamType[int]):
     help="Folder for such files, for you to upload.",
 )
 @click.option("--url", metavar="PREFIX", help="Where you upload that folder to: https://...")
-@collection_option
-@ingest_options
-@jobs_option
-@format_options
-@verbosity_options
+@options.collection
+@options.ingest
+@options.jobs
+@options.page
 def contribute(
     card: Path,
     traces: Path,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cclbench.cli.options import debug_option, format_options
+from cclbench.cli import options
 
 if TYPE_CHECKING:
     from cclbench.analyzers.metric import Metric
@@ -30,8 +30,7 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("patterns", metavar="[METRIC]...", nargs=-1)
-@format_options
-@debug_option
+@options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric: definition, formula, unit, inputs, when it does not apply.
 

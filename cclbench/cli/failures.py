@@ -9,7 +9,7 @@ from typing import Final, TextIO
 
 import click
 
-from cclbench.cli.options import Session
+from cclbench.cli import options
 from cclbench.errors import CclbenchError, InputError
 
 INTERRUPTED: Final = 130
@@ -21,7 +21,7 @@ _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def tell(error: Exception, session: Session) -> int:
+def tell(error: Exception, session: options.Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)

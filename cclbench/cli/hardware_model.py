@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cclbench.cli.hardware_options import (
-    calibration_option,
-    check_transport,
-    hardware_option,
-    system_option,
-    transport_option,
-)
-from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+from cclbench.cli import options
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -29,7 +22,7 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
 
 @click.command()
 @_sweeps_argument
-@system_option
+@options.machine
 @click.option(
     "--calibrate",
     "others",
@@ -37,8 +30,8 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     multiple=True,
     help="Calibrate the model by this other sweep first; repeatable.",
 )
-@calibration_option
-@transport_option
+@options.calibration
+@options.transport
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -50,11 +43,10 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     metavar="PERCENT",
     help="Exit with 1 where a sweep's median error is larger.",
 )
-@hardware_option
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.hardware
+@options.inference
+@options.store
+@options.form
 def validate(
     sources: tuple[str, ...],
     machine: str,
@@ -85,6 +77,7 @@ def validate(
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
+    from cclbench.hardware.prediction import check_transport
     from cclbench.present.model_picture import plot_model
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.hardware import panels, validation_page
@@ -132,7 +125,7 @@ def validate(
 
 @click.command()
 @_sweeps_argument
-@system_option
+@options.machine
 @click.option(
     "-o",
     "--output",
@@ -141,11 +134,10 @@ def validate(
     required=True,
     help="The YAML file to write.",
 )
-@hardware_option
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.hardware
+@options.inference
+@options.store
+@options.form
 def calibrate(
     sources: tuple[str, ...],
     machine: str,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, store_option
+from cclbench.cli import options
 
 Rows = list[dict[str, Any]]
 _PATH: Final = 23
@@ -17,9 +17,8 @@ _PATH: Final = 23
 
 @click.command()
 @click.argument("what", type=click.Choice(("metrics", "readers", "hardware", "runs", "cards")))
-@store_option
-@format_options
-@debug_option
+@options.store
+@options.form
 def list_(what: str, store: Path, form: str) -> None:
     """List metrics, readers, hardware, runs or cards.
 

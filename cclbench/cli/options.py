@@ -37,8 +37,6 @@ class StepRange(click.ParamType[tuple[int | None, int | None]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int | None, int | None]:
         """(first, last), each an int or None."""
-        if isinstance(value, tuple):
-            return value
         match = self._pattern.fullmatch(value)
         if match is None:
             self.fail(f"{value!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10", param, ctx)
@@ -56,8 +54,6 @@ class RankList(click.ParamType[list[int]]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
         """The ranks, sorted, each once."""
-        if isinstance(value, list):
-            return value
         ranks: set[int] = set()
         for part in value.split(","):
             match = self._pattern.fullmatch(part.strip())
@@ -105,7 +101,16 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return "json" if as_json else value or "table"
 
 
-debug_option: Final = click.option(
+run: Final = click.argument("run", metavar="RUN")
+
+
+def file(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:  # noqa: A002  (as click's)
+    """An option that names a file to write."""
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    return click.option(*names, type=path, required=required, help=help)
+
+
+debug: Final = click.option(
     "--debug",
     is_flag=True,
     is_eager=True,
@@ -114,7 +119,7 @@ debug_option: Final = click.option(
     help="Show the traceback of an error.",
 )
 
-store_option: Final = click.option(
+store: Final = click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
     envvar="CCLBENCH_STORE",
@@ -123,7 +128,7 @@ store_option: Final = click.option(
     help="Folder that keeps the runs.",
 )
 
-collection_option: Final = click.option(
+collection: Final = click.option(
     "--collection",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
@@ -131,7 +136,7 @@ collection_option: Final = click.option(
     help="Folder with the data points: workload_cards/, traces/, scripts/.",
 )
 
-format_options: Final = _all(
+_form = _all(
     # The flag is read by the callback of --format, so it has to be there before it.
     click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
     click.option(
@@ -144,7 +149,7 @@ format_options: Final = _all(
     ),
 )
 
-metric_option: Final = click.option(
+metric: Final = click.option(
     "--metric",
     "metrics",
     metavar="PATTERN",
@@ -153,7 +158,7 @@ metric_option: Final = click.option(
     help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
 )
 
-window_option: Final = click.option(
+window: Final = click.option(
     "--window",
     type=click.Choice(("steps", "trace", "annotations")),
     default="steps",
@@ -162,7 +167,7 @@ window_option: Final = click.option(
     " annotations on the host.",
 )
 
-model_option: Final = click.option(
+model: Final = click.option(
     "--no-model",
     "model",
     flag_value=False,
@@ -170,13 +175,9 @@ model_option: Final = click.option(
     help="Only what traces tell: no modelled figure where a measurement is missing.",
 )
 
-selection_options: Final = _all(
-    metric_option,
-    window_option,
-    click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10."),
-    click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
-    model_option,
-)
+steps: Final = click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10.")
+ranks: Final = click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
+selection: Final = _all(metric, window, steps, ranks, model)
 
 
 def _cores() -> int:
@@ -185,7 +186,7 @@ def _cores() -> int:
     return available_cores()
 
 
-jobs_option: Final = click.option(
+jobs: Final = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=_cores,
@@ -194,7 +195,7 @@ jobs_option: Final = click.option(
     help="Processes that work on ranks side by side.",
 )
 
-inference_option: Final = click.option(
+inference: Final = click.option(
     "--no-inference",
     "inference",
     flag_value=False,
@@ -202,7 +203,10 @@ inference_option: Final = click.option(
     help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
 )
 
-ingest_options: Final = _all(
+opening: Final = _all(inference, jobs, store)
+"""Of a command that opens runs, and reads SOURCEs into the store for that."""
+
+ingest: Final = _all(
     click.option(
         "--allow-truncated",
         is_flag=True,
@@ -213,7 +217,7 @@ ingest_options: Final = _all(
         type=Regex(),
         help="Name of the annotations that delimit steps, where the known names do not fit.",
     ),
-    inference_option,
+    inference,
 )
 
 
@@ -224,8 +228,33 @@ def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
     return QUIET if quiet else VERBOSE if verbose else 0
 
 
-verbosity_options: Final = _all(
+verbosity: Final = _all(
     click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Say more."),
     click.option("-q", "--quiet", "verbosity", is_flag=True, callback=_verbosity, help="Say less."),
-    debug_option,
+    debug,
+)
+form: Final = _all(_form, debug)
+"""Of a command that prints data."""
+page: Final = _all(_form, verbosity)
+"""Of one whose page for people can say more or less."""
+
+machine: Final = click.option(
+    "--system", "machine", metavar="ID", required=True, help="The catalog's machine, such as aws-p5."
+)
+hardware: Final = click.option(
+    "--hardware",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A hardware file, or a folder of them, of your own: adds to the catalog, or replaces the entry of"
+    " its id; repeatable. $CCLBENCH_HARDWARE names more, for every command.",
+)
+calibration: Final = click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What `cclbench hardware calibrate` wrote of this machine.",
+)
+transport: Final = click.option(
+    "--transport", metavar="NAME", help="The software that drives its network, where not the default."
 )

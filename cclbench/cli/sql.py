@@ -9,16 +9,15 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+from cclbench.cli import options
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@options.run
 @click.argument("query", metavar="QUERY")
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.inference
+@options.store
+@options.form
 def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 

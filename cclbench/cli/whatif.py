@@ -8,14 +8,7 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    RankList,
-    format_options,
-    inference_option,
-    jobs_option,
-    store_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 
 
 class Factor(click.ParamType[float | None]):
@@ -37,7 +30,7 @@ class Factor(click.ParamType[float | None]):
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@options.run
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="What changes; several act together.")
 @click.option(
     "--scenario",
@@ -62,14 +55,13 @@ class Factor(click.ParamType[float | None]):
     show_default=True,
     help="How much longer kernels take beside communication; fit: the run's compute.contention.",
 )
-@click.option("--ranks", type=RankList(), help="Replay only these ranks; their collectives may lack others.")
-@inference_option
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
+@click.option(
+    "--ranks", type=options.RankList(), help="Replay only these ranks; their collectives may lack others."
+)
+@options.opening
+@options.page
 def whatif(
-    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **options: Any
+    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **wishes: Any
 ) -> None:
     """Replay a run under other hardware: what would the step take?
 
@@ -98,7 +90,7 @@ def whatif(
     from cclbench.schema import RESULTS
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    found = replay(opened, *options.pop("sets"), **options)
+    found = replay(opened, *wishes.pop("sets"), **wishes)
     window = found.figures[0].window
     emit(
         form,
