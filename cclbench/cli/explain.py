@@ -3,29 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from cclbench.cli import options
-
-if TYPE_CHECKING:
-    from cclbench.analyzers.metric import Metric
-
-_COLUMNS = (
-    "name",
-    "definition",
-    "formula",
-    "unit",
-    "better",
-    "inputs",
-    "combined",
-    "not_applicable",
-    "limits",
-    "aliases",
-    "version",
-    "origin",
-)
 
 
 @click.command()
@@ -43,7 +23,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain load_imbalance_ratio --json
     """
     from cclbench.analyzers.metric import resolve
-    from cclbench.present.terminal.explanation import paragraph
+    from cclbench.present.terminal.explanation import COLUMNS, explanation, paragraph
     from cclbench.present.terminal.output import emit
 
     found = {metric.name: metric for metric, _ in resolve(patterns or ("*",))}
@@ -52,19 +32,6 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         form,
         document={"schema": "explain.v1", "metrics": rows},
         rows=rows,
-        columns=_COLUMNS,
+        columns=COLUMNS,
         table=lambda: [part for row in rows for part in paragraph(row)],
     )
-
-
-def explanation(metric: Metric) -> dict[str, Any]:
-    """A metric as a flat row."""
-    from cclbench.analyzers.metric import METRICS
-
-    row = {name: getattr(metric, name) for name in _COLUMNS if name != "origin"}
-    return {
-        **row,
-        "inputs": list(metric.inputs),
-        "aliases": list(metric.aliases),
-        "origin": METRICS.origin(metric.name),
-    }

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -47,21 +46,19 @@ def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
     from cclbench.hardware import catalog
     from cclbench.hardware.describe import figures_of, summary
     from cclbench.present.terminal.hardware import FIGURES, entry_page
-    from cclbench.present.terminal.output import emit, grid
+    from cclbench.present.terminal.output import emit
 
     with catalog.using(files):
         if entry is None:
             found = [*catalog.entries().values()]
-            rows = [{"id": one.id, "kind": one.kind, "summary": summary(one)} for one in found]
-            columns, page = _COLUMNS, partial(grid, rows, _COLUMNS)
+            rows, columns = [{"id": e.id, "kind": e.kind, "summary": summary(e)} for e in found], _COLUMNS
         else:
             found = [catalog.entry_of(entry)]
-            rows = figures_of(found[0])
-            columns, page = FIGURES, partial(entry_page, found[0], rows)
+            rows, columns = figures_of(found[0]), FIGURES
         emit(
             form,
             document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(one) for one in found]},
             rows=rows,
             columns=columns,
-            table=page,
+            table=None if entry is None else lambda: entry_page(found[0], rows),
         )

@@ -27,8 +27,8 @@ def metrics(run: str, form: str, verbosity: int, **wishes: Any) -> None:
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
     from cclbench.api import metrics as compute
-    from cclbench.cli.answer import show
     from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.run import show
 
     with progress(verbosity) as bars:
         computed = compute(run, progress=bars, **wishes)

@@ -33,9 +33,9 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
     from cclbench.api import run as compute
-    from cclbench.cli.answer import plot_run, show
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.run import show
 
     if plot is not None:
         check_picture(plot)
@@ -43,4 +43,9 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any
         computed = compute(source, progress=bars, **wishes)
     show(computed, form, verbosity)
     if plot is not None:
-        plot_run(computed, plot)
+        from cclbench.present.charts.partition import plot_partition
+        from cclbench.present.findings import scope_of, step_numbers
+
+        steps = scope_of(computed.figures).steps
+        of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
+        plot_partition(computed.figures, plot, title=f"{computed.id}: {of}")

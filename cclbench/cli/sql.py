@@ -32,7 +32,7 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
     from cclbench.api import open_run
-    from cclbench.present.terminal.output import emit, grid
+    from cclbench.present.terminal.output import emit
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query)
@@ -42,7 +42,6 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: grid(rows, columns),
     )
 
 

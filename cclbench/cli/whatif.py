@@ -84,8 +84,8 @@ def whatif(
     """
     from cclbench.api import open_run
     from cclbench.api import whatif as replay
-    from cclbench.cli.answer import document
     from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.run import document
     from cclbench.present.terminal.whatif import page
     from cclbench.schema import RESULTS
 

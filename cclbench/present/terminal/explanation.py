@@ -10,8 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.analyzers.metric import METRICS, Metric
+
+COLUMNS: Final = (
+    *("name", "definition", "formula", "unit", "better", "inputs", "combined", "not_applicable", "limits"),
+    *("aliases", "version", "origin"),
+)
 _UNITS: Final = {"1": "a fraction, shown in %", "count": "a count"}
 _BETTER: Final = {"higher": "higher", "lower": "lower", None: "neither: it describes"}
+
+
+def explanation(metric: Metric) -> dict[str, Any]:
+    """A metric as a row of `COLUMNS`."""
+    return {name: getattr(metric, name) for name in COLUMNS[:-1]} | {"origin": METRICS.origin(metric.name)}
 
 
 def paragraph(row: dict[str, Any]) -> list[RenderableType]:

@@ -47,9 +47,9 @@ def emit(
     document: Mapping[str, Any],
     rows: Sequence[Row],
     columns: Sequence[str],
-    table: Callable[[], Sequence[RenderableType]],
+    table: Callable[[], Sequence[RenderableType]] | None = None,
 ) -> None:
-    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws."""
+    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws, else a plain grid."""
     if form == "json":
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
@@ -62,7 +62,7 @@ def emit(
     else:
         out = console()
         with out.capture() as page:
-            for part in table():
+            for part in grid(rows, columns) if table is None else table():
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
         click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)

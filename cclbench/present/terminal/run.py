@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,11 +15,31 @@ from cclbench.analyzers.verdict import verdict
 from cclbench.present.findings import facts, scope_of, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
-from cclbench.present.terminal.output import bullets
+from cclbench.present.terminal.output import bullets, emit, writes_unicode
 from cclbench.present.terminal.partition import chart
 from cclbench.record.manifest import Manifest
-from cclbench.record.rows import Row
+from cclbench.record.rows import Row, builtins
+from cclbench.record.run import Run
+from cclbench.schema import RESULTS
 from cclbench.text import bounded, printable
+
+
+def show(run: Run, form: str, verbosity: int) -> None:
+    """Print a run's results on stdout: as a document, as rows, or as what a person reads."""
+    told = run.record, run.figures, run.window
+    emit(
+        form,
+        document=document(*told),
+        rows=run.rows,
+        columns=RESULTS.names,
+        table=lambda: page(*told, verbosity=verbosity, unicode=writes_unicode()),
+    )
+
+
+def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+    """The result.v1 document (`cclbench/schemas/result.json`)."""
+    run = msgspec.to_builtins(summary(record, scope_of(rows), window))
+    return {"schema": "result.v1", "run": run, "results": builtins(rows)}
 
 
 def page(
