@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ from cclbench.text import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 Row = Mapping[str, Any]
@@ -118,6 +119,25 @@ def bullets(lines: Sequence[str | Text]) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for line in lines:
         table.add_row("-", Text(printable(line), overflow="fold") if isinstance(line, str) else line)
+    return table
+
+
+def titled(title: str, lines: Sequence[str | Text]) -> list[RenderableType]:
+    """An empty line, the title and the lines as bullets; nothing without lines."""
+    from rich.text import Text
+
+    return [Text(), Text(title, "bold"), bullets(lines)] if lines else []
+
+
+def labelled(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold") -> Table:
+    """Label and text side by side, a row each; texts are folded beside their labels."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=style, no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

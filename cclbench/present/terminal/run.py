@@ -15,7 +15,7 @@ from cclbench.analyzers.verdict import verdict
 from cclbench.present.findings import facts, scope_of, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
-from cclbench.present.terminal.output import bullets, emit, writes_unicode
+from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.present.terminal.partition import chart
 from cclbench.record.manifest import Manifest
 from cclbench.record.rows import Row, builtins
@@ -63,23 +63,15 @@ def page(
     if (sentence := verdict(rows, inferred)) is not None:
         parts += [Text(), Text(printable(sentence))]
     parts += [Text(), table] if table.renderables else []
-    sections = (
-        ("Failed", missing(rows, "failed")),
-        ("Notes", qualifiers(rows, inferred)),
-        ("Not applicable", missing(rows, "not_applicable")),
-    )
-    for title, lines in sections:
-        if lines:
-            parts += [Text(), Text(title, "bold"), bullets(lines)]
-    return parts
+    return [
+        *parts,
+        *titled("Failed", missing(rows, "failed")),
+        *titled("Notes", qualifiers(rows, inferred)),
+        *titled("Not applicable", missing(rows, "not_applicable")),
+    ]
 
 
 def findings(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
     found = summary(record, scope_of(rows), window)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in facts(record, found, verbose):
-        table.add_row(label, Text(bounded(text)))
-    return table
+    return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))
