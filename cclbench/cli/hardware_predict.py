@@ -19,30 +19,26 @@ _MOST_SIZES: Final = 1000
 _VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(\.\d{1,6})?([-+.]\S{1,20})?", re.ASCII)
 
 
-class Sizes(click.ParamType[list[int]]):
-    """`1MiB,64MiB`: bytes, with or without a unit."""
+def _sizes(text: str) -> list[int]:
+    """`1MiB,64MiB`: whole bytes, with or without a unit, in the order given."""
+    parts = text.split(",")
+    if len(parts) > _MOST_SIZES:
+        raise ValueError(f"{len(parts):,} sizes: at most {_MOST_SIZES:,}")
+    return [_size(part.strip()) for part in parts]
 
-    name = "SIZE,..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Whole bytes, in the order given."""
-        parts = value.split(",")
-        if len(parts) > _MOST_SIZES:
-            self.fail(f"{len(parts):,} sizes: at most {_MOST_SIZES:,}", param, ctx)
-        return [self._bytes(part.strip(), param, ctx) for part in parts]
+def _size(text: str) -> int:
+    from cclbench.errors import CheckFailed
+    from cclbench.units import parse_quantity
 
-    def _bytes(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from cclbench.errors import CheckFailed
-        from cclbench.units import parse_quantity
-
-        spaced = re.sub(r"(?<=\d)\s*(?=[A-Za-z])", " ", text, count=1)
-        try:
-            size = parse_quantity(spaced if " " in spaced else f"{spaced} B", "size")
-        except CheckFailed as error:
-            self.fail(f"{text!a} is no size such as 1MiB, 64 MB or 4096: {error}", param, ctx)
-        if not size.is_integer():
-            self.fail(f"{text!a} is no whole number of bytes", param, ctx)
-        return int(size)
+    spaced = re.sub(r"(?<=\d)\s*(?=[A-Za-z])", " ", text, count=1)
+    try:
+        size = parse_quantity(spaced if " " in spaced else f"{spaced} B", "size")
+    except CheckFailed as error:
+        raise ValueError(f"{text!a} is no size such as 1MiB, 64 MB or 4096: {error}") from None
+    if not size.is_integer():
+        raise ValueError(f"{text!a} is no whole number of bytes")
+    return int(size)
 
 
 def release(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -55,7 +51,12 @@ def release(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 @click.command()
 @options.machine
 @click.option("--collective", "kind", metavar="KIND", help="all_reduce, all_gather, ...")
-@click.option("--size", "sizes", type=Sizes(), help="Bytes S, such as 1MiB,64MiB; a barrier has none.")
+@click.option(
+    "--size",
+    "sizes",
+    type=options.Parsed("SIZE,...", _sizes),
+    help="Bytes S, such as 1MiB,64MiB; a barrier has none.",
+)
 @click.option("--ranks", type=click.IntRange(2, _MOST_RANKS), help="Ranks of the group.")
 @click.option(
     "--nodes",

@@ -14,6 +14,7 @@ import click
 from cclbench.present.terminal import QUIET, VERBOSE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 Decorator = Callable[[Command], Command]
 
 FORMATS: Final = ("table", "json", "csv", "md")
@@ -27,57 +28,55 @@ class Session:
     debug: bool = False
 
 
-class StepRange(click.ParamType[tuple[int | None, int | None]]):
-    """`A:B`, half-open; either side may be missing."""
+class Parsed(click.ParamType[Value]):
+    """A value that `parse` reads from text; a `ValueError` says why it is none."""
 
-    name = "A:B"
-    _pattern = re.compile(r"(\d{1,9})?:(\d{1,9})?")
+    def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
+        self.name, self.parse = name, parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | None, int | None]:
-        """(first, last), each an int or None."""
-        match = self._pattern.fullmatch(value)
-        if match is None:
-            self.fail(f"{value!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10", param, ctx)
-        first, last = (int(number) if number else None for number in match.groups())
-        if first is not None and last is not None and first >= last:
-            self.fail(f"{value!r} holds no step: A must be less than B", param, ctx)
-        return first, last
-
-
-class RankList(click.ParamType[list[int]]):
-    """`0,2,4-7`: ranks and ranges of ranks, both ends included."""
-
-    name = "LIST"
-    _pattern = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The ranks, sorted, each once."""
-        ranks: set[int] = set()
-        for part in value.split(","):
-            match = self._pattern.fullmatch(part.strip())
-            if match is None:
-                self.fail(f"{value!r} is not a list of ranks, such as 0,2,4-7", param, ctx)
-            first, last = int(match[1]), int(match[2] or match[1])
-            if first > last or last > _LARGEST_RANK or last - first > 2**20:
-                self.fail(f"{part.strip()!r} is no range of ranks", param, ctx)
-            ranks.update(range(first, last + 1))
-        return sorted(ranks)
-
-
-class Regex(click.ParamType[str]):
-    """A regular expression that compiles."""
-
-    name = "REGEX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The expression as it was given."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
+        """What the text says."""
         try:
-            re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
-        return str(value)
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def step_range(text: str) -> tuple[int | None, int | None]:
+    """(first, last) of `A:B`, half-open; either side may be missing."""
+    match = re.fullmatch(r"(\d{1,9})?:(\d{1,9})?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10")
+    first, last = (int(number) if number else None for number in match.groups())
+    if first is not None and last is not None and first >= last:
+        raise ValueError(f"{text!r} holds no step: A must be less than B")
+    return first, last
+
+
+def rank_list(text: str) -> list[int]:
+    """The ranks of `0,2,4-7`, ranges with both ends, sorted, each once."""
+    found: set[int] = set()
+    for part in map(str.strip, text.split(",")):
+        match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
+        if match is None:
+            raise ValueError(f"{text!r} is not a list of ranks, such as 0,2,4-7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last > _LARGEST_RANK or last - first > 2**20:
+            raise ValueError(f"{part!r} is no range of ranks")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+StepRange: Final = Parsed("A:B", step_range)
+RankList: Final = Parsed("LIST", rank_list)
 
 
 def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -175,8 +174,8 @@ model: Final = click.option(
     help="Only what traces tell: no modelled figure where a measurement is missing.",
 )
 
-steps: Final = click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10.")
-ranks: Final = click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
+steps: Final = click.option("--steps", type=StepRange, help="Only steps A to B-1, such as 2:5, 3: or :10.")
+ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, such as 0,2,4-7.")
 selection: Final = _all(metric, window, steps, ranks, model)
 
 
@@ -214,7 +213,7 @@ ingest: Final = _all(
     ),
     click.option(
         "--step-annotation",
-        type=Regex(),
+        type=Parsed("REGEX", _regex),
         help="Name of the annotations that delimit steps, where the known names do not fit.",
     ),
     inference,

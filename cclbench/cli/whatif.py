@@ -11,22 +11,17 @@ import click
 from cclbench.cli import options
 
 
-class Factor(click.ParamType[float | None]):
-    """`off`, `fit`, or a factor from 1 on."""
-
-    name = "off|fit|FACTOR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """The factor; None for what the run itself shows."""
-        if value == "fit":
-            return None
-        try:
-            factor = 1.0 if value == "off" else float(value)
-        except ValueError:
-            factor = 0.0
-        if not 1 <= factor <= 100:
-            self.fail(f"{value!r} is neither off nor fit nor a factor from 1 to 100", param, ctx)
-        return factor
+def _factor(text: str) -> float | None:
+    """`off`, `fit`, or a factor from 1 on; None for what the run itself shows."""
+    if text == "fit":
+        return None
+    try:
+        factor = 1.0 if text == "off" else float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= 100:
+        raise ValueError(f"{text!r} is neither off nor fit nor a factor from 1 to 100")
+    return factor
 
 
 @click.command()
@@ -50,13 +45,13 @@ class Factor(click.ParamType[float | None]):
 @click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
 @click.option(
     "--contention",
-    type=Factor(),
+    type=options.Parsed("off|fit|FACTOR", _factor),
     default="off",
     show_default=True,
     help="How much longer kernels take beside communication; fit: the run's compute.contention.",
 )
 @click.option(
-    "--ranks", type=options.RankList(), help="Replay only these ranks; their collectives may lack others."
+    "--ranks", type=options.RankList, help="Replay only these ranks; their collectives may lack others."
 )
 @options.opening
 @options.page

@@ -172,7 +172,7 @@ def _rank_tasks(
         )
     notes = [
         f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
-        f" did nothing and are no ranks: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+        f" did nothing and are no ranks: {first_few(names, 8)}"
         for index, names in idle.items()
     ]
     return sorted(tasks, key=attrgetter("rank")), notes

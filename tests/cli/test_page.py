@@ -11,7 +11,6 @@ from rich.console import Console
 from typed import figures, record
 
 from cclbench.present.findings import scope_of, summary
-from cclbench.present.terminal import partition as bars
 from cclbench.present.terminal import run as answer
 
 Row = dict[str, Any]
@@ -31,7 +30,7 @@ def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any)
 
 
 def chart(rows: list[Row], **options: Any) -> Any:
-    return bars.chart(figures(rows), **options)
+    return answer.chart(figures(rows), **options)
 
 
 @pytest.fixture
