@@ -30,9 +30,9 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
     checks = [_check(check) for check in comparison.checks]
     if verbosity <= QUIET:
         return [*verdicts, *checks]
-    parts: list[RenderableType] = [_subjects(comparison), Text()]
-    for number, words in enumerate(verdicts):
-        parts += [words, Text()] if number < len(verdicts) - 1 else [words]
+    parts: list[RenderableType] = [_subjects(comparison)]
+    for words in verdicts:
+        parts += [Text(), words]
     parts += titled("Checks", checks)
     parts += titled("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
     for one in comparison.versus:
