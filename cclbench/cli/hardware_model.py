@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -56,9 +56,8 @@ def validate(
     others: tuple[str, ...],
     calibration: Path | None,
     files: tuple[Path, ...],
-    inference: bool,
-    store: Path,
     form: str,
+    **reading: Any,
 ) -> None:
     """Compare the model with measured sweeps: how far is it off, by size?
 
@@ -92,14 +91,14 @@ def validate(
     with catalog.using(files):
         system = catalog.system(machine)
     check_transport(system, transport)
-    sweeps = _read(sources, system, store, inference)
+    sweeps = _read(sources, system, **reading)
     by = None
     if calibration is not None:
         by = read_calibration(calibration)
         by.must_be_of(system)
         must_be_others(sweeps, by.sweeps)
     elif others:
-        given = _read(others, system, store, inference)
+        given = _read(others, system, **reading)
         by = _fitted(given, system)
         must_be_others(sweeps, given)
     checked = validation.validate(sweeps, system, by, transport=transport)
@@ -139,13 +138,7 @@ def validate(
 @options.store
 @options.form
 def calibrate(
-    sources: tuple[str, ...],
-    machine: str,
-    output: Path,
-    files: tuple[Path, ...],
-    inference: bool,
-    store: Path,
-    form: str,
+    sources: tuple[str, ...], machine: str, output: Path, files: tuple[Path, ...], form: str, **reading: Any
 ) -> None:
     """Calibrate the model of a machine by measured sweeps.
 
@@ -171,7 +164,7 @@ def calibrate(
 
     with catalog.using(files):
         system = catalog.system(machine)
-    sweeps = _read(sources, system, store, inference)
+    sweeps = _read(sources, system, **reading)
     for each in validation.validate(sweeps, system):
         if isinstance(each.found, Refusal):
             raise CheckFailed(each.found.reason, where=each.sweep.name)
@@ -194,11 +187,11 @@ def calibrate(
     click.echo(f"wrote {output}", err=True)
 
 
-def _read(sources: tuple[str, ...], system: System, store: Path, inference: bool) -> list[Sweep]:
+def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
     """All sweeps of the sources; what is in none is told on stderr."""
     from cclbench.sweep_sources import read_sweeps
 
-    found = read_sweeps(sources, system, store=store, inference=inference)
+    found = read_sweeps(sources, system, **reading)
     notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
     for note in notes:
         click.echo(f"note: {note}", err=True)

@@ -84,30 +84,31 @@ def match_ranks(
 
 
 def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
-    columns: dict[str, list[Any]] = {name: [] for name in (*matching.Rows.__slots__, "starts", "ends")}
+    kinds = {kind: code for code, kind in enumerate(COLLECTIVE_KINDS)}
     groups: dict[str, int] = {}
-    lengths = []
     libraries: set[str] = set()
+    parts: list[dict[str, Any]] = []
     for rank in ranks:
         table = read_table(path_of(folder, rank))
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
-        lengths.append(len(table))
-        columns["rank"].append(np.full(len(table), rank, np.int32))
-        columns["group"].append(_coded(table["group"], groups))
-        columns["kind"].append(
-            _coded(table["kind"], {k: i for i, k in enumerate(COLLECTIVE_KINDS)}).astype(np.int8)
-        )
-        columns["size"].append(_integers(table["group_size"], np.int32))
-        columns["seq"].append(_integers(table["seq"], np.int64))
-        columns["step"].append(_integers(table["step"], np.int32))
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
-        columns["bytes"].append(np.maximum(*sides))
-        columns["source"].append(_peer(table, "src_rank", "send"))
-        columns["target"].append(_peer(table, "dst_rank", "recv"))
-        columns["starts"].append(table["start_ns"].to_numpy())
-        columns["ends"].append(table["end_ns"].to_numpy())
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+        part = {
+            "rank": np.full(len(table), rank, np.int32),
+            "group": _coded(table["group"], groups),
+            "kind": _coded(table["kind"], dict(kinds)).astype(np.int8),
+            "size": _integers(table["group_size"], np.int32),
+            "seq": _integers(table["seq"], np.int64),
+            "step": _integers(table["step"], np.int32),
+            "bytes": np.maximum(*sides),
+            "source": _peer(table, "src_rank", "send"),
+            "target": _peer(table, "dst_rank", "recv"),
+            "starts": table["start_ns"].to_numpy(),
+            "ends": table["end_ns"].to_numpy(),
+        }
+        parts.append(part)
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = [len(part["rank"]) for part in parts]
     starts, ends = whole.pop("starts"), whole.pop("ends")
     return Gathered(matching.Rows(**whole), starts, ends, lengths, sorted(libraries))
 
