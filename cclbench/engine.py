@@ -9,7 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TypeVar
@@ -55,7 +55,11 @@ def each(
     try:
         with _interrupts_later():
             futures = [pool.submit(work, task) for task in tasks]
-        _drain(futures, progress, what)
+        for done, future in enumerate(as_completed(futures), 1):
+            if future.exception():
+                break
+            if progress:
+                progress(what, done, total)
         return [future.result() for future in futures]
     except BrokenProcessPool:
         hint = "use fewer with --jobs, or give the machine more memory"
@@ -66,16 +70,6 @@ def each(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _drain(futures: Sequence[Future[Result]], progress: Progress | None, what: str) -> None:
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, return_when=FIRST_COMPLETED)
-        if any(future.exception() for future in done):
-            return
-        if progress:
-            progress(what, len(futures) - len(pending), len(futures))
 
 
 def _context() -> multiprocessing.context.BaseContext:

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,15 +39,6 @@ def key(window: str, model: bool) -> str:
     return json.dumps({**by, "window": window, "model": model})
 
 
-@dataclass(frozen=True, slots=True)
-class _MetricTask:
-    path: Path
-    rank: int
-    metrics: tuple[str, ...]
-    selection: Selection
-    machine: Machine
-
-
 def compute(
     run: Run, chosen: Chosen, selection: Selection, *, jobs: int, progress: Progress | None = None
 ) -> tuple[list[Row], str]:
@@ -61,16 +51,15 @@ def compute(
     unique = list({metric.name: metric for metric, _ in chosen}.values())
     of_ranks = [metric for metric in unique if metric.per_rank is not None]
     runs = [run, *run.sources]
+    machines = {one.path: machine_of(one) for one in runs}
     wanted = [
-        (one, rank)
+        (one.path, rank)
         for one in runs
         for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
     ]
-    names = tuple(m.name for m in of_ranks)
-    machines = {one.path: machine_of(one) for one in runs}
-    tasks = [_MetricTask(one.path, rank, names, selection, machines[one.path]) for one, rank in wanted]
-    computed = engine.each(_rank_metrics, tasks, jobs=jobs, progress=progress, what="computing metrics")
-    answers = dict(zip([(one.path, rank) for one, rank in wanted], computed, strict=True))
+    work = partial(_rank_metrics, machines, [metric.name for metric in of_ranks], selection)
+    computed = engine.each(work, wanted, jobs=jobs, progress=progress, what="computing metrics")
+    answers = dict(zip(wanted, computed, strict=True))
 
     everything = len(unique) == len(list(METRICS))
     narrowed = window != "steps" or steps is not None or ranks is not None
@@ -78,11 +67,13 @@ def compute(
 
     def figures_of(one: Run, metrics: Sequence[Metric]) -> list[Row]:
         own = {rank: answer for (path, rank), answer in answers.items() if path == one.path}
+        of_rank = cache(partial(_rank_view, one, selection=selection, machine=machines[one.path]))
+        view = RunView(one, ranks=one.ranks, view=of_rank, card=one.card, replayed=replayed)
         found = run_rows(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(one, selection, machines[one.path], replayed), metrics),
+            run_values(view, metrics),
             asked=window,
             source=one.reader,
         )
@@ -104,11 +95,13 @@ def _chosen_rows(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
     ]
 
 
-def _rank_metrics(task: _MetricTask) -> tuple[dict[str, list[Value]], str]:
-    run = Run(task.path)
-    view = _rank_view(run, task.rank, task.selection, task.machine)
-    chosen = [METRICS.get(name) for name in task.metrics]
-    return rank_rows(view, chosen, model=task.selection.model), window_policy(view, task.selection.window)
+def _rank_metrics(
+    machines: Mapping[Path, Machine], metrics: Sequence[str], selection: Selection, of: tuple[Path, int]
+) -> tuple[dict[str, list[Value]], str]:
+    path, rank = of
+    view = _rank_view(Run(path), rank, selection, machines[path])
+    chosen = [METRICS.get(name) for name in metrics]
+    return rank_rows(view, chosen, model=selection.model), window_policy(view, selection.window)
 
 
 def _rank_view(run: Run, rank: int, selection: Selection, machine: Machine) -> RankView:
@@ -130,12 +123,3 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rat
             raise NotApplicable(error.what) from None
 
     return replayed
-
-
-def _run_view(
-    run: Run, selection: Selection, machine: Machine, replayed: Callable[[str], Ratio] | None
-) -> RunView:
-    def view(rank: int) -> RankView:
-        return _rank_view(run, rank, selection, machine)
-
-    return RunView(run, ranks=run.ranks, view=cache(view), card=run.card, replayed=replayed)

@@ -92,7 +92,9 @@ def find(source: str | Path, *, elsewhere: Mapping[str, Path] | None = None) -> 
         return _of_folder(path)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
-    return _of_card(path, elsewhere or {}) if path.suffix.lower() in _CARD_SUFFIXES else _of_file(path)
+    if path.suffix.lower() in _CARD_SUFFIXES:
+        return _of_card(path, elsewhere or {})
+    return _source(path, None, _hashed([(path, path.name, _required(path), ())]))
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
@@ -110,10 +112,6 @@ def _near_names(path: Path) -> str | None:
     except OSError:
         return None
     return hint if hint.startswith("did you mean") and len(hint) <= 200 else None
-
-
-def _of_file(path: Path) -> Source:
-    return _source(path, None, _hashed([(path, path.name, _required(path), ())]))
 
 
 def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:

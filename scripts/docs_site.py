@@ -22,10 +22,10 @@ import pyarrow as pa
 from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
-from cclbench.cli.explain import explanation
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, figures_of, summary
+from cclbench.present.terminal.explanation import explanation
 from cclbench.present.topics import place, topic_of
 
 if TYPE_CHECKING:

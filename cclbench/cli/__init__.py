@@ -23,8 +23,8 @@ from typing import Any, Final, TextIO
 import click
 
 from cclbench import __version__
+from cclbench.cli import options
 from cclbench.cli.failures import CLOSED_PIPE, INTERRUPTED, TERMINATED, tell, warn
-from cclbench.cli.options import Session, debug_option
 from cclbench.errors import near
 
 # The summaries stand here too, so that `--help` need not import a command to list it.
@@ -125,26 +125,15 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"{_PROGRAM} {__version__}")
-        ctx.exit()
-
-
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog='Shell completion: eval "$(_CCLBENCH_COMPLETE=bash_source cclbench)" (or zsh_source, fish_source)',
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
+@click.version_option(
+    __version__, prog_name=_PROGRAM, message="%(prog)s %(version)s", help="Show the version."
 )
-@debug_option
+@options.debug
 def cli() -> None:
     """Where the time of an ML workload's steps went, on every rank, from its traces.
 
@@ -158,7 +147,7 @@ def cli() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
-    session = Session()
+    session = options.Session()
     with warnings.catch_warnings(), _termination_cleans_up():
         warnings.showwarning = warn
         _tolerate_narrow_encodings(sys.stdout, sys.stderr)

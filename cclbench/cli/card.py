@@ -4,19 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from cclbench.cli.options import debug_option, store_option
+from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
-
-if TYPE_CHECKING:
-    from cclbench.card import Card
 
 _output = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file, not to stdout."
@@ -33,7 +28,7 @@ def card() -> None:
 @card.command()
 @click.argument("cards", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_json
-@debug_option
+@options.debug
 def validate(cards: Sequence[Path], as_json: bool) -> None:
     """Check cards, and name every problem.
 
@@ -43,28 +38,22 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
     cannot be read as YAML.
     """
     from cclbench.card import validate as problems_of
+    from cclbench.diagnostics import Problem
 
     rows: list[dict[str, Any]] = []
     unreadable = 0
     for path in cards:
         try:
             found = problems_of(path)
+            valid = all(problem.severity != "error" for problem in found)
+            lines = [*(f"{problem.severity}: {problem}" for problem in found)]
+            lines.append(f"{path}: {'valid' if valid else 'invalid'}")
         except InputError as error:
             unreadable += 1
-            problem = {
-                "severity": "error",
-                "file": str(path),
-                "line": None,
-                "path": "",
-                "message": str(error),
-            }
-            rows.append({"file": str(path), "valid": False, "problems": [problem]})
-            _say(as_json, str(error))
-        else:
-            valid = all(problem.severity != "error" for problem in found)
-            rows.append({"file": str(path), "valid": valid, "problems": [problem.row() for problem in found]})
-            _say(as_json, *(f"{problem.severity}: {problem}" for problem in found))
-            _say(as_json, f"{path}: {'valid' if valid else 'invalid'}")
+            found, valid, lines = [Problem("error", str(path), None, "", str(error))], False, [str(error)]
+        rows.append({"file": str(path), "valid": valid, "problems": [problem.row() for problem in found]})
+        if not as_json:
+            click.echo("\n".join(lines))
     if as_json:
         _print_json({"schema": "card-validation.v1", "files": rows})
     if unreadable:
@@ -78,7 +67,7 @@ def validate(cards: Sequence[Path], as_json: bool) -> None:
 @_output
 @_force
 @_json
-@debug_option
+@options.debug
 def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None:
     """Turn a version 1 card into version 2.
 
@@ -90,7 +79,8 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
     result = upgraded(path)
     for warning in result.warnings:
         click.echo(f"warning: {warning}", err=True)
-    _write(None if as_json and output is None else result.text, output, force)
+    if output is not None or not as_json:
+        _write(result.text, output, force)
     if as_json:
         _print_json(
             {
@@ -110,7 +100,7 @@ def upgrade(path: Path, output: Path | None, force: bool, as_json: bool) -> None
 @card.command()
 @click.argument("path", metavar="CARD", type=click.Path(path_type=Path))
 @_json
-@debug_option
+@options.debug
 def show(path: Path, as_json: bool) -> None:
     """Show what a card says."""
     from cclbench.card import load
@@ -119,17 +109,18 @@ def show(path: Path, as_json: bool) -> None:
     if as_json:
         _print_json({"schema": "card.v2", "file": str(path), "card": loaded.raw})
         return
+    from cclbench.present.terminal.card import fields
     from cclbench.present.terminal.output import console, grid
     from cclbench.text import printable
 
     click.echo("\n".join([loaded.id, *map(printable, loaded.description.strip().splitlines()), ""]))
     out = console()
-    for part in grid([{"field": key, "value": value} for key, value in _facts(loaded)], ("field", "value")):
+    for part in grid(list(fields(loaded)), ("field", "value")):
         out.print(part)
 
 
 @card.command()
-@debug_option
+@options.debug
 def schema() -> None:
     """Print the JSON Schema of cards.
 
@@ -144,8 +135,8 @@ def schema() -> None:
 @click.argument("traces", type=click.Path(path_type=Path))
 @_output
 @_force
-@store_option
-@debug_option
+@options.store
+@options.debug
 def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     """Make a card from traces, a folder or a file, which are read into the store.
 
@@ -161,63 +152,23 @@ def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     _write(infer(facts, output.stem if output else None), output, force)
 
 
-def _say(quiet: bool, *lines: str) -> None:
-    if not quiet:
-        for line in lines:
-            click.echo(line)
-
-
 def _print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _write(text: str | None, output: Path | None, force: bool) -> None:
+def _write(text: str, output: Path | None, force: bool) -> None:
     """Write `text` to `output`, whole or not at all; to stdout where there is no `output`."""
+    from cclbench.present.destination import write_whole
+
     if output is None:
-        if text is not None:
-            click.echo(text, nl=False)
+        click.echo(text, nl=False)
         return
     if output.exists() and not force:
         raise UsageError(
             "exists already", where=str(output), hint="name another file, or replace it with --force"
         )
-    draft = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        draft.write_text(text or "", encoding="utf-8")
-        draft.replace(output)
+        write_whole(text, output)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise InputError(f"cannot be written: {error.strerror}", where=str(output)) from error
     click.echo(f"wrote {output}", err=True)
-
-
-def _facts(loaded: Card) -> Iterator[tuple[str, str]]:
-    """The card's fields as a person reads them, dotted path and text."""
-    from cclbench.text import printable
-    from cclbench.units import humanise
-
-    rates = {
-        "hardware.scale_up.bandwidth": loaded.hardware.scale_up.bytes_per_s,
-        "hardware.scale_out.bandwidth": loaded.hardware.scale_out.bytes_per_s,
-    }
-    for path, value in _flat(loaded.raw, ""):
-        text = printable(value if isinstance(value, str) else json.dumps(value))
-        if (rate := rates.get(path)) and text != (figure := humanise(rate, "B/s")):
-            text += f" = {figure}"
-        yield path, text
-    for trace in loaded.evidence.traces:
-        size = humanise(trace.bytes, "B") if trace.bytes is not None else None
-        ranks = f"ranks {', '.join(map(str, trace.ranks))}" if trace.ranks else None
-        yield "evidence.traces", printable("; ".join(filter(None, (trace.path, trace.format, ranks, size))))
-
-
-def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for key, below in value.items():
-        here = f"{path}.{key}" if path else key
-        if here in {"version", "id", "description", "evidence.traces"}:
-            continue
-        if isinstance(below, dict):
-            yield from _flat(below, here)
-        else:
-            yield here, below

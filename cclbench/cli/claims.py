@@ -7,20 +7,14 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import format_options, store_option, verbosity_options
+from cclbench.cli import options
 
 
 @click.command()
 @click.argument("names", metavar="[CLAIM]...", nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Also draw the claims: a .png, .svg or .pdf file.",
-)
-@store_option
-@format_options
-@verbosity_options
+@options.file("-o", "--output", help="Also draw the claims: a .png, .svg or .pdf file.")
+@options.store
+@options.page
 def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, verbosity: int) -> None:
     """Examine CCL-Bench's claims again, on the runs of the store.
 

@@ -8,26 +8,12 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    format_options,
-    inference_option,
-    jobs_option,
-    metric_option,
-    model_option,
-    store_option,
-    verbosity_options,
-    window_option,
-)
+from cclbench.cli import options
 
 
 @click.command()
 @click.argument("runs", metavar="A B [C]...", nargs=-1, required=True)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Also write the comparison to this .html, .md or .json file.",
-)
+@options.file("-o", "--output", help="Also write the comparison to this .html, .md or .json file.")
 @click.option(
     "--fail-on",
     "fail_on",
@@ -35,15 +21,12 @@ from cclbench.cli.options import (
     multiple=True,
     help="Exit with 1 where METRIC OP VALUE holds of B, such as 'time.step > +5%'; repeatable.",
 )
-@metric_option
-@window_option
-@model_option
-@inference_option
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
-def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: int, **options: Any) -> None:
+@options.metric
+@options.window
+@options.model
+@options.opening
+@options.page
+def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: int, **wishes: Any) -> None:
     """Compare runs: who is faster, by how much, and why.
 
     A, B, ... are ids of runs (`cclbench list runs`) or any SOURCE that `cclbench run` takes; each is set
@@ -72,7 +55,7 @@ def compare(runs: tuple[str, ...], output: Path | None, form: str, verbosity: in
     if output is not None:
         check_file(output)
     with progress(verbosity) as bars:
-        found = build(*runs, progress=bars, **options)
+        found = build(*runs, progress=bars, **wishes)
     if form == "md":
         click.echo(markdown(found), nl=False)
     else:

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.options import (
-    collection_option,
-    format_options,
-    ingest_options,
-    jobs_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 from cclbench.errors import CheckFailed
 
 if TYPE_CHECKING:
@@ -26,21 +20,14 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("file", "place", "kind", "count")
 
 
-class Size(click.ParamType[int]):
-    """Bytes with their unit."""
+def _size(text: str) -> int:
+    """A number of bytes with its unit."""
+    from cclbench.units import parse_quantity
 
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """A number of bytes."""
-        from cclbench.units import parse_quantity
-
-        if isinstance(value, int):
-            return value
-        try:
-            return round(parse_quantity(value, "size"))
-        except CheckFailed as error:
-            self.fail(str(error), param, ctx)
+    try:
+        return round(parse_quantity(text, "size"))
+    except CheckFailed as error:
+        raise ValueError(str(error)) from None
 
 
 @click.command()
@@ -64,7 +51,7 @@ class Size(click.ParamType[int]):
 @click.option("--replace", is_flag=True, help="Replace the data point of that id where there is one.")
 @click.option(
     "--external",
-    type=Size(),
+    type=options.Parsed("SIZE", _size),
     default="50 MB",
     show_default=True,
     help="Files of more than that stay outside of the collection.",
@@ -75,11 +62,10 @@ class Size(click.ParamType[int]):
     help="Folder for such files, for you to upload.",
 )
 @click.option("--url", metavar="PREFIX", help="Where you upload that folder to: https://...")
-@collection_option
-@ingest_options
-@jobs_option
-@format_options
-@verbosity_options
+@options.collection
+@options.ingest
+@options.jobs
+@options.page
 def contribute(
     card: Path,
     traces: Path,

@@ -3,35 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from cclbench.cli.options import debug_option, format_options
-
-if TYPE_CHECKING:
-    from cclbench.analyzers.metric import Metric
-
-_COLUMNS = (
-    "name",
-    "definition",
-    "formula",
-    "unit",
-    "better",
-    "inputs",
-    "combined",
-    "not_applicable",
-    "limits",
-    "aliases",
-    "version",
-    "origin",
-)
+from cclbench.cli import options
 
 
 @click.command()
 @click.argument("patterns", metavar="[METRIC]...", nargs=-1)
-@format_options
-@debug_option
+@options.form
 def explain(patterns: tuple[str, ...], form: str) -> None:
     """Explain a metric: definition, formula, unit, inputs, when it does not apply.
 
@@ -44,7 +23,7 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
       cclbench explain load_imbalance_ratio --json
     """
     from cclbench.analyzers.metric import resolve
-    from cclbench.present.terminal.explanation import paragraph
+    from cclbench.present.terminal.explanation import COLUMNS, explanation, paragraph
     from cclbench.present.terminal.output import emit
 
     found = {metric.name: metric for metric, _ in resolve(patterns or ("*",))}
@@ -53,19 +32,6 @@ def explain(patterns: tuple[str, ...], form: str) -> None:
         form,
         document={"schema": "explain.v1", "metrics": rows},
         rows=rows,
-        columns=_COLUMNS,
+        columns=COLUMNS,
         table=lambda: [part for row in rows for part in paragraph(row)],
     )
-
-
-def explanation(metric: Metric) -> dict[str, Any]:
-    """A metric as a flat row."""
-    from cclbench.analyzers.metric import METRICS
-
-    row = {name: getattr(metric, name) for name in _COLUMNS if name != "origin"}
-    return {
-        **row,
-        "inputs": list(metric.inputs),
-        "aliases": list(metric.aliases),
-        "origin": METRICS.origin(metric.name),
-    }

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import Final, TextIO
+from typing import Final
 
 import click
 
-from cclbench.cli.options import Session
+from cclbench.cli import options
 from cclbench.errors import CclbenchError, InputError
 
 INTERRUPTED: Final = 130
@@ -21,7 +21,7 @@ _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def tell(error: Exception, session: Session) -> int:
+def tell(error: Exception, session: options.Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
@@ -65,14 +65,7 @@ def _located(error: OSError) -> str:
     return f"{where}: {what}"
 
 
-def warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,  # noqa: ARG001  (the signature of warnings.showwarning)
-    lineno: int,  # noqa: ARG001
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
+def warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """A warning as one line on stderr, in place of Python's file and line.
 
     Of numpy's arithmetic none: a figure that is no finite number is a failed result, which says so.

@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from cclbench.cli import options
 from cclbench.cli.hardware_model import calibrate, validate
-from cclbench.cli.hardware_options import hardware_option
 from cclbench.cli.hardware_predict import predict
-from cclbench.cli.options import debug_option, format_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _COLUMNS: Final = ("id", "kind", "summary")
-_FIGURES: Final = ("field", "value", "source")
 
 
 @click.group()
@@ -30,9 +28,8 @@ for command in (predict, validate, calibrate):
 
 @hardware.command()
 @click.argument("entry", metavar="[ID]", required=False)
-@hardware_option
-@format_options
-@debug_option
+@options.hardware
+@options.form
 def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
     """Show one entry with the source of every figure, or list all.
 
@@ -44,53 +41,24 @@ def show(entry: str | None, files: tuple[Path, ...], form: str) -> None:
       cclbench hardware show aws-p5en
       cclbench hardware show lab-node --hardware my-hardware/ --json
     """
+    import msgspec
+
     from cclbench.hardware import catalog
+    from cclbench.hardware.describe import figures_of, summary
+    from cclbench.present.terminal.hardware import FIGURES, entry_page
+    from cclbench.present.terminal.output import emit
 
     with catalog.using(files):
         if entry is None:
-            _all(form)
+            found = [*catalog.entries().values()]
+            rows, columns = [{"id": e.id, "kind": e.kind, "summary": summary(e)} for e in found], _COLUMNS
         else:
-            _one(entry, form)
-
-
-def _all(form: str) -> None:
-    import msgspec
-
-    from cclbench.hardware.catalog import entries
-    from cclbench.hardware.describe import summary
-    from cclbench.present.terminal.output import emit, grid
-
-    found = entries()
-    rows = [{"id": one.id, "kind": one.kind, "summary": summary(one)} for one in found.values()]
-    emit(
-        form,
-        document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(one) for one in found.values()]},
-        rows=rows,
-        columns=_COLUMNS,
-        table=lambda: grid(rows, _COLUMNS),
-    )
-
-
-def _one(name: str, form: str) -> None:
-    import msgspec
-
-    from cclbench.hardware.catalog import entry_of
-    from cclbench.hardware.describe import figures_of, summary
-    from cclbench.present.terminal.output import emit, grid
-
-    found = entry_of(name)
-    rows: list[dict[str, Any]] = figures_of(found)
-    shown = [{**row, "value": row["shown"]} for row in rows]
-    lines = [f"{key}: {source.title}, {source.date}" for key, source in found.sources.items()]
-    lines += [f"{other.source} says of {other.field}: {other.says}" for other in found.disagreements]
-    emit(
-        form,
-        document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(found)]},
-        rows=rows,
-        columns=_FIGURES,
-        table=lambda: [
-            f"{found.id}: {summary(found)}\n",
-            *grid(shown, _FIGURES),
-            "\n".join(["", *lines, *filter(None, [found.notes])]),
-        ],
-    )
+            found = [catalog.entry_of(entry)]
+            rows, columns = figures_of(found[0]), FIGURES
+        emit(
+            form,
+            document={"schema": "hardware.v1", "entries": [msgspec.to_builtins(one) for one in found]},
+            rows=rows,
+            columns=columns,
+            table=None if entry is None else lambda: entry_page(found[0], rows),
+        )

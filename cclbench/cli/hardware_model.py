@@ -5,18 +5,11 @@ from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.hardware_options import (
-    calibration_option,
-    check_transport,
-    hardware_option,
-    system_option,
-    transport_option,
-)
-from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+from cclbench.cli import options
 
 if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
@@ -29,7 +22,7 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
 
 @click.command()
 @_sweeps_argument
-@system_option
+@options.machine
 @click.option(
     "--calibrate",
     "others",
@@ -37,8 +30,8 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     multiple=True,
     help="Calibrate the model by this other sweep first; repeatable.",
 )
-@calibration_option
-@transport_option
+@options.calibration
+@options.transport
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -50,11 +43,10 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
     metavar="PERCENT",
     help="Exit with 1 where a sweep's median error is larger.",
 )
-@hardware_option
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.hardware
+@options.inference
+@options.store
+@options.form
 def validate(
     sources: tuple[str, ...],
     machine: str,
@@ -64,9 +56,8 @@ def validate(
     others: tuple[str, ...],
     calibration: Path | None,
     files: tuple[Path, ...],
-    inference: bool,
-    store: Path,
     form: str,
+    **reading: Any,
 ) -> None:
     """Compare the model with measured sweeps: how far is it off, by size?
 
@@ -85,6 +76,7 @@ def validate(
     from cclbench.hardware import catalog, validation
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
+    from cclbench.hardware.prediction import check_transport
     from cclbench.present.model_picture import plot_model
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.hardware import panels, validation_page
@@ -99,14 +91,14 @@ def validate(
     with catalog.using(files):
         system = catalog.system(machine)
     check_transport(system, transport)
-    sweeps = _read(sources, system, store, inference)
+    sweeps = _read(sources, system, **reading)
     by = None
     if calibration is not None:
         by = read_calibration(calibration)
         by.must_be_of(system)
         must_be_others(sweeps, by.sweeps)
     elif others:
-        given = _read(others, system, store, inference)
+        given = _read(others, system, **reading)
         by = _fitted(given, system)
         must_be_others(sweeps, given)
     checked = validation.validate(sweeps, system, by, transport=transport)
@@ -132,7 +124,7 @@ def validate(
 
 @click.command()
 @_sweeps_argument
-@system_option
+@options.machine
 @click.option(
     "-o",
     "--output",
@@ -141,19 +133,12 @@ def validate(
     required=True,
     help="The YAML file to write.",
 )
-@hardware_option
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.hardware
+@options.inference
+@options.store
+@options.form
 def calibrate(
-    sources: tuple[str, ...],
-    machine: str,
-    output: Path,
-    files: tuple[Path, ...],
-    inference: bool,
-    store: Path,
-    form: str,
+    sources: tuple[str, ...], machine: str, output: Path, files: tuple[Path, ...], form: str, **reading: Any
 ) -> None:
     """Calibrate the model of a machine by measured sweeps.
 
@@ -179,7 +164,7 @@ def calibrate(
 
     with catalog.using(files):
         system = catalog.system(machine)
-    sweeps = _read(sources, system, store, inference)
+    sweeps = _read(sources, system, **reading)
     for each in validation.validate(sweeps, system):
         if isinstance(each.found, Refusal):
             raise CheckFailed(each.found.reason, where=each.sweep.name)
@@ -202,11 +187,11 @@ def calibrate(
     click.echo(f"wrote {output}", err=True)
 
 
-def _read(sources: tuple[str, ...], system: System, store: Path, inference: bool) -> list[Sweep]:
+def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:
     """All sweeps of the sources; what is in none is told on stderr."""
     from cclbench.sweep_sources import read_sweeps
 
-    found = read_sweeps(sources, system, store=store, inference=inference)
+    found = read_sweeps(sources, system, **reading)
     notes = [*found.caveats, *(f"not compared: {rows:,} rows {why}" for why, rows in found.left_out.items())]
     for note in notes:
         click.echo(f"note: {note}", err=True)

@@ -3,38 +3,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.hardware_options import (
-    Sizes,
-    calibration_option,
-    check_transport,
-    hardware_option,
-    release,
-    system_option,
-    transport_option,
-)
-from cclbench.cli.options import debug_option, format_options
+from cclbench.cli import options
 
 if TYPE_CHECKING:
-    from cclbench.hardware.collectives import Prediction, Refusal, Schedule
-    from cclbench.hardware.system import System
+    from cclbench.hardware.collectives import Schedule
 
-_PREDICTED: Final = (
-    *("system", "collective", "ranks", "nodes", "bytes", "time_s", "low_s", "high_s", "algbw", "busbw"),
-    *("algorithm", "protocol", "basis", "provenance", "reason"),
-)
 _MOST_RANKS: Final = 1 << 20
+_MOST_SIZES: Final = 1000
+_VERSION = re.compile(r"v?\d{1,4}\.\d{1,4}(\.\d{1,6})?([-+.]\S{1,20})?", re.ASCII)
+
+
+def _sizes(text: str) -> list[int]:
+    """`1MiB,64MiB`: whole bytes, with or without a unit, in the order given."""
+    parts = text.split(",")
+    if len(parts) > _MOST_SIZES:
+        raise ValueError(f"{len(parts):,} sizes: at most {_MOST_SIZES:,}")
+    return [_size(part.strip()) for part in parts]
+
+
+def _size(text: str) -> int:
+    from cclbench.errors import CheckFailed
+    from cclbench.units import parse_quantity
+
+    spaced = re.sub(r"(?<=\d)\s*(?=[A-Za-z])", " ", text, count=1)
+    try:
+        size = parse_quantity(spaced if " " in spaced else f"{spaced} B", "size")
+    except CheckFailed as error:
+        raise ValueError(f"{text!a} is no size such as 1MiB, 64 MB or 4096: {error}") from None
+    if not size.is_integer():
+        raise ValueError(f"{text!a} is no whole number of bytes")
+    return int(size)
+
+
+def release(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A library's version as it is, where it can be one."""
+    if value is not None and not _VERSION.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no version such as 2.23 or 2.27.3", ctx, param)
+    return value
 
 
 @click.command()
-@system_option
+@options.machine
 @click.option("--collective", "kind", metavar="KIND", help="all_reduce, all_gather, ...")
-@click.option("--size", "sizes", type=Sizes(), help="Bytes S, such as 1MiB,64MiB; a barrier has none.")
+@click.option(
+    "--size",
+    "sizes",
+    type=options.Parsed("SIZE,...", _sizes),
+    help="Bytes S, such as 1MiB,64MiB; a barrier has none.",
+)
 @click.option("--ranks", type=click.IntRange(2, _MOST_RANKS), help="Ranks of the group.")
 @click.option(
     "--nodes",
@@ -50,21 +72,19 @@ _MOST_RANKS: Final = 1 << 20
     metavar="FILE",
     help="A list of steps (YAML) to price instead of algorithms; it states collective and ranks.",
 )
-@transport_option
+@options.transport
 @click.option("--library-version", callback=release, metavar="X.Y", help="NCCL's, such as 2.23.")
-@calibration_option
-@hardware_option
-@format_options
-@debug_option
+@options.calibration
+@options.hardware
+@options.form
 def predict(
     machine: str,
     kind: str | None,
     sizes: list[int] | None,
     ranks: int | None,
-    nodes: int | None,
     plan: Path | None,
     form: str,
-    **options: Any,
+    **wishes: Any,
 ) -> None:
     """Predict how long a collective takes, with a band.
 
@@ -83,12 +103,12 @@ def predict(
           --size 1MiB,64MiB
     """
     from cclbench.errors import UsageError, near
-    from cclbench.hardware import catalog
+    from cclbench.hardware import catalog, prediction
     from cclbench.present.terminal.hardware import prediction_page
     from cclbench.present.terminal.output import emit
     from cclbench.schema import COLLECTIVE_KINDS
 
-    schedule = None if plan is None else _planned(plan, kind, ranks, **options)
+    schedule = None if plan is None else _planned(plan, kind, ranks, **wishes)
     if schedule is not None:
         kind, ranks = schedule.kind, schedule.ranks
     if kind is None or ranks is None:
@@ -98,36 +118,14 @@ def predict(
     moves = kind != "barrier"
     if moves != (sizes is not None):
         raise UsageError(f"{kind} needs --size, such as 1MiB,64MiB" if moves else "a barrier has no --size")
-    with catalog.using(options.pop("files")):
+    with catalog.using(wishes.pop("files")):
         system = catalog.system(machine)
-    members = _members(system, ranks, nodes)
-    found = _priced(kind, sizes or [0], members, system, schedule=schedule, **options)
-    shared = {
-        "system": system.id,
-        "collective": kind,
-        "ranks": ranks,
-        "nodes": len(system.nodes(members)),
-        "basis": found.basis,
-        "provenance": "modelled",
-        "reason": found.reason,
-    }
-    figures = ("time_s", "low_s", "high_s", "algbw", "busbw")
-    rows = [
-        {
-            **shared,
-            "bytes": size,
-            **{name: float(getattr(found, name)[at]) for name in figures[: None if moves else 3]},
-            "algorithm": found.algorithm[at],
-            "protocol": found.protocol[at],
-        }
-        for at, size in enumerate(sizes or [None])
-    ]
-    rows = [{name: row.get(name) for name in _PREDICTED} for row in rows]
+    rows = prediction.predict(kind, sizes, ranks, system, schedule=schedule, **wishes)
     emit(
         form,
         document={"schema": "prediction.v1", "rows": rows},
         rows=rows,
-        columns=_PREDICTED,
+        columns=prediction.COLUMNS,
         table=lambda: prediction_page(rows),
     )
 
@@ -153,67 +151,4 @@ def _planned(
     for option, stated, own in (("--collective", kind, found.kind), ("--ranks", ranks, found.ranks)):
         if stated not in (None, own):
             raise UsageError(f"{option} {stated} is not the schedule's {own}", hint=f"leave out {option}")
-    return found
-
-
-def _members(system: System, ranks: int, nodes: int | None) -> Sequence[int]:
-    """The group's global ranks: the first of each node, or as few nodes as hold them."""
-    from cclbench.errors import UsageError
-
-    if nodes is None:
-        return range(ranks)
-    per_node, rest = divmod(ranks, nodes)
-    if rest or not per_node:
-        raise UsageError(
-            f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
-        )
-    if per_node > system.per_node:
-        hint = f"--nodes {-(-ranks // system.per_node)} at least"
-        raise UsageError(f"{per_node:,} ranks a node: {system.id} has {system.per_node}", hint=hint)
-    return [node * system.per_node + local for node in range(nodes) for local in range(per_node)]
-
-
-def _priced(
-    kind: str,
-    sizes: list[int],
-    members: Sequence[int],
-    system: System,
-    *,
-    algorithm: str | None,
-    protocol: str | None,
-    transport: str | None,
-    library_version: str | None,
-    calibration: Path | None,
-    schedule: Schedule | None,
-) -> Prediction:
-    """The prediction; `CheckFailed` with the reason, and the field that is missing, where there is none."""
-    from cclbench.errors import CheckFailed, UsageError
-    from cclbench.hardware.calibration import read_calibration
-    from cclbench.hardware.collectives import Refusal, price
-
-    check_transport(system, transport)
-    found: Prediction | Refusal
-    if calibration is None:
-        found = price(
-            kind,
-            sizes,
-            members,
-            system,
-            library_version=library_version,
-            algorithm=algorithm,
-            protocol=protocol,
-            transport=transport,
-            plan=schedule,
-        )
-    elif algorithm or protocol or kind == "barrier":
-        what = "barriers" if kind == "barrier" else "one algorithm or protocol"
-        raise UsageError(f"a calibration does not tell of {what}", hint="leave out --calibration")
-    else:
-        found = read_calibration(calibration).price(
-            kind, sizes, members, system, library_version=library_version, transport=transport
-        )
-    if isinstance(found, Refusal):
-        field = found.field
-        hint = None if field is None else f"state {field} in a hardware file of your own (--hardware)"
-        raise CheckFailed(found.reason, hint=hint)
     return found

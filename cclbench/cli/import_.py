@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, store_option
+from cclbench.cli import options
 
 if TYPE_CHECKING:
     from cclbench.published import Imported
@@ -19,9 +19,8 @@ _COLUMNS = ("run", "row", "name", "numbers", "flagged", "no_number", "card", "ne
 @click.command()
 @click.argument("source", metavar="SOURCE", type=click.Choice(("ccl-bench",)))
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@store_option
-@format_options
-@debug_option
+@options.store
+@options.form
 def import_(source: str, file: Path, store: Path, form: str) -> None:
     """Bring published results into the store, to compare with.
 

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cclbench.cli.options import (
-    format_options,
-    ingest_options,
-    jobs_option,
-    store_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 
 if TYPE_CHECKING:
     from cclbench.record.manifest import Manifest
@@ -23,12 +17,11 @@ _COLUMNS = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps"
 
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@ingest_options
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
-def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) -> None:
+@options.ingest
+@options.jobs
+@options.store
+@options.page
+def ingest(sources: tuple[str, ...], form: str, verbosity: int, **wishes: Any) -> None:
     """Read traces into the store, without computing anything.
 
     Each SOURCE is a workload card, a folder of traces or a single trace, and becomes a run. A source
@@ -45,7 +38,7 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **options: Any) 
     from cclbench.present.terminal.run import findings
 
     with progress(verbosity) as bars:
-        runs = [read(source, progress=bars, **options) for source in sources]
+        runs = [read(source, progress=bars, **wishes) for source in sources]
     emit(
         form,
         document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, store_option
+from cclbench.cli import options
 
 Rows = list[dict[str, Any]]
 _PATH: Final = 23
@@ -17,9 +17,8 @@ _PATH: Final = 23
 
 @click.command()
 @click.argument("what", type=click.Choice(("metrics", "readers", "hardware", "runs", "cards")))
-@store_option
-@format_options
-@debug_option
+@options.store
+@options.form
 def list_(what: str, store: Path, form: str) -> None:
     """List metrics, readers, hardware, runs or cards.
 
@@ -65,14 +64,9 @@ def _repeats(row: dict[str, Any], key: str) -> bool:
 def _metrics(_: Path) -> Rows:
     from cclbench.analyzers.metric import METRICS
 
+    columns = ("name", "unit", "better", "definition")
     rows = [
-        {
-            "name": m.name,
-            "unit": m.unit,
-            "better": m.better,
-            "definition": m.definition,
-            "origin": METRICS.origin(m.name),
-        }
+        {column: getattr(m, column) for column in columns} | {"origin": METRICS.origin(m.name)}
         for m in map(METRICS.get, METRICS)
     ]
     return rows + _broken(METRICS.broken, "definition")
@@ -146,14 +140,8 @@ def _cards(_: Path) -> Rows:
             state = "yes" if not problems else f"no: {problems} problems"
         except CclbenchError as error:
             value, state = {}, f"no: {error.what}"
-        rows.append(
-            {
-                "id": value.get("id"),
-                "description": value.get("description"),
-                "path": str(path),
-                "valid": state,
-            }
-        )
+        told = {"id": value.get("id"), "description": value.get("description")}
+        rows.append({**told, "path": str(path), "valid": state})
     return rows
 
 

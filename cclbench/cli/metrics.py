@@ -7,25 +7,15 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    format_options,
-    inference_option,
-    jobs_option,
-    selection_options,
-    store_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
-@selection_options
-@inference_option
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
-def metrics(run: str, form: str, verbosity: int, **options: Any) -> None:
+@options.run
+@options.selection
+@options.opening
+@options.page
+def metrics(run: str, form: str, verbosity: int, **wishes: Any) -> None:
     """Compute the metrics of a run that is in the store.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes.
@@ -37,9 +27,9 @@ def metrics(run: str, form: str, verbosity: int, **options: Any) -> None:
       cclbench metrics my-job-3f2a91c0 --window annotations --format md
     """
     from cclbench.api import metrics as compute
-    from cclbench.cli.answer import show
     from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.run import show
 
     with progress(verbosity) as bars:
-        computed = compute(run, progress=bars, **options)
+        computed = compute(run, progress=bars, **wishes)
     show(computed, form, verbosity)

@@ -4,42 +4,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    RankList,
-    StepRange,
-    debug_option,
-    inference_option,
-    jobs_option,
-    store_option,
-)
+from cclbench.cli import options
 
 
 @click.command("open")
-@click.argument("run", metavar="RUN")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the trace to this .json or .json.gz file, and serve nothing.",
-)
-@click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
-@click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10.")
-@inference_option
-@jobs_option
-@store_option
-@debug_option
-def open_(
-    run: str,
-    output: Path | None,
-    ranks: list[int] | None,
-    steps: tuple[int | None, int | None] | None,
-    inference: bool,
-    jobs: int,
-    store: Path,
-) -> None:
+@options.run
+@options.file("-o", "--output", help="Write the trace to this .json or .json.gz file, and serve nothing.")
+@options.ranks
+@options.steps
+@options.opening
+@options.debug
+def open_(run: str, output: Path | None, inference: bool, jobs: int, store: Path, **wishes: Any) -> None:
     """Look at all ranks on one time axis, in Perfetto's viewer.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has its
@@ -63,7 +42,7 @@ def open_(
         check_trace(output)
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
     if output is not None:
-        click.echo(f"wrote {output}: {write_trace(opened, output, ranks=ranks, steps=steps)}", err=True)
+        click.echo(f"wrote {output}: {write_trace(opened, output, **wishes)}", err=True)
         return
     from tempfile import TemporaryDirectory
 
@@ -71,7 +50,7 @@ def open_(
 
     with TemporaryDirectory(prefix="cclbench-") as folder:
         path = Path(folder) / "trace.json.gz"
-        click.echo(f"{opened.id}: {write_trace(opened, path, ranks=ranks, steps=steps)}", err=True)
+        click.echo(f"{opened.id}: {write_trace(opened, path, **wishes)}", err=True)
         serve(path, _show)
     click.echo("the viewer has it", err=True)
 

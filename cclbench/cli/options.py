@@ -14,6 +14,7 @@ import click
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 Decorator = Callable[[Command], Command]
 
 FORMATS: Final = ("table", "json", "csv", "md")
@@ -27,61 +28,55 @@ class Session:
     debug: bool = False
 
 
-class StepRange(click.ParamType[tuple[int | None, int | None]]):
-    """`A:B`, half-open; either side may be missing."""
+class Parsed(click.ParamType[Value]):
+    """A value that `parse` reads from text; a `ValueError` says why it is none."""
 
-    name = "A:B"
-    _pattern = re.compile(r"(\d{1,9})?:(\d{1,9})?")
+    def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
+        self.name, self.parse = name, parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | None, int | None]:
-        """(first, last), each an int or None."""
-        if isinstance(value, tuple):
-            return value
-        match = self._pattern.fullmatch(value)
-        if match is None:
-            self.fail(f"{value!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10", param, ctx)
-        first, last = (int(number) if number else None for number in match.groups())
-        if first is not None and last is not None and first >= last:
-            self.fail(f"{value!r} holds no step: A must be less than B", param, ctx)
-        return first, last
-
-
-class RankList(click.ParamType[list[int]]):
-    """`0,2,4-7`: ranks and ranges of ranks, both ends included."""
-
-    name = "LIST"
-    _pattern = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The ranks, sorted, each once."""
-        if isinstance(value, list):
-            return value
-        ranks: set[int] = set()
-        for part in value.split(","):
-            match = self._pattern.fullmatch(part.strip())
-            if match is None:
-                self.fail(f"{value!r} is not a list of ranks, such as 0,2,4-7", param, ctx)
-            first, last = int(match[1]), int(match[2] or match[1])
-            if first > last or last > _LARGEST_RANK or last - first > 2**20:
-                self.fail(f"{part.strip()!r} is no range of ranks", param, ctx)
-            ranks.update(range(first, last + 1))
-        return sorted(ranks)
-
-
-class Regex(click.ParamType[str]):
-    """A regular expression that compiles."""
-
-    name = "REGEX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The expression as it was given."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
+        """What the text says."""
         try:
-            re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
-        return str(value)
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def step_range(text: str) -> tuple[int | None, int | None]:
+    """(first, last) of `A:B`, half-open; either side may be missing."""
+    match = re.fullmatch(r"(\d{1,9})?:(\d{1,9})?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not A:B, such as 2:5 (steps 2, 3, 4), 3: or :10")
+    first, last = (int(number) if number else None for number in match.groups())
+    if first is not None and last is not None and first >= last:
+        raise ValueError(f"{text!r} holds no step: A must be less than B")
+    return first, last
+
+
+def rank_list(text: str) -> list[int]:
+    """The ranks of `0,2,4-7`, ranges with both ends, sorted, each once."""
+    found: set[int] = set()
+    for part in map(str.strip, text.split(",")):
+        match = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part)
+        if match is None:
+            raise ValueError(f"{text!r} is not a list of ranks, such as 0,2,4-7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last > _LARGEST_RANK or last - first > 2**20:
+            raise ValueError(f"{part!r} is no range of ranks")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+StepRange: Final = Parsed("A:B", step_range)
+RankList: Final = Parsed("LIST", rank_list)
 
 
 def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -107,7 +102,16 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return "json" if as_json else RAW_CSV if raw else value or "table"
 
 
-debug_option: Final = click.option(
+run: Final = click.argument("run", metavar="RUN")
+
+
+def file(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:  # noqa: A002  (as click's)
+    """An option that names a file to write."""
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    return click.option(*names, type=path, required=required, help=help)
+
+
+debug: Final = click.option(
     "--debug",
     is_flag=True,
     is_eager=True,
@@ -116,7 +120,7 @@ debug_option: Final = click.option(
     help="Show the traceback of an error.",
 )
 
-store_option: Final = click.option(
+store: Final = click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
     envvar="CCLBENCH_STORE",
@@ -125,7 +129,7 @@ store_option: Final = click.option(
     help="Folder that keeps the runs.",
 )
 
-collection_option: Final = click.option(
+collection: Final = click.option(
     "--collection",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
@@ -133,7 +137,7 @@ collection_option: Final = click.option(
     help="Folder with the data points: workload_cards/, traces/, scripts/.",
 )
 
-format_options: Final = _all(
+_form = _all(
     # The flags are read by the callback of --format, so they have to be there before it.
     click.option("--json", "as_json", is_flag=True, is_eager=True, help="Short for --format json."),
     click.option(
@@ -152,7 +156,7 @@ format_options: Final = _all(
     ),
 )
 
-metric_option: Final = click.option(
+metric: Final = click.option(
     "--metric",
     "metrics",
     metavar="PATTERN",
@@ -161,7 +165,7 @@ metric_option: Final = click.option(
     help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
 )
 
-window_option: Final = click.option(
+window: Final = click.option(
     "--window",
     type=click.Choice(("steps", "trace", "annotations")),
     default="steps",
@@ -170,7 +174,7 @@ window_option: Final = click.option(
     " annotations on the host.",
 )
 
-model_option: Final = click.option(
+model: Final = click.option(
     "--no-model",
     "model",
     flag_value=False,
@@ -178,13 +182,9 @@ model_option: Final = click.option(
     help="Only what traces tell: no modelled figure where a measurement is missing.",
 )
 
-selection_options: Final = _all(
-    metric_option,
-    window_option,
-    click.option("--steps", type=StepRange(), help="Only steps A to B-1, such as 2:5, 3: or :10."),
-    click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7."),
-    model_option,
-)
+steps: Final = click.option("--steps", type=StepRange, help="Only steps A to B-1, such as 2:5, 3: or :10.")
+ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, such as 0,2,4-7.")
+selection: Final = _all(metric, window, steps, ranks, model)
 
 
 def _cores() -> int:
@@ -193,7 +193,7 @@ def _cores() -> int:
     return available_cores()
 
 
-jobs_option: Final = click.option(
+jobs: Final = click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=_cores,
@@ -202,7 +202,7 @@ jobs_option: Final = click.option(
     help="Processes that work on ranks side by side.",
 )
 
-inference_option: Final = click.option(
+inference: Final = click.option(
     "--no-inference",
     "inference",
     flag_value=False,
@@ -210,7 +210,10 @@ inference_option: Final = click.option(
     help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
 )
 
-ingest_options: Final = _all(
+opening: Final = _all(inference, jobs, store)
+"""Of a command that opens runs, and reads SOURCEs into the store for that."""
+
+ingest: Final = _all(
     click.option(
         "--allow-truncated",
         is_flag=True,
@@ -218,10 +221,10 @@ ingest_options: Final = _all(
     ),
     click.option(
         "--step-annotation",
-        type=Regex(),
+        type=Parsed("REGEX", _regex),
         help="Name of the annotations that delimit steps, where the known names do not fit.",
     ),
-    inference_option,
+    inference,
 )
 
 
@@ -232,8 +235,33 @@ def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
     return QUIET if quiet else VERBOSE if verbose else 0
 
 
-verbosity_options: Final = _all(
+verbosity: Final = _all(
     click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Say more."),
     click.option("-q", "--quiet", "verbosity", is_flag=True, callback=_verbosity, help="Say less."),
-    debug_option,
+    debug,
+)
+form: Final = _all(_form, debug)
+"""Of a command that prints data."""
+page: Final = _all(_form, verbosity)
+"""Of one whose page for people can say more or less."""
+
+machine: Final = click.option(
+    "--system", "machine", metavar="ID", required=True, help="The catalog's machine, such as aws-p5."
+)
+hardware: Final = click.option(
+    "--hardware",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="A hardware file, or a folder of them, of your own: adds to the catalog, or replaces the entry of"
+    " its id; repeatable. $CCLBENCH_HARDWARE names more, for every command.",
+)
+calibration: Final = click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What `cclbench hardware calibrate` wrote of this machine.",
+)
+transport: Final = click.option(
+    "--transport", metavar="NAME", help="The software that drives its network, where not the default."
 )

@@ -7,22 +7,14 @@ from pathlib import Path
 
 import click
 
-from cclbench.cli.options import inference_option, jobs_option, store_option, verbosity_options
+from cclbench.cli import options
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    required=True,
-    help="The page: an .html file, replaced whole.",
-)
-@inference_option
-@jobs_option
-@store_option
-@verbosity_options
+@options.run
+@options.file("-o", "--output", required=True, help="The page: an .html file, replaced whole.")
+@options.opening
+@options.verbosity
 def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verbosity: int) -> None:
     """Write a run's report: one HTML file that needs nothing else.
 

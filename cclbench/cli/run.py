@@ -8,30 +8,18 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    format_options,
-    ingest_options,
-    jobs_option,
-    selection_options,
-    store_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 
 
 @click.command()
 @click.argument("source")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Also draw the step partition, a bar a rank, to this .png, .svg or .pdf file.",
-)
-@selection_options
-@ingest_options
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
-def run(source: str, plot: Path | None, form: str, verbosity: int, **options: Any) -> None:
+@options.file("--plot", help="Also draw the step partition, a bar a rank, to this .png, .svg or .pdf file.")
+@options.selection
+@options.ingest
+@options.jobs
+@options.store
+@options.page
+def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any) -> None:
     """Compute where each step's time went, from a card, a trace folder or a trace file.
 
     SOURCE is a workload card, a folder of traces (one a rank) or a single trace. It is read into the
@@ -45,14 +33,19 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **options: An
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
     from cclbench.api import run as compute
-    from cclbench.cli.answer import plot_run, show
     from cclbench.present.picture import check_picture
     from cclbench.present.terminal.output import progress
+    from cclbench.present.terminal.run import show
 
     if plot is not None:
         check_picture(plot)
     with progress(verbosity) as bars:
-        computed = compute(source, progress=bars, **options)
+        computed = compute(source, progress=bars, **wishes)
     show(computed, form, verbosity)
     if plot is not None:
-        plot_run(computed, plot)
+        from cclbench.present.charts.partition import plot_partition
+        from cclbench.present.findings import scope_of, step_numbers
+
+        steps = scope_of(computed.figures).steps
+        of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
+        plot_partition(computed.figures, plot, title=f"{computed.id}: {of}")

@@ -9,17 +9,16 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import debug_option, format_options, inference_option, store_option
+from cclbench.cli import options
 from cclbench.errors import UsageError
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@options.run
 @click.argument("query", metavar="QUERY")
-@inference_option
-@store_option
-@format_options
-@debug_option
+@options.inference
+@options.store
+@options.form
 def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 
@@ -34,7 +33,7 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
       cclbench sql my-job-3f2a91c0 "FROM collectives" --format csv
     """
     from cclbench.api import open_run
-    from cclbench.present.terminal.output import emit, grid
+    from cclbench.present.terminal.output import emit
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query, times_as_text=True)
@@ -48,7 +47,6 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: grid(rows, columns),
     )
 
 

@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cclbench.cli.options import RankList, debug_option, inference_option, jobs_option, store_option
+from cclbench.cli import options
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    required=True,
-    help="The picture: a .png, .svg or .pdf file.",
-)
+@options.run
+@options.file("-o", "--output", required=True, help="The picture: a .png, .svg or .pdf file.")
 @click.option(
     "--step",
     type=click.IntRange(min=0),
@@ -26,24 +21,12 @@ from cclbench.cli.options import RankList, debug_option, inference_option, jobs_
     show_default="the first whole one",
     help="The step to draw; without steps it is the whole trace.",
 )
-@click.option("--ranks", type=RankList(), help="Only these ranks, such as 0,2,4-7.")
+@options.ranks
 @click.option("--from-ms", type=float, metavar="A", help="Draw from A ms after the step's start.")
 @click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
-@inference_option
-@jobs_option
-@store_option
-@debug_option
-def timeline(
-    run: str,
-    output: Path,
-    step: int | None,
-    ranks: list[int] | None,
-    from_ms: float | None,
-    to_ms: float | None,
-    inference: bool,
-    jobs: int,
-    store: Path,
-) -> None:
+@options.opening
+@options.debug
+def timeline(run: str, output: Path, inference: bool, jobs: int, store: Path, **wishes: Any) -> None:
     """Draw one step on all ranks: who computed, who waited, who transferred.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has
@@ -63,7 +46,7 @@ def timeline(
 
     check_picture(output)
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    shown = timeline_of(opened, step=step, ranks=ranks, from_ms=from_ms, to_ms=to_ms)
+    shown = timeline_of(opened, **wishes)
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
     inferred = ", process groups inferred" if opened.inferred else ""
     plot_timeline(shown, output, title=f"{opened.id}: {of}{inferred}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cclbench.cli.options import collection_option, format_options, jobs_option, verbosity_options
+from cclbench.cli import options
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
 )
 @click.option("--fetch", is_flag=True, help="Fetch such files from where their manifest says, by https.")
 @click.option("--record", "record_it", is_flag=True, help="Write what comes out into the manifests.")
-@collection_option
-@jobs_option
-@format_options
-@verbosity_options
+@options.collection
+@options.jobs
+@options.page
 def verify(
     ids: tuple[str, ...],
     every: bool,

@@ -8,36 +8,24 @@ from typing import Any
 
 import click
 
-from cclbench.cli.options import (
-    RankList,
-    format_options,
-    inference_option,
-    jobs_option,
-    store_option,
-    verbosity_options,
-)
+from cclbench.cli import options
 
 
-class Factor(click.ParamType[float | None]):
-    """`off`, `fit`, or a factor from 1 on."""
-
-    name = "off|fit|FACTOR"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """The factor; None for what the run itself shows."""
-        if value == "fit":
-            return None
-        try:
-            factor = 1.0 if value == "off" else float(value)
-        except ValueError:
-            factor = 0.0
-        if not 1 <= factor <= 100:
-            self.fail(f"{value!r} is neither off nor fit nor a factor from 1 to 100", param, ctx)
-        return factor
+def _factor(text: str) -> float | None:
+    """`off`, `fit`, or a factor from 1 on; None for what the run itself shows."""
+    if text == "fit":
+        return None
+    try:
+        factor = 1.0 if text == "off" else float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= 100:
+        raise ValueError(f"{text!r} is neither off nor fit nor a factor from 1 to 100")
+    return factor
 
 
 @click.command()
-@click.argument("run", metavar="RUN")
+@options.run
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="What changes; several act together.")
 @click.option(
     "--scenario",
@@ -57,19 +45,18 @@ class Factor(click.ParamType[float | None]):
 @click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
 @click.option(
     "--contention",
-    type=Factor(),
+    type=options.Parsed("off|fit|FACTOR", _factor),
     default="off",
     show_default=True,
     help="How much longer kernels take beside communication; fit: the run's compute.contention.",
 )
-@click.option("--ranks", type=RankList(), help="Replay only these ranks; their collectives may lack others.")
-@inference_option
-@jobs_option
-@store_option
-@format_options
-@verbosity_options
+@click.option(
+    "--ranks", type=options.RankList, help="Replay only these ranks; their collectives may lack others."
+)
+@options.opening
+@options.page
 def whatif(
-    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **options: Any
+    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **wishes: Any
 ) -> None:
     """Replay a run under other hardware: what would the step take?
 
@@ -92,13 +79,13 @@ def whatif(
     """
     from cclbench.api import open_run
     from cclbench.api import whatif as replay
-    from cclbench.cli.answer import document
     from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.run import document
     from cclbench.present.terminal.whatif import page
     from cclbench.schema import RESULTS
 
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    found = replay(opened, *options.pop("sets"), **options)
+    found = replay(opened, *wishes.pop("sets"), **wishes)
     window = found.figures[0].window
     emit(
         form,

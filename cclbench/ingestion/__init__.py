@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from cclbench import __version__
-from cclbench.card import Card
 from cclbench.card import load as load_card
 from cclbench.classify import TAXONOMY
 from cclbench.engine import Progress
@@ -43,8 +42,11 @@ def ingest(
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
     card = None if found.card is None else load_card(found.card)
-    measured = _calibration_file(found, card)
-    calibration = calibration_at(measured, card.hardware.system) if card and measured else None
+    measured, calibration = None, None
+    if found.card is not None and card is not None and card.hardware.calibration is not None:
+        # What was measured of the machine: the file beside the card that it names.
+        measured = found.card.parent / card.hardware.calibration
+        calibration = calibration_at(measured, card.hardware.system)
     versions = (VERSION, LAYOUT, TAXONOMY, __version__)
     fingerprint = found.fingerprint(*versions, options, *filter(None, [calibration]))
     run = f"{found.name}-{fingerprint[:8]}"
@@ -90,13 +92,6 @@ def _finish(folder: Path, found: Source, calibration: Calibration | None, manife
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
         write_calibration(calibration, folder / OF_RUN)
-
-
-def _calibration_file(found: Source, card: Card | None) -> Path | None:
-    """What was measured of the machine: the file beside the card that it names."""
-    if found.card is None or card is None or card.hardware.calibration is None:
-        return None
-    return found.card.parent / card.hardware.calibration
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:

@@ -50,13 +50,18 @@ def match_ranks(
     if inferred is not None and inferred.group is not None:
         gathered = numbered(_gather(folder, ranks))
     rows, starts, ends = gathered.rows, gathered.starts, gathered.ends
+
+    def clocks_by(found: matching.Matching) -> clocks.Clocks:
+        return _clocks(rows, found, ends, places, ranks)
+
     found = matching.match(rows, _PAIR_KINDS)
-    estimated = _clocks(rows, found, ends, places, ranks)
-    found, estimated, contradicted = _without_contradictions(
-        rows, found, estimated, starts, ends, places, ranks
-    )
+    estimated = clocks_by(found)
+    wrong = _contradictions(gathered, found, estimated)
+    if len(wrong):
+        found = _without(found, wrong)
+        estimated = clocks_by(found)
     arrival = estimated.corrected(rows.rank, starts)
-    split = _split(found, arrival, ends - starts)
+    split, overshoot = _split(found, arrival, ends - starts)
     groups = read_table(folder / "groups.parquet")
     dimensions = {
         group: dimension
@@ -72,37 +77,38 @@ def match_ranks(
         complete=int(complete.sum()),
         partial=int((~complete).sum()),
         unmatched=found.counts(),
-        contradicted_instances=contradicted,
-        wait_beyond_duration_ns=split.overshoot,
+        contradicted_instances=len(wrong),
+        wait_beyond_duration_ns=overshoot,
     )
     return inferred, matched, _account(estimated)
 
 
 def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
-    columns: dict[str, list[Any]] = {name: [] for name in (*matching.Rows.__slots__, "starts", "ends")}
+    kinds = {kind: code for code, kind in enumerate(COLLECTIVE_KINDS)}
     groups: dict[str, int] = {}
-    lengths = []
     libraries: set[str] = set()
+    parts: list[dict[str, Any]] = []
     for rank in ranks:
         table = read_table(path_of(folder, rank))
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
-        lengths.append(len(table))
-        columns["rank"].append(np.full(len(table), rank, np.int32))
-        columns["group"].append(_coded(table["group"], groups))
-        columns["kind"].append(
-            _coded(table["kind"], {k: i for i, k in enumerate(COLLECTIVE_KINDS)}).astype(np.int8)
-        )
-        columns["size"].append(_integers(table["group_size"], np.int32))
-        columns["seq"].append(_integers(table["seq"], np.int64))
-        columns["step"].append(_integers(table["step"], np.int32))
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
-        columns["bytes"].append(np.maximum(*sides))
-        columns["source"].append(_peer(table, "src_rank", "send"))
-        columns["target"].append(_peer(table, "dst_rank", "recv"))
-        columns["starts"].append(table["start_ns"].to_numpy())
-        columns["ends"].append(table["end_ns"].to_numpy())
-    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+        part = {
+            "rank": np.full(len(table), rank, np.int32),
+            "group": _coded(table["group"], groups),
+            "kind": _coded(table["kind"], dict(kinds)).astype(np.int8),
+            "size": _integers(table["group_size"], np.int32),
+            "seq": _integers(table["seq"], np.int64),
+            "step": _integers(table["step"], np.int32),
+            "bytes": np.maximum(*sides),
+            "source": _peer(table, "src_rank", "send"),
+            "target": _peer(table, "dst_rank", "recv"),
+            "starts": table["start_ns"].to_numpy(),
+            "ends": table["end_ns"].to_numpy(),
+        }
+        parts.append(part)
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    lengths = [len(part["rank"]) for part in parts]
     starts, ends = whole.pop("starts"), whole.pop("ends")
     return Gathered(matching.Rows(**whole), starts, ends, lengths, sorted(libraries))
 
@@ -136,67 +142,50 @@ def _clocks(
     return clocks.for_all(clocks.estimate(of_row, found.instance[at], ends[at], host), every, clock)
 
 
-def _without_contradictions(
-    rows: matching.Rows,
-    found: matching.Matching,
-    estimated: clocks.Clocks,
-    starts: Int64,
-    ends: Int64,
-    places: Places,
-    ranks: Sequence[int],
-) -> tuple[matching.Matching, clocks.Clocks, int]:
-    """The matching without instances whose ranks were never inside at once, and clocks without them."""
+def _contradictions(gathered: Gathered, found: matching.Matching, estimated: clocks.Clocks) -> Int64:
+    """The instances whose ranks were never inside at once."""
     at = np.flatnonzero(found.instance >= 0)
-    tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
-    wrong = matching.contradictions(
-        found.instance[at],
-        estimated.corrected(rows.rank[at], starts[at]),
-        estimated.corrected(rows.rank[at], ends[at]),
-        tolerance,
+    starts, ends = (
+        estimated.corrected(gathered.rows.rank[at], own[at]) for own in (gathered.starts, gathered.ends)
     )
-    if not len(wrong):
-        return found, estimated, 0
-    bad = np.isin(found.instance, wrong)
+    tolerance = int(np.ceil(2 * estimated.worst_residual_ns)) + 1
+    return matching.contradictions(found.instance[at], starts, ends, tolerance)
+
+
+def _without(found: matching.Matching, wrong: Int64) -> matching.Matching:
+    """The matching without those instances, which say why."""
     kept = np.ones(len(found.present), np.bool_)
     kept[wrong] = False
     number = np.where(kept, np.cumsum(kept) - 1, -1)
-    found = matching.Matching(
+    bad = np.isin(found.instance, wrong)
+    return matching.Matching(
         instance=np.where(found.instance >= 0, number[found.instance], -1),
         reason=np.where(bad, matching.CONTRADICTED, found.reason).astype(np.int8),
         present=found.present[kept],
         expected=found.expected[kept],
     )
-    return found, _clocks(rows, found, ends, places, ranks), len(wrong)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Split:
-    """Each row's duration in parts, ns, −1 where it is not known, shape (rows,)."""
+def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[dict[str, Int64], int]:
+    """Each row's duration in parts, and the furthest that a latest arrival lies behind a row's own end.
 
-    wait: Int64
-    transfer: Int64
-    least_wait: Int64
-    """Of rows whose instance lacks a rank."""
-    overshoot: int
-    """The furthest that a latest arrival lies behind a row's own end: what clocks leave unexplained."""
-
-
-def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> _Split:
-    """Wait and transfer of the rows of complete instances, a lower bound of the wait of the others."""
-    wait, transfer, least_wait = (np.full(len(arrival), -1, np.int64) for _ in range(3))
+    By column the parts, ns, −1 where not known, shape (rows,): wait and transfer of the rows of complete
+    instances, a lower bound of the wait of the others.  The second is what clocks leave unexplained.
+    """
+    parts = {
+        name: np.full(len(arrival), -1, np.int64) for name in ("wait_ns", "transfer_ns", "least_wait_ns")
+    }
     at = np.flatnonzero(found.instance >= 0)
-    if not len(at):
-        return _Split(wait, transfer, least_wait, 0)
     instance = found.instance[at]
     latest = np.full(len(found.present), np.iinfo(np.int64).min)
     np.maximum.at(latest, instance, arrival[at])
     waited = latest[instance] - arrival[at]
     within = np.minimum(waited, duration[at])
     whole = (found.present == found.expected)[instance]
-    wait[at[whole]] = within[whole]
-    transfer[at[whole]] = (duration[at] - within)[whole]
-    least_wait[at[~whole]] = within[~whole]
-    return _Split(wait, transfer, least_wait, int((waited - duration[at])[whole].max(initial=0)))
+    parts["wait_ns"][at[whole]] = within[whole]
+    parts["transfer_ns"][at[whole]] = (duration[at] - within)[whole]
+    parts["least_wait_ns"][at[~whole]] = within[~whole]
+    return parts, int((waited - duration[at])[whole].max(initial=0))
 
 
 def _write(
@@ -205,7 +194,7 @@ def _write(
     lengths: Sequence[int],
     found: matching.Matching,
     arrival: Int64,
-    split: _Split,
+    split: Mapping[str, Int64],
     dimensions: Mapping[str, str],
 ) -> None:
     begin = 0
@@ -221,9 +210,9 @@ def _write(
             "instance": pa.array(instance, mask=instance < 0),
             "arrival_ns": pa.array(arrival[here][place], mask=instance < 0),
         }
-        for part in ("wait", "transfer", "least_wait"):
-            values = getattr(split, part)[here][place]
-            columns[f"{part}_ns"] = pa.array(values, mask=values < 0)
+        for name, values in split.items():
+            own = values[here][place]
+            columns[name] = pa.array(own, mask=own < 0)
         table = with_columns(table, COLLECTIVES, columns)
         write_table(path_of(folder, rank), _with_dimensions(table, dimensions))
         begin += length

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,23 +20,16 @@ from cclbench.schema import EVIDENCE
 from cclbench.source import SourceFile
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    file: SourceFile
-    index: int
-    folder: Path
-
-
 def ingest_evidence(
     files: Sequence[SourceFile], folder: Path, *, jobs: int, progress: Progress | None
 ) -> list[EvidenceFile]:
     """Write the tables of all files under `folder`; returns what the manifest says of each file."""
-    tasks = [_Task(file, index, folder) for index, file in enumerate(files)]
-    return engine.each(_one, tasks, jobs=jobs, progress=progress, what="reading evidence")
+    work = partial(_one, folder)
+    return engine.each(work, list(enumerate(files)), jobs=jobs, progress=progress, what="reading evidence")
 
 
-def _one(task: _Task) -> EvidenceFile:
-    file = task.file
+def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:
+    index, file = task
     reader = READERS.get(file.reader)
     assert reader.reads == "evidence"  # noqa: S101 - sources sort their files by it
     told = reader.read(file.path)
@@ -45,8 +38,7 @@ def _one(task: _Task) -> EvidenceFile:
         table: pa.Table | None = getattr(told, name)
         if table is not None and len(table):
             rows[name] = len(table)
-            path = task.folder / name / f"evidence-{task.index:03d}.parquet"
-            write_table(path, of_file(table, name, file.reader, file.name))
+            write_table(folder / name / f"evidence-{index:03d}.parquet", of_file(table, name, file))
     return EvidenceFile(
         **msgspec.structs.asdict(kept(file)),
         rows=rows,
@@ -56,10 +48,10 @@ def _one(task: _Task) -> EvidenceFile:
     )
 
 
-def of_file(table: pa.Table, name: str, reader: str, file: str) -> pa.Table:
-    """The table with who says so filled in: `source` is the reader, `file` the path within the source."""
+def of_file(table: pa.Table, name: str, file: SourceFile) -> pa.Table:
+    """The table with who says so filled in: `source` is the reader, `file` its name within the source."""
     schema = EVIDENCE[name]
-    for column, value in (("source", reader), ("file", file)):
+    for column, value in (("source", file.reader), ("file", file.name)):
         words = pa.array([value] * len(table), pa.string()).dictionary_encode()
         table = with_columns(table, schema, {column: words.cast(schema.field(column).type)})
     return table.cast(schema)

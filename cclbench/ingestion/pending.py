@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench import classify
-from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead
+from cclbench.ingestion.evidence import of_file
+from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead, finished
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.operators import Operators
@@ -46,12 +47,17 @@ class Pending:
     """Whether what stands for the rows' operator is their correlation once more, as in torch 1.12 to 2.0."""
 
 
+_COLUMNS: Final = {
+    **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name"), np.int64),
+    **dict.fromkeys(("by_device", "is_kernel", "is_call"), np.bool_),
+    "launch": np.int32,
+}
+
+
 def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
     columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind", "operator"]
-    starts, ends, launch = ([np.empty(0, t)] for t in (np.int64, np.int64, np.int32))
-    is_call, is_kernel, by_device = ([np.empty(0, np.bool_)] for _ in range(3))
-    row, track, name = ([np.empty(0, np.int64)] for _ in range(3))
+    found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     names: dict[str, int] = {}
     kernels = 0
     repeats: set[bool | None] = set()
@@ -60,49 +66,37 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         calls_here = kind == ("kernel" if on_device else "op")
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=columns):
-                starts.append(batch["start_ns"].to_numpy())
-                ends.append(starts[-1] + batch["dur_ns"].to_numpy())
-                launch.append(_find(batch["correlation"], launches))
                 repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
-                by_device.append(np.full(len(batch), kind != "op" or not on_device))
-                is_kernel.append(np.full(len(batch), kind == "kernel"))
-                communicates = batch["category"].indices.to_numpy() == _code(
-                    batch["category"], "communication"
-                )
+                start = batch["start_ns"].to_numpy()
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
+                is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
+                is_call = is_call.to_numpy(zero_copy_only=False)
                 if not calls_here:
-                    communicates &= np.array([_by_mpi(n) for n in words], np.bool_)[word]
-                is_call.append(communicates)
-                codes = [names.setdefault(n, len(names)) for n in words]
-                name.append(np.array(codes, np.int64)[word[is_call[-1]]])
-                track.append(batch["track"].to_numpy()[is_call[-1]])
-                here = np.flatnonzero(is_call[-1])
-                row.append(kernels + here if kind == "kernel" else np.full(len(here), -1))
+                    is_call = is_call & np.array([_by_mpi(n) for n in words], np.bool_)[word]
+                here = np.flatnonzero(is_call)
+                codes = np.array([names.setdefault(n, len(names)) for n in words], np.int64)
+                of_batch = {
+                    "starts": start,
+                    "ends": start + batch["dur_ns"].to_numpy(),
+                    "launch": _find(batch["correlation"], launches),
+                    "by_device": np.full(len(batch), kind != "op" or not on_device),
+                    "is_kernel": np.full(len(batch), kind == "kernel"),
+                    "is_call": is_call,
+                    "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
+                    "call_track": batch["track"].to_numpy()[here],
+                    "call_name": codes[word[here]],
+                }
+                for column, values in of_batch.items():
+                    found[column].append(values)
                 kernels += len(batch) if kind == "kernel" else 0
-    return Pending(
-        starts=np.concatenate(starts),
-        ends=np.concatenate(ends),
-        launch=np.concatenate(launch),
-        by_device=np.concatenate(by_device),
-        is_kernel=np.concatenate(is_kernel),
-        is_call=np.concatenate(is_call),
-        call_row=np.concatenate(row),
-        call_track=np.concatenate(track),
-        call_name=np.concatenate(name),
-        names=list(names),
-        repeat_correlation=repeats - {None} == {True},
-    )
+    whole = {column: np.concatenate(values) for column, values in found.items()}
+    return Pending(**whole, names=list(names), repeat_correlation=repeats - {None} == {True})
 
 
 def _by_mpi(name: str) -> bool:
     """Whether the host communicates itself, whatever the device does."""
     told = classify.collective(name)
     return told is not None and told.library == "mpi"
-
-
-def _code(column: pa.DictionaryArray, word: str) -> int:
-    words = column.dictionary.to_pylist()
-    return words.index(word) if word in words else -1
 
 
 def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
@@ -143,59 +137,41 @@ def fill_in(
     key = (rank << collectives.RANK_SHIFT) - 1
     for path in files:
         kind = path.name.partition("-")[0]
-        final = EventFile(
-            path.parent, kind, int(path.name[len(kind) + 1 :][:3]), "-transfer" if kind == "op" else ""
-        )
-        try:
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    rows = file.read_row_group(group)
-                    here = slice(done, done + len(rows))
-                    keys = key + np.cumsum(is_call[here])
-                    number = or_none(found.numbers, step[here]).astype(np.int32)
-                    filled = {
-                        "step": pa.array(number, mask=step[here] < 0),
-                        "collective": pa.array(keys, mask=~is_call[here]),
-                    }
-                    if operator is not None:
-                        filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
-                    final.write(with_columns(rows, EVENTS, filled).cast(EVENTS))
-                    done, key = done + len(rows), key + int(is_call[here].sum())
-            final.close()
-        except BaseException:
-            final.abandon()
-            raise
+        note = "-transfer" if kind == "op" else ""
+        with (
+            finished(EventFile(path.parent, kind, int(path.name[len(kind) + 1 :][:3]), note)) as final,
+            pq.ParquetFile(path) as file,
+        ):
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group)
+                here = slice(done, done + len(rows))
+                keys = key + np.cumsum(is_call[here])
+                number = or_none(found.numbers, step[here]).astype(np.int32)
+                filled = {
+                    "step": pa.array(number, mask=step[here] < 0),
+                    "collective": pa.array(keys, mask=~is_call[here]),
+                }
+                if operator is not None:
+                    filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
+                final.write(with_columns(rows, EVENTS, filled))
+                done, key = done + len(rows), key + int(is_call[here].sum())
         path.unlink()
 
 
-def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile | None) -> None:
+def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile) -> None:
     """What the rank's trace samples of the hardware, under its final name, with the rank filled in."""
     files = [p.counters for p in parts if p.counters is not None]
     if not files:
         return
-    final = TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)
-    known = {"rank": rank, "source": file and file.reader, "file": file and file.name}
-    try:
+    with finished(TableFile(folder / "counters" / f"rank={rank}.parquet", COUNTERS)) as final:
         for path in files:
             with pq.ParquetFile(path) as samples:
                 for batch in samples.iter_batches(ROW_GROUP):
-                    table = pa.Table.from_batches([batch])
+                    table = of_file(pa.Table.from_batches([batch]), "counters", file)
                     # What is not counted on a device is the host's, whichever rank's trace samples it.
-                    by_host = table["device"].is_null()
-                    for name, value in known.items():
-                        field = COUNTERS.field(name)
-                        column = pa.repeat(pa.scalar(value), len(table))
-                        if name == "rank":
-                            column = pc.if_else(by_host, None, column).combine_chunks()
-                        if pa.types.is_dictionary(field.type):
-                            column = column.dictionary_encode()
-                        table = with_columns(table, COUNTERS, {name: column.cast(field.type)})
-                    final.write(table)
+                    ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))
+                    final.write(with_columns(table, COUNTERS, {"rank": ranks}))
             path.unlink()
-        final.close()
-    except BaseException:
-        final.abandon()
-        raise
 
 
 def or_none(values: Int64, at: npt.NDArray[np.integer[Any]]) -> Int64:

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from cclbench import classify
 from cclbench.formats import StatedPayloads, execution_trace_reader
-from cclbench.ingestion.entry import Account, entry
-from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead
+from cclbench.ingestion import entry
+from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead, concatenated
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, launching_operators, or_none, scan
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts
 from cclbench.record.files import write_table
-from cclbench.record.manifest import RankEntry
+from cclbench.record.manifest import RankEntry, Truncation
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
 
@@ -60,21 +60,27 @@ class RankDone:
 def finish_rank(task: RankTask) -> RankDone:
     """Fill in steps and collectives."""
     parts = task.parts
-    rows: Counter[str] = sum((Counter(p.rows) for p in parts), Counter())
+    rows: Counter[str] = sum((p.rows for p in parts), Counter())
+    dropped: Counter[str] = sum((p.trace.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
-    launches = _launches(parts)
+    launches = concatenated([p.launches for p in parts])
+    by_correlation = np.argsort(launches.correlation, kind="stable")
+    launches = Launches._make(column[by_correlation] for column in launches)
+    facts = merge_facts([p.trace.facts for p in parts])
     facts = msgspec.structs.replace(
-        merge_facts([p.facts for p in parts]), rank=task.rank, rank_source=task.rank_source
+        facts,
+        rank=task.rank,
+        rank_source=task.rank_source,
+        groups=(*facts.groups, *task.groups),
+        works_on=_works_on(facts, launches, rows, on_device),
     )
-    facts = msgspec.structs.replace(facts, groups=(*facts.groups, *task.groups))
-    facts = msgspec.structs.replace(facts, works_on=_works_on(facts, launches, rows, on_device))
     told, notes = _stated_payloads(parts), list[str]()
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in p.pending]
     pending = scan(files, launches, on_device)
-    cut = next((p.cut for p in parts if p.cut), None)
+    cut = next((p.trace.cut for p in parts if p.trace.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:
         horizon = _horizon(parts, pending, launches) if on_device else None
@@ -99,27 +105,23 @@ def finish_rank(task: RankTask) -> RankDone:
             group = group_id(listed.ranks)
             groups[group] = tuple(sorted(set(listed.ranks)))
             descriptions.setdefault(group, set()).add(listed.description or listed.name)
-    account = entry(
-        Account(
-            rank=task.rank,
-            facts=facts,
-            rows=rows,
-            windows=windows,
-            periods=periods,
-            left_out=left_out,
-            calls=calls,
-            ungrouped=ungrouped,
-            cut=cut,
-            horizon_ns=horizon,
-            blind=blind,
-            file=task.file,
-            beside=task.beside,
-            notes=[*notes, *dict.fromkeys(note for p in parts for note in p.notes)],
-        ),
-        parts,
+    notes += dict.fromkeys(note for p in parts for note in p.trace.notes)
+    told_of_rank = RankEntry(
+        rank=task.rank,
+        facts=msgspec.structs.replace(facts, groups=(), communicators=()),
+        span_ns=next(((w.start_ns, w.end_ns) for w in windows if w.source == "whole_trace"), None),
+        rows=dict(sorted(rows.items())),
+        dropped=dict(sorted(dropped.items())),
+        steps=entry.steps(windows, periods, left_out),
+        unclassified=entry.unclassified(parts),
+        collectives=entry.collectives(calls, ungrouped),
+        truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
+        notes=[*notes, *entry.notes(facts, windows, periods, blind=blind)],
+        files=[entry.kept(task.file)],
+        beside=[] if task.beside is None else [entry.kept(task.beside)],
     )
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
-    return RankDone(account, groups, descriptions, names)
+    return RankDone(told_of_rank, groups, descriptions, names)
 
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:
@@ -151,17 +153,9 @@ def _stated_payloads(parts: list[PartRead]) -> StatedPayloads:
     told = StatedPayloads()
     kernels = 0
     for part in parts:
-        told.extend(part.told, kernels)
-        kernels += part.rows.get("kernel", 0)
+        told.extend(part.trace.told, kernels)
+        kernels += part.rows["kernel"]
     return told
-
-
-def _launches(parts: list[PartRead]) -> Launches:
-    """All launches of the rank, by correlation."""
-    names = ("correlation", "start_ns", "track", "of_kernel")
-    columns = [np.concatenate([getattr(p.launches, name) for p in parts]) for name in names]
-    order = np.argsort(columns[0], kind="stable")
-    return Launches(*(column[order] for column in columns))
 
 
 def _steps(
@@ -177,7 +171,7 @@ def _steps(
         step = np.where(pending.launch >= 0, annotated.holding(launched), -1)
         if (step >= 0).any():
             return annotated, step, "device"
-    marked = steps.of_device([s for p in parts for s in p.device_steps])
+    marked = steps.of_device([s for p in parts for s in p.trace.device_steps])
     if len(marked.numbers):
         return marked, marked.holding(pending.starts), "module"
     if on_device:
@@ -191,7 +185,7 @@ def _horizon(parts: list[PartRead], pending: Pending, launches: Launches) -> int
     Device rows in order of their start miss nothing before the last one; otherwise nothing is missing
     before the first kernel launch that has no kernel.
     """
-    if all(p.in_order for p in parts):
+    if all(p.trace.device_rows_in_order for p in parts):
         return int(pending.starts[pending.by_device].max())
     answered = np.zeros(len(launches.correlation), np.bool_)
     answered[pending.launch[pending.launch >= 0]] = True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
@@ -77,49 +78,37 @@ def _read(
 ) -> dict[_Key, list[PartRead]]:
     """All files' parts, read side by side; where a range does not read, all is read again in order."""
     parts = [trace_reader(file.reader).parts(file.path) for file in found.files]
-    if options.allow_truncated:
-        # What a damaged file still gives ends at its first defect: it must be read in order.
-        parts = [_whole(listed) for listed in parts]
-    tasks = _part_tasks(found, folder, options, parts)
-    what = "reading traces"
+    whole = [[Part(member) for member in dict.fromkeys(part.member for part in listed)] for listed in parts]
+
+    def read(parts: Sequence[Sequence[Part]], what: str) -> dict[_Key, list[PartRead]]:
+        tasks = _part_tasks(found, folder, options, parts)
+        done = iter(
+            engine.each(read_part, [*chain(*tasks.values())], jobs=jobs, progress=progress, what=what)
+        )
+        return {key: [next(done) for _ in own] for key, own in tasks.items()}
+
+    # What a damaged file still gives ends at its first defect: it must be read in order.
+    in_order = options.allow_truncated or parts == whole
     try:
-        read = engine.each(read_part, list(tasks.values()), jobs=jobs, progress=progress, what=what)
+        return read(whole if in_order else parts, "reading traces")
     except InputError:
-        if all(part.whole for listed in parts for part in listed):
+        if in_order:
             raise
         # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
         shutil.rmtree(folder / "events", ignore_errors=True)
-        tasks = _part_tasks(found, folder, options, [_whole(listed) for listed in parts])
-        what = "reading traces again"
-        read = engine.each(read_part, list(tasks.values()), jobs=jobs, progress=progress, what=what)
-    by_member: dict[_Key, list[PartRead]] = {}
-    for (file, member, _), part in zip(tasks, read, strict=True):
-        by_member.setdefault((file, member), []).append(part)
-    return by_member
-
-
-def _whole(parts: Sequence[Part]) -> list[Part]:
-    return [Part(member) for member in dict.fromkeys(part.member for part in parts)]
+        return read(whole, "reading traces again")
 
 
 def _part_tasks(
     found: Source, folder: Path, options: Options, parts: Sequence[Sequence[Part]]
-) -> dict[tuple[int, str, int], PartTask]:
-    """A task a part, by file, member and ordinal among the member's parts."""
-    tasks: dict[tuple[int, str, int], PartTask] = {}
+) -> dict[_Key, list[PartTask]]:
+    """A task a part, member by member."""
+    tasks: dict[_Key, list[PartTask]] = {}
     for index, (file, listed) in enumerate(zip(found.files, parts, strict=True)):
-        members = [part.member for part in _whole(listed)]
-        for part in listed:
-            ordinal = sum(1 for file_, member, _ in tasks if (file_, member) == (index, part.member))
-            tasks[index, part.member, ordinal] = PartTask(
-                path=file.path,
-                reader=file.reader,
-                part=part,
-                index=ordinal,
-                folder=_unnamed(folder, index, members.index(part.member)),
-                allow_truncated=options.allow_truncated,
-                step_annotation=options.step_annotation,
-            )
+        for ordinal, member in enumerate(dict.fromkeys(part.member for part in listed)):
+            own = [part for part in listed if part.member == member]
+            place = _unnamed(folder, index, ordinal)
+            tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
     return tasks
 
 
@@ -139,7 +128,7 @@ def _rank_tasks(
     places: list[Path] = []
     for index, file in enumerate(found.files):
         names = [name for at, name in read if at == index]
-        told = [[part.facts for part in read[index, name]] for name in names]
+        told = [[part.trace.facts for part in read[index, name]] for name in names]
         for processes in ({each.process_id for each in own} - {None} for own in told):
             if len(processes) > 1:
                 raise several_processes(file.path, processes)
@@ -163,7 +152,7 @@ def _rank_tasks(
             shutil.rmtree(place, ignore_errors=True)
             continue
         if not any(part.rows for part in parts):
-            cut = next((part.cut for part in parts if part.cut), None)
+            cut = next((part.trace.cut for part in parts if part.trace.cut), None)
             what = (
                 f"nothing whole stands before byte {cut.byte:,}, where it is cut" if cut else "holds no rows"
             )
@@ -183,7 +172,7 @@ def _rank_tasks(
         )
     notes = [
         f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
-        f" did nothing and are no ranks: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
+        f" did nothing and are no ranks: {first_few(names, 8)}"
         for index, names in idle.items()
     ]
     return sorted(tasks, key=attrgetter("rank")), notes
@@ -191,7 +180,7 @@ def _rank_tasks(
 
 def _worked(part: PartRead) -> bool:
     """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
-    return any(part.rows.get(kind) for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
+    return any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.trace.facts.whole_graphs)
 
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:

@@ -107,15 +107,14 @@ def _dictionary(kind: pa.DataType, codes: Any, words: Any) -> pa.DictionaryArray
 def match(folder: Path, ranks: int) -> None:
     """Match a folder; print seconds, peak bytes and what became of the rows."""
     begin = time.perf_counter()
-    account = match_ranks(
+    _, found, clocks = match_ranks(
         folder, range(ranks), Places({rank: rank // TP for rank in range(ranks)}, {}), {}, None
     )
     seconds = time.perf_counter() - begin
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (peak,) = (int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-    found = account["matching"]
-    residual = max(clock["residual_ns"] for clock in account["clocks"]["ranks"])
-    print(seconds, peak, found["rows"], found["matched"], found["instances"], residual)
+    residual = max(clock.residual_ns for clock in clocks.ranks)
+    print(seconds, peak, found.rows, found.matched, found.instances, residual)
 
 
 def measure(job: Job, workdir: Path | None) -> tuple[float, float]:

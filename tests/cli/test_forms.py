@@ -80,7 +80,7 @@ def test_json_of_a_hand_made_run_follows_the_schema(
     ],
 )
 def test_the_schema_refuses_a_row_that_is_wrong(fake_run: Any, metric: str, change: dict[str, Any]) -> None:
-    from cclbench.cli.answer import document
+    from cclbench.present.terminal.run import document
 
     made = document(fake_run.record, fake_run.figures, "steps")
     for row in made["results"]:

@@ -18,26 +18,26 @@ from cclbench.cli.options import RankList, StepRange
     ("text", "steps"), [("2:5", (2, 5)), ("3:", (3, None)), (":10", (None, 10)), (":", (None, None))]
 )
 def test_step_ranges(text: str, steps: tuple[int | None, int | None]) -> None:
-    assert StepRange().convert(text, None, None) == steps
+    assert StepRange.convert(text, None, None) == steps
 
 
 @pytest.mark.parametrize("text", ["", "3", "5:2", "-1:3", "1:2:3", "a:b", "1:99999999999"])
 def test_what_is_no_step_range(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        StepRange().convert(text, None, None)
+        StepRange.convert(text, None, None)
 
 
 @pytest.mark.parametrize(
     ("text", "ranks"), [("0", [0]), ("0,2,4-7", [0, 2, 4, 5, 6, 7]), ("5,1-2, 1", [1, 2, 5])]
 )
 def test_rank_lists(text: str, ranks: list[int]) -> None:
-    assert RankList().convert(text, None, None) == ranks
+    assert RankList.convert(text, None, None) == ranks
 
 
 @pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "0-9999999999", "1-2-3"])
 def test_what_is_no_rank_list(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        RankList().convert(text, None, None)
+        RankList.convert(text, None, None)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from rich.console import Console
 from typed import figures, record
 
 from cclbench.present.findings import summary
-from cclbench.present.terminal import partition as bars
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import scope_of
 
@@ -32,7 +31,7 @@ def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any)
 
 
 def chart(rows: list[Row], **options: Any) -> Any:
-    return bars.chart(figures(rows), **options)
+    return answer.chart(figures(rows), **options)
 
 
 @pytest.fixture

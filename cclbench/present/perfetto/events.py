@@ -15,24 +15,15 @@ import pyarrow.compute as pc
 from cclbench.intervals import Int64
 from cclbench.present.perfetto.instances import Arrows, Latest, Parts
 from cclbench.present.perfetto.lanes import lanes
-from cclbench.present.perfetto.lines import bytes_of, joined, line, members, micros, numbers, quoted, words
+from cclbench.present.perfetto.lines import bytes_of, joined, line, members, micros, quoted, told
 from cclbench.present.perfetto.shown import Shown
 from cclbench.units import MIB
 
-_COLUMNS: Final = (
-    "name",
-    "category",
-    "start_ns",
-    "dur_ns",
-    "step",
-    "correlation",
-    "bytes",
-    "copy_direction",
-    "blocks",
-    "flops",
-    "hbm_bytes",
-    "collective",
+_TOLD: Final = (
+    *("category", "step", "correlation", "bytes", "copy_direction", "blocks", "flops", "hbm_bytes"),
 )
+"""What the viewer tells of a selected row, besides its part in a collective."""
+_COLUMNS: Final = ("name", "start_ns", "dur_ns", "collective", *_TOLD)
 _MOST_BYTES: Final = 64 * MIB
 """Of names in one piece of text: they are the input's, and may be long."""
 
@@ -70,8 +61,8 @@ class Events:
             begin, end = shown.times(batch)
             places = parts.places(batch["collective"])
             self.arrows.add(parts.instances(places), begin - self.begin_ns, rank, tids[here])
-            own = numbers("own_dur_ns", batch["dur_ns"]) if corrected else None
-            args = _args(batch, parts.texts.take(places), own)
+            own = [told("own_dur_ns", batch["dur_ns"])] if corrected else []
+            args = members(*(told(name, batch[name]) for name in _TOLD), parts.texts.take(places), *own)
             for some in _pieces(batch):
                 names = quoted(batch["name"][some])
                 self._slices(rank, tids[here][some], begin[some], end[some], kind, names, args[some])
@@ -134,22 +125,6 @@ class Events:
         for key, args in (("name", {"name": name}), ("sort_index", {"sort_index": place})):
             self.file.write(self._comma + b"\n" + line(ph="M", **whose, name=f"{what}_{key}", args=args))
             self._comma = b","
-
-
-def _args(batch: pa.RecordBatch, part: pa.Array, own: pa.Array | None) -> pa.Array:
-    """What the viewer tells of a selected row: members of a JSON object."""
-    told: list[Any] = [
-        words("category", batch["category"]),
-        numbers("step", batch["step"]),
-        numbers("correlation", batch["correlation"]),
-        numbers("bytes", batch["bytes"]),
-        words("copy_direction", batch["copy_direction"]),
-        numbers("blocks", batch["blocks"]),
-        numbers("flops", batch["flops"]),
-        numbers("hbm_bytes", batch["hbm_bytes"]),
-        part,
-    ]
-    return members(*told, *([] if own is None else [own]))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[slice]:

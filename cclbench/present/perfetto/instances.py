@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
-from cclbench.present.perfetto.lines import joined, members, micros, numbers, words
+from cclbench.present.perfetto.lines import joined, members, micros, told
 from cclbench.record.run import Rank
 
 Ranks = npt.NDArray[np.int32]
@@ -60,16 +60,13 @@ class Parts:
     def of(cls, tables: Rank) -> Parts:
         """All parts of a rank."""
         table = tables.collectives()
+        columns = {"library": "library", "kind": "collective", "group": "group", "dimension": "dimension"}
+        payload = pc.max_element_wise(table["in_bytes"], table["out_bytes"])
         texts = members(
-            words("library", table["library"]),
-            words("collective", table["kind"]),
-            words("group", table["group"]),
-            words("dimension", table["dimension"]),
-            numbers("seq", table["seq"]),
-            numbers("payload_bytes", pc.max_element_wise(table["in_bytes"], table["out_bytes"])),
-            words("dtype", table["dtype"]),
-            numbers("wait_ns", table["wait_ns"]),
-            numbers("transfer_ns", table["transfer_ns"]),
+            *(told(key, table[name]) for name, key in columns.items()),
+            told("seq", table["seq"]),
+            told("payload_bytes", payload),
+            *(told(name, table[name]) for name in ("dtype", "wait_ns", "transfer_ns")),
         )
         return cls(table, texts)
 

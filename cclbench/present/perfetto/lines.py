@@ -39,22 +39,18 @@ def micros(ns: Int64) -> pa.Array:
     return joined(pa.array(whole), ".", _THOUSANDTHS.take(pa.array(rest)))
 
 
-def numbers(key: str, column: Any) -> pa.Array:
-    """`"key":number` of a column; null where it is null or no finite number."""
+def told(key: str, column: Any) -> pa.Array:
+    """`"key":value` of a column of numbers, or of texts of dictionary type; null for no finite number."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_floating(array.type):
+    if pa.types.is_dictionary(array.type):
+        array = quoted(array)
+    elif pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_finite(array), array, None)
     return joined(f'"{key}":', array)
 
 
-def words(key: str, column: Any) -> pa.Array:
-    """`"key":"text"` of a column of dictionary type, escaped; null where it is null."""
-    return joined(f'"{key}":', quoted(column))
-
-
-def quoted(column: Any) -> pa.Array:
-    """The texts of a column of dictionary type as JSON strings; each that occurs is escaped once."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def quoted(array: pa.DictionaryArray) -> pa.Array:
+    """Its texts as JSON strings; each that occurs is escaped once."""
     used, place = np.unique(array.indices.fill_null(0).to_numpy(), return_inverse=True)
     texts = array.dictionary.take(pa.array(used)).to_pylist() if len(array.dictionary) else [""] * len(used)
     escaped = pa.array([json.dumps(text, ensure_ascii=False) for text in texts], pa.large_string())

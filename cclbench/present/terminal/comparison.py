@@ -16,7 +16,7 @@ from cclbench.comparison.comparison import Check, Comparison, Versus
 from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.output import bullets
+from cclbench.present.terminal.output import labelled, titled
 from cclbench.text import printable, shortened
 
 _LABEL: Final = 25
@@ -30,15 +30,11 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
     checks = [_check(check) for check in comparison.checks]
     if verbosity <= QUIET:
         return [*verdicts, *checks]
-    parts: list[RenderableType] = [_subjects(comparison), Text()]
-    for number, words in enumerate(verdicts):
-        parts += [words, Text()] if number < len(verdicts) - 1 else [words]
-    for title, lines in (
-        ("Checks", checks),
-        ("Warnings", list(map(Text, map(printable, comparison.warnings)))),
-    ):
-        if lines:
-            parts += [Text(), Text(title, "bold"), bullets(lines)]
+    parts: list[RenderableType] = [_subjects(comparison)]
+    for words in verdicts:
+        parts += [Text(), words]
+    parts += titled("Checks", checks)
+    parts += titled("Warnings", [Text(printable(warning)) for warning in comparison.warnings])
     for one in comparison.versus:
         if one.changes:
             parts += [Text(), Group(*_waterfall(one, unicode=unicode, verbose=verbose))]
@@ -48,13 +44,14 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
 
 
 def _subjects(comparison: Comparison) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for subject in comparison.subjects:
-        table.add_row(subject.letter, Text(sections.safe(subject.id)))
-        table.add_row("", Text(sections.headline(subject), "dim"))
-    return table
+    return labelled(
+        row
+        for subject in comparison.subjects
+        for row in (
+            (subject.letter, Text(sections.safe(subject.id))),
+            ("", Text(sections.headline(subject), "dim")),
+        )
+    )
 
 
 def _check(check: Check) -> Text:

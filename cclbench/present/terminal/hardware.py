@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
+from cclbench.hardware.describe import summary
 from cclbench.hardware.sweep import among
 from cclbench.present.model_picture import Panel
 from cclbench.present.terminal.output import grid
@@ -19,11 +20,27 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from cclbench.hardware.calibration import Calibration
+    from cclbench.hardware.describe import Entry
     from cclbench.hardware.system import System
     from cclbench.hardware.validation import Validated
 
 _LONGEST: Final = 46
 """Letters of a file's name that fit above a panel."""
+
+
+FIGURES: Final = ("field", "value", "source")
+"""Columns of what is known of an entry of the catalog."""
+
+
+def entry_page(entry: Entry, figures: Sequence[dict[str, Any]]) -> list[RenderableType]:
+    """An entry of the catalog: every figure with its source, where sources disagree, and notes."""
+    lines = [f"{key}: {source.title}, {source.date}" for key, source in entry.sources.items()]
+    lines += [f"{other.source} says of {other.field}: {other.says}" for other in entry.disagreements]
+    return [
+        f"{entry.id}: {summary(entry)}\n",
+        *grid([{**row, "value": row["shown"]} for row in figures], FIGURES),
+        "\n".join(["", *lines, *filter(None, [entry.notes])]),
+    ]
 
 
 def panels(checked: Sequence[Validated]) -> list[Panel]:

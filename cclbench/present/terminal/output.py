@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from cclbench.text import as_markdown, bounded, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 Row = Mapping[str, Any]
@@ -49,9 +50,9 @@ def emit(
     document: Mapping[str, Any],
     rows: Sequence[Row],
     columns: Sequence[str],
-    table: Callable[[], Sequence[RenderableType]],
+    table: Callable[[], Sequence[RenderableType]] | None = None,
 ) -> None:
-    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws.
+    """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws, else a plain grid.
 
     In csv a text that a spreadsheet would run begins with an apostrophe; in `RAW_CSV` texts are as they are.
     """
@@ -68,7 +69,7 @@ def emit(
     else:
         out = console()
         with out.capture() as page:
-            for part in table():
+            for part in grid(rows, columns) if table is None else table():
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
         click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
@@ -137,6 +138,25 @@ def bullets(lines: Sequence[str | Text]) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for line in lines:
         table.add_row("-", Text(printable(line), overflow="fold") if isinstance(line, str) else line)
+    return table
+
+
+def titled(title: str, lines: Sequence[str | Text]) -> list[RenderableType]:
+    """An empty line, the title and the lines as bullets; nothing without lines."""
+    from rich.text import Text
+
+    return [Text(), Text(title, "bold"), bullets(lines)] if lines else []
+
+
+def labelled(rows: Iterable[tuple[str | Text, str | Text]], style: str = "bold") -> Table:
+    """Label and text side by side, a row each; texts are folded beside their labels."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=style, no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -3,22 +3,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from cclbench.analyzers.verdict import verdict
+from cclbench.present.charts.palette import SLICES, light
 from cclbench.present.findings import facts, summary
+from cclbench.present.partition import Bar, bars_of, by_rank, extremes
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
-from cclbench.present.terminal.output import bullets
-from cclbench.present.terminal.partition import chart
+from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import scope_of
-from cclbench.record.rows import Row
+from cclbench.record.rows import Row, builtins
+from cclbench.record.run import Run
+from cclbench.schema import RESULTS
 from cclbench.text import bounded, printable
+from cclbench.units import humanise
+
+_MOST_RANKS: Final = 16
+_BAR: Final = 34
+
+
+def show(run: Run, form: str, verbosity: int) -> None:
+    """Print a run's results on stdout: as a document, as rows, or as what a person reads."""
+    told = run.record, run.figures, run.window
+    emit(
+        form,
+        document=document(*told),
+        rows=run.rows,
+        columns=RESULTS.names,
+        table=lambda: page(*told, verbosity=verbosity, unicode=writes_unicode()),
+    )
+
+
+def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+    """The result.v1 document (`cclbench/schemas/result.json`)."""
+    run = msgspec.to_builtins(summary(record, scope_of(rows), window))
+    return {"schema": "result.v1", "run": run, "results": builtins(rows)}
 
 
 def page(
@@ -42,23 +69,67 @@ def page(
     if (sentence := verdict(rows, inferred)) is not None:
         parts += [Text(), Text(printable(sentence))]
     parts += [Text(), table] if table.renderables else []
-    sections = (
-        ("Failed", missing(rows, "failed")),
-        ("Notes", qualifiers(rows, inferred)),
-        ("Not applicable", missing(rows, "not_applicable")),
-    )
-    for title, lines in sections:
-        if lines:
-            parts += [Text(), Text(title, "bold"), bullets(lines)]
-    return parts
+    return [
+        *parts,
+        *titled("Failed", missing(rows, "failed")),
+        *titled("Notes", qualifiers(rows, inferred)),
+        *titled("Not applicable", missing(rows, "not_applicable")),
+    ]
 
 
 def findings(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
     found = summary(record, scope_of(rows), window)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in facts(record, found, verbose):
-        table.add_row(label, Text(bounded(text)))
-    return table
+    return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))
+
+
+def chart(rows: Sequence[Row], *, unicode: bool, every_rank: bool = False) -> Iterator[Text]:
+    """The step partition as a stacked bar a rank, readable without colour: header, a line a rank, legend.
+
+    80 columns; nothing where no rank has all five parts.  A bar's length is its rank's window over the
+    longest; behind it the window and its shares in %.
+    """
+    ranks = bars_of(by_rank(rows), finer=False)
+    if not ranks:
+        return
+    shown = ranks if every_rank else extremes(ranks, _MOST_RANKS)
+    name = max(len(rank.name) for rank in shown)
+    header = Text(f"{'':{name}}  {'':{_BAR}} {'window':>8}", "dim")
+    for part in SLICES:
+        header.append(f"{part.glyphs[not unicode]:>5}", light(part.colour))
+    header.append(" %", "dim")
+    yield header
+    longest = max(rank.seconds for rank in ranks)
+    for rank in shown:
+        line = Text(f"{rank.name:{name}}  ")
+        line.append_text(_bar(rank, longest, unicode))
+        line.append(f" {humanise(rank.seconds, 's'):>8}")
+        for _, seconds in rank.slices:
+            line.append(f"{_percent(seconds, rank.seconds):>5}")
+        yield line
+    if len(shown) < len(ranks):
+        yield Text(
+            f"{len(ranks) - len(shown)} ranks between the slowest and the fastest not shown (-v: all)", "dim"
+        )
+    legend = Text()
+    for part in SLICES:
+        legend.append(part.glyphs[not unicode], light(part.colour)).append(f" {part.short}   ")
+    legend.rstrip()
+    yield legend
+
+
+def _percent(seconds: float, step: float) -> str:
+    percent = 100 * seconds / step if step else 0.0
+    return "<1" if 0 < percent < 0.5 else f"{percent:.0f}"
+
+
+def _bar(rank: Bar, longest: float, unicode: bool) -> Text:
+    """Each part ends at the cell nearest to where it ends in time, so that errors do not add up."""
+    bar, end, cells = Text(), 0.0, 0
+    for part, seconds in rank.slices:
+        end += seconds
+        upto = round(_BAR * end / longest) if longest else 0
+        bar.append(part.glyphs[not unicode] * (upto - cells), light(part.colour))
+        cells = upto
+    bar.append(" " * (_BAR - cells))
+    return bar

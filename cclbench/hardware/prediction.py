@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted collectives as rows: who takes part, what by, how long by size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.hardware.calibration import read_calibration
+from cclbench.hardware.collectives import Refusal, Schedule, price
+from cclbench.hardware.system import System
+
+COLUMNS: Final = (
+    *("system", "collective", "ranks", "nodes", "bytes", "time_s", "low_s", "high_s", "algbw", "busbw"),
+    *("algorithm", "protocol", "basis", "provenance", "reason"),
+)
+
+
+def predict(
+    kind: str,
+    sizes: Sequence[int] | None,
+    ranks: int,
+    system: System,
+    *,
+    nodes: int | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    transport: str | None = None,
+    library_version: str | None = None,
+    calibration: Path | None = None,
+    schedule: Schedule | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of `COLUMNS` by size, bytes; None for a barrier, which has none.
+
+    The ranks are the first of each of `nodes` nodes, or fill as few as hold them.  `UsageError` for what does
+    not go together, `CheckFailed` with the reason, and the field that is missing, where there is no price.
+    """
+    members = _members(system, ranks, nodes)
+    check_transport(system, transport)
+    asked = sizes or [0]
+    common = {"library_version": library_version, "transport": transport}
+    if calibration is None:
+        narrowed = {"algorithm": algorithm, "protocol": protocol}
+        found = price(kind, asked, members, system, **common, **narrowed, plan=schedule)
+    elif algorithm or protocol or kind == "barrier":
+        what = "barriers" if kind == "barrier" else "one algorithm or protocol"
+        raise UsageError(f"a calibration does not tell of {what}", hint="leave out --calibration")
+    else:
+        found = read_calibration(calibration).price(kind, asked, members, system, **common)
+    if isinstance(found, Refusal):
+        field = found.field
+        hint = None if field is None else f"state {field} in a hardware file of your own (--hardware)"
+        raise CheckFailed(found.reason, hint=hint)
+    shared = {
+        **dict.fromkeys(COLUMNS),
+        "system": system.id,
+        "collective": kind,
+        "ranks": ranks,
+        "nodes": len(system.nodes(members)),
+        "basis": found.basis,
+        "provenance": "modelled",
+        "reason": found.reason,
+    }
+    figures = ("time_s", "low_s", "high_s", *(() if sizes is None else ("algbw", "busbw")))
+    return [
+        {
+            **shared,
+            "bytes": size,
+            **{name: float(getattr(found, name)[at]) for name in figures},
+            "algorithm": found.algorithm[at],
+            "protocol": found.protocol[at],
+        }
+        for at, size in enumerate(sizes or [None])
+    ]
+
+
+def check_transport(system: System, transport: str | None) -> None:
+    """`UsageError` where the machine's network has no such software."""
+    if transport is None:
+        return
+    out = system.scale_out
+    known = set() if out is None else {*out.fabric.transports, *filter(None, [out.transport])}
+    if transport not in known:
+        raise UsageError(f"{system.id} has no transport {transport!r}", hint=near(transport, known))
+
+
+def _members(system: System, ranks: int, nodes: int | None) -> Sequence[int]:
+    """The group's global ranks."""
+    if nodes is None:
+        return range(ranks)
+    per_node, rest = divmod(ranks, nodes)
+    if rest or not per_node:
+        raise UsageError(
+            f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
+        )
+    if per_node > system.per_node:
+        hint = f"--nodes {-(-ranks // system.per_node)} at least"
+        raise UsageError(f"{per_node:,} ranks a node: {system.id} has {system.per_node}", hint=hint)
+    return [node * system.per_node + local for node in range(nodes) for local in range(per_node)]
