@@ -28,8 +28,7 @@ class Pairs:
     def sorted(self) -> Pairs:
         """The same with rows in order of (lane, start)."""
         order = np.lexsort((self.rows.end, self.rows.start, self.rows.lane))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        place = np.argsort(order)
         issue, transfer, wait = (place[of] for of in (self.issue, self.transfer, self.wait))
         return Pairs(self.rows.at(order), issue, transfer, wait, self.waited)
 

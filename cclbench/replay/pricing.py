@@ -317,7 +317,7 @@ def _new(quantity: Quantity, old: float | None, what: str) -> float:
 
 def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:
     """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
-    if graph.on_host.any():
+    if any(rank.on_host for rank in graph.ranks):
         raise InputError("accelerator: ranks of this run have none, the CPU is the device")
     old = machine.accelerator.value
     if old is None:
