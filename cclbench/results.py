@@ -28,7 +28,7 @@ from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 
 if TYPE_CHECKING:
-    from cclbench.replay.ratio import Ratio
+    from cclbench.replay.answer import Ratio
 
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
@@ -120,7 +120,7 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rat
     """What replays the run for a metric, or says why it does not."""
 
     def replayed(setting: str) -> Ratio:
-        from cclbench.replay.ratio import PASSING_ROWS, ratio
+        from cclbench.replay.answer import PASSING_ROWS, ratio
 
         if narrowed:
             raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")

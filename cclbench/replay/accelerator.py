@@ -18,9 +18,8 @@ from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
 from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.occupancy import held_up
 from cclbench.replay.tables import RankRows
-from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, other_lane
+from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, held_up, other_lane
 
 
 def accelerator(rank: RankRows) -> Part:
