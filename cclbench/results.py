@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value
-from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.view.inferred import with_caveat
+from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy, with_caveat
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side

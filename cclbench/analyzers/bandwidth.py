@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cclbench.analyzers.metric import GROUPS, Value, metric
-from cclbench.analyzers.view.payloads import LARGE_SIDE
+from cclbench.analyzers.view.collectives import LARGE_SIDE
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.view.payloads import LARGE_SIDE, durations, group_sizes, payload
+from cclbench.analyzers.view.collectives import LARGE_SIDE, durations, group_sizes, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import per_step, per_step_and_label, share
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import PAIRS, matched_collectives
-from cclbench.analyzers.view.labels import UNKNOWN, labels
-from cclbench.analyzers.view.payloads import LARGE_SIDE, kinds, payload
+from cclbench.analyzers.view.collectives import LARGE_SIDE, UNKNOWN, kinds, labels, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Final, Literal
 
-from cclbench.analyzers.aliases import ALIASES, Alias, names_of
+from cclbench.analyzers.aliases import ALIASES, Alias
 from cclbench.errors import UsageError, near
 from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
@@ -195,7 +195,7 @@ class Metric:
     @property
     def aliases(self) -> tuple[str, ...]:
         """Other names that ask for it or for a part of it."""
-        return names_of(self.name)
+        return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == self.name))
 
     @property
     def combined(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, stand_in
-from cclbench.analyzers.view.payloads import group_sizes, kinds
+from cclbench.analyzers.view.collectives import group_sizes, kinds
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Parallelism

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
 from cclbench.analyzers.view import platform
+from cclbench.analyzers.view.collectives import durations
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.links import devices_of
-from cclbench.analyzers.view.payloads import durations
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import Float64, Timed, timed
 from cclbench.analyzers.view.values import NS_PER_S
@@ -90,7 +89,7 @@ def _prices(
     rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
-    meeting, row = devices_of(rank, chosen.table, system)
+    meeting, row = platform.devices_of(rank, chosen.table, system)
     library, names = codes(chosen.table, "library")
     known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES

@@ -13,7 +13,16 @@ from typing import Final
 import msgspec
 
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import STAND_INS, Coverage, Failed, Metric, NotApplicable, Unknown, Value
+from cclbench.analyzers.metric import (
+    METRICS,
+    STAND_INS,
+    Coverage,
+    Failed,
+    Metric,
+    NotApplicable,
+    Unknown,
+    Value,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.normalize.steps import POLICIES
@@ -227,3 +236,18 @@ def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
         collective=alias.collectives[0] if len(alias.collectives) == 1 else None,
     )
     return [nothing]
+
+
+def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
+    """The rows, those with a number that rests on process groups with the caveat after their reason.
+
+    They are the rows of a group and all rows of metrics that have groups or matching among their inputs.
+    """
+    if caveat is None:
+        return list(rows)
+    return [
+        row.noted(caveat)
+        if row.value is not None and (row.group is not None or METRICS.get(row.metric).rests_on_groups)
+        else row
+        for row in rows
+    ]

@@ -13,8 +13,8 @@ import numpy as np
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.time import UNKNOWN_SPLIT, linked
 from cclbench.analyzers.view.categories import compute_by_category, shares
+from cclbench.analyzers.view.collectives import UNKNOWN, Label, wider
 from cclbench.analyzers.view.exposed import Shared
-from cclbench.analyzers.view.labels import UNKNOWN, Label, wider
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import NotApplicable, Value, run_metric
-from cclbench.analyzers.view.labels import UNKNOWN
+from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
 from cclbench.units import whole_binary

@@ -21,7 +21,7 @@ from cclbench.analyzers.view.arrivals import (
     meetings,
     unmatched,
 )
-from cclbench.analyzers.view.labels import Label, labels
+from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, spread
 from cclbench.intervals import Int64

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, total_left_out
+from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.labels import Label, labels
-from cclbench.analyzers.view.payloads import durations, group_sizes, kinds
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:

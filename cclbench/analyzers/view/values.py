@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
 from cclbench.analyzers.view.blurred import Blurred
-from cclbench.analyzers.view.labels import Label, labels, wider
+from cclbench.analyzers.view.collectives import Label, labels, wider
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 
