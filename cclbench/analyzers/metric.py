@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cclbench.analyzers.aliases import ALIASES, Alias
 from cclbench.errors import UsageError, near
@@ -146,6 +146,11 @@ class Value:
     def key(self) -> Key:
         """What the number is about, apart from the rank."""
         return self.step, self.group, self.collective, self.category, self.stat
+
+
+def no_value(reason: str, **about: Any) -> Value:
+    """What stands where a number does not apply, and why; `about` are the value's other fields."""
+    return Value(value=None, status="not_applicable", reason=reason, **about)
 
 
 def counts(of: Mapping[str, int]) -> str:

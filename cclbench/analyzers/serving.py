@@ -26,7 +26,7 @@ from cclbench.analyzers.benchmarks import (
     tpot_of,
     ttft_of,
 )
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
@@ -52,11 +52,7 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
     whole = f"{len(found)} benchmarks: see their rows"
     if not any(value.has_value for value in several):
         whole = "; ".join(dict.fromkeys(value.reason or "" for value in several if value.stat is None))
-    return [replace(value, source="serving") for value in (_none(whole), *several)]
-
-
-def _none(reason: str, stat: str | None = None) -> Value:
-    return Value(value=None, status="not_applicable", reason=reason, stat=stat)
+    return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
 def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
@@ -84,9 +80,9 @@ def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]
         if stat in stated:
             yield Value(value=stated[stat], stat=shown, reason=_STATED)
         elif len(one.requests):
-            yield _none("no answered request in the file's lists has one", shown)
+            yield no_value("no answered request in the file's lists has one", stat=shown)
         else:
-            yield _none(f"the file holds summaries only: {stat} needs {_LISTS}", shown)
+            yield no_value(f"the file holds summaries only: {stat} needs {_LISTS}", stat=shown)
 
 
 def _statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
@@ -110,7 +106,7 @@ def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None])
         rate = total / duration
         return Value(value=rate, provenance="derived", reason=_differs(rate, stated, "1/s"))
     if stated is None:
-        return _none(f"the file states none, and it needs the duration and {_LISTS}")
+        return no_value(f"the file states none, and it needs the duration and {_LISTS}")
     return Value(value=stated, reason=_STATED)
 
 
@@ -210,6 +206,6 @@ def goodput(run: RunView) -> Iterable[Value]:
 def _goodput(one: Benchmark) -> Iterator[Value]:
     stated = one.stated.get(("goodput", None))
     if stated is None:
-        yield _none(NO_OBJECTIVES)
+        yield no_value(NO_OBJECTIVES)
     else:
         yield Value(value=stated, reason=_STATED)

@@ -87,7 +87,7 @@ def _same(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
     times, number = np.unique(time, return_inverse=True)
     code = word * len(times) + number
     at = pc.index_in(pa.array(code[wanted]), pa.array(code[known])).fill_null(-1).to_numpy()
-    return np.append(known, -1)[at]
+    return np.asarray(np.append(known, -1)[at], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
