@@ -53,7 +53,8 @@ def union(starts: Int64, ends: Int64) -> Intervals:
 
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
-    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+    whole = (EMPTY, *sets)
+    return union(np.concatenate([s.starts for s in whole]), np.concatenate([s.ends for s in whole]))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:

@@ -128,7 +128,7 @@ def category_share(rank: RankView) -> Iterator[Value]:
     kernel_time = _kernel_time(rank)
     total = int(kernel_time.sum())
     by_category = kernels_by_category(rank)
-    named = intervals.join(intervals.EMPTY, *(s for name, s in by_category.items() if name != "other"))
+    named = intervals.join(*(s for name, s in by_category.items() if name != "other"))
     yield from share(rank, rank.inside(named), kernel_time, of="kernel time")
     for name, pieces in sorted(by_category.items()):
         yield Value(value=int(rank.inside(pieces).sum()) / total, weight=total, category=name)

@@ -39,6 +39,8 @@ _AGREE: Final = 0.01
 """Relative difference up to which the requests and the file's own figure are taken to say the same."""
 
 _request_metric = partial(run_metric, inputs=("requests", "serving"), not_applicable=NO_CLIENT)
+_latency_metric = partial(_request_metric, unit="s", better="lower")
+_rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
 def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
@@ -115,74 +117,62 @@ def _tokens(answered: pa.Table) -> int | None:
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
-@_request_metric(
+@_latency_metric(
     "serving.ttft",
     definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
     formula="first token − request sent; percentiles interpolate linearly between requests",
-    unit="s",
-    better="lower",
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
     return _each(run, lambda one: _latency(one, "ttft", ttft_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.tpot",
     definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
     " requests of more than one output token.",
     formula="(last token − first token) / (output tokens − 1)",
-    unit="s",
-    better="lower",
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
     return _each(run, lambda one: _latency(one, "tpot", tpot_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.itl",
     definition="Time between what the client receives one after another of a request, whatever number of"
     " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests.",
     formula="arrival − previous arrival, of the same request",
-    unit="s",
-    better="lower",
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
     return _each(run, lambda one: _latency(one, "itl", itl_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.e2e_latency",
     definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests.",
     formula="last token − request sent, as listed; else time to first token + Σ inter-token latencies",
-    unit="s",
-    better="lower",
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
     return _each(run, lambda one: _latency(one, "e2e_latency", e2e_of))
 
 
-@_request_metric(
+@_rate_metric(
     "serving.request_throughput",
     definition="Requests answered per second of the benchmark.",
     formula="answered requests / duration",
-    unit="1/s",
-    better="higher",
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
     return _each(run, lambda one: iter([_rate(one, "request_throughput", len)]))
 
 
-@_request_metric(
+@_rate_metric(
     "serving.output_throughput",
     definition="Output tokens of answered requests per second of the benchmark.",
     formula="Σ output tokens / duration",
-    unit="1/s",
-    better="higher",
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
