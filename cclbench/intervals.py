@@ -53,7 +53,8 @@ def union(starts: Int64, ends: Int64) -> Intervals:
 
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
-    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+    whole = (EMPTY, *sets)
+    return union(np.concatenate([s.starts for s in whole]), np.concatenate([s.ends for s in whole]))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
@@ -107,6 +108,24 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
         return np.asarray(length_before[begun] - beyond, dtype=np.int64)
 
     return covered(ends) - covered(starts)
+
+
+def enclosing(ends: Int64) -> Int64:
+    """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
+    around = np.arange(len(ends)) - 1
+    # Jumps double: what lies between a range and the one that it has come to ends no later than itself.
+    while (short := (around >= 0) & (ends[around] <= ends)).any():
+        around[short] = around[around[short]]
+    return around
+
+
+def innermost(starts: Int64, ends: Int64, at: Int64) -> Int64:
+    """The range, of those in order of start, that holds each instant and began last; −1 for none."""
+    around, until = enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
+    found = np.searchsorted(starts, at, side="right") - 1
+    while (over := at >= until[found]).any():
+        found[over] = around[found[over]]
+    return found
 
 
 def _distinct(values: Int64) -> Int64:

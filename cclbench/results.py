@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from cclbench import __version__, engine
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value
-from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
-from cclbench.analyzers.view.inferred import with_caveat
+from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy, with_caveat
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
@@ -27,7 +26,7 @@ from cclbench.record.run import Run
 from cclbench.record.selection import Selection
 
 if TYPE_CHECKING:
-    from cclbench.replay.ratio import Ratio
+    from cclbench.replay.answer import Ratio
 
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
@@ -113,7 +112,7 @@ def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Rat
     """What replays the run for a metric, or says why it does not."""
 
     def replayed(setting: str) -> Ratio:
-        from cclbench.replay.ratio import PASSING_ROWS, ratio
+        from cclbench.replay.answer import PASSING_ROWS, ratio
 
         if narrowed:
             raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")

@@ -47,8 +47,3 @@ ALIASES: Final[Mapping[str, Alias]] = {
     "tpot": Alias("serving.tpot"),
     "ttft": Alias("serving.ttft"),
 }
-
-
-def names_of(metric: str) -> tuple[str, ...]:
-    """The aliases that ask for that metric, sorted."""
-    return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == metric))

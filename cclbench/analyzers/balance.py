@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import (
     SPENT,
     UNKNOWN_BEFORE,
     Instances,
     arrivals_of,
-    left_out,
     meetings,
+    of_instances,
     parts_of,
 )
 from cclbench.analyzers.view.rank_view import RankView
@@ -69,12 +69,8 @@ def delay_over_window(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     middle = found.first + (found.count - 1) // 2, found.first + found.count // 2
     twice = 2 * found.latest_ns - found.arrival_ns[middle[0]] - found.arrival_ns[middle[1]]
     windows = [part.window_ns for part in parts_of(ranks).values()]
-    yield Value(
-        value=int(twice.sum()) * len(windows) / (2 * sum(windows)),
-        reason=f"{len(twice)} instances",
-        left_out=left_out(ranks, found),
-        coverage=total_coverage(values[0] for values in ranks.values()),
-    )
+    delay = int(twice.sum()) * len(windows) / (2 * sum(windows))
+    yield of_instances(ranks, found, delay, f"{len(twice)} instances")
 
 
 @metric(
@@ -116,12 +112,7 @@ def most_often_last(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         reason = f"no rank stands out: {said}, {after}, and {clocks}"
     else:
         reason = f"{said}, {after}{_because(found, foremost, ranks)}"
-    yield Value(
-        value=own.share,
-        reason=reason,
-        left_out=left_out(ranks, found),
-        coverage=total_coverage(values[0] for values in ranks.values()),
-    )
+    yield of_instances(ranks, found, own.share, reason)
     yield Value(value=p, stat="p_value", category=str(foremost), provenance="derived")
     for rank in sorted(last):
         yield Value(value=last[rank].share, category=str(rank))

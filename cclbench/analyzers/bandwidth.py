@@ -4,46 +4,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from cclbench.analyzers.metric import GROUPS, Value, metric
-from cclbench.analyzers.view.payloads import LARGE_SIDE
+from cclbench.analyzers.view.collectives import LARGE_SIDE
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import NONE, TIMES, bus_bytes, rates, timed, transfers_before_durations
 
-_INPUTS = ("events", "collectives", GROUPS, "steps")
-_T = f"{TIMES} 1 GB = 1e9 bytes."
-
-
-@metric(
-    "comm.algbw",
-    definition=f"Algorithm bandwidth: payload over time. {LARGE_SIDE} {_T}",
-    formula="Σ S / Σ t",
+_bandwidth = partial(
+    metric,
     unit="B/s",
     better="higher",
-    inputs=_INPUTS,
+    inputs=("events", "collectives", GROUPS, "steps"),
     not_applicable=NONE,
     version=3,
     combine=transfers_before_durations,
+)
+_T = f"{TIMES} 1 GB = 1e9 bytes."
+
+
+@_bandwidth(
+    "comm.algbw",
+    definition=f"Algorithm bandwidth: payload over time. {LARGE_SIDE} {_T}",
+    formula="Σ S / Σ t",
 )
 def algbw(rank: RankView) -> Iterator[Value]:
     chosen = timed(rank)
     yield from rates(chosen, chosen.payload.astype(np.float64))
 
 
-@metric(
+@_bandwidth(
     "comm.busbw",
     definition="Bus bandwidth: algorithm bandwidth times nccl-tests' factor f, which makes it comparable"
     " with a link's rate: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all, gather, scatter"
     f" (n−1)/n; others 1, n ranks in the group. {LARGE_SIDE} {_T}",
     formula="Σ f·S / Σ t",
-    unit="B/s",
-    better="higher",
-    inputs=_INPUTS,
-    not_applicable=NONE,
-    version=3,
-    combine=transfers_before_durations,
 )
 def busbw(rank: RankView) -> Iterator[Value]:
     chosen = timed(rank)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
-from cclbench.analyzers.view.payloads import LARGE_SIDE, durations, group_sizes, payload
+from cclbench.analyzers.view.collectives import LARGE_SIDE, durations, group_sizes, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import per_step, per_step_and_label, share
 
@@ -54,7 +54,7 @@ def count(rank: RankView) -> Iterator[Value]:
     table = rank.collectives
     alone = int((group_sizes(table) == 1).sum())
     reason = f"{alone} are in groups of one, which move nothing" if alone else None
-    yield from per_step_and_label(rank, table, np.ones(len(table), np.int64), unit=1, reason=reason)
+    yield from per_step_and_label(rank, table, np.ones(len(table), np.int64), reason=reason)
 
 
 @metric(
@@ -80,7 +80,6 @@ def volume(rank: RankView) -> Iterator[Value]:
         rank,
         table.filter(pa.array(known)),
         size[known],
-        unit=1,
         left_out={"of unknown bytes": silent} if silent else {},
         coverage=coverage,
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Value, metric
 from cclbench.analyzers.view.categories import kernels_by_category
-from cclbench.analyzers.view.columns import codes, is_category, spans
+from cclbench.analyzers.view.columns import codes, is_category
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.platform import accelerator, card_field, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
@@ -128,7 +128,7 @@ def category_share(rank: RankView) -> Iterator[Value]:
     kernel_time = _kernel_time(rank)
     total = int(kernel_time.sum())
     by_category = kernels_by_category(rank)
-    named = intervals.join(intervals.EMPTY, *(s for name, s in by_category.items() if name != "other"))
+    named = intervals.join(*(s for name, s in by_category.items() if name != "other"))
     yield from share(rank, rank.inside(named), kernel_time, of="kernel time")
     for name, pieces in sorted(by_category.items()):
         yield Value(value=int(rank.inside(pieces).sum()) / total, weight=total, category=name)
@@ -182,11 +182,7 @@ def moe_share(rank: RankView) -> Iterator[Value]:
     if not card_field(rank, "workload.model.moe"):
         raise NotApplicable("the card says workload.model.moe: false")
     rank.needs_accelerator("it runs ops, no kernels")
-    experts = [
-        intervals.union(*spans(batch.filter(is_category(batch, "moe"))))
-        for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category"))
-    ]
-    moe = rank.inside(intervals.join(intervals.EMPTY, *experts))
+    moe = rank.inside(kernels_by_category(rank).get("moe", intervals.EMPTY))
     yield from share(rank, moe, _kernel_time(rank), of="kernel time")
 
 

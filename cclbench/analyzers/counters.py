@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS, by_precedence
 from cclbench.intervals import Int64, Mask
@@ -162,7 +162,7 @@ def _per_step(run: RunView, moved: Moved, source: str) -> Value:
             when = "no interval of the counters lies wholly within the steps"
             raise NotApplicable(when if moved.timed.any() else "nobody states the counters' times")
     except NotApplicable as why:
-        return Value(value=None, status="not_applicable", stat="per_step", reason=str(why), source=source)
+        return no_value(str(why), stat="per_step", source=source)
     covered = intervals.union(moved.start[inside], moved.end[inside]).length
     share = humanise(covered / (hi - lo), "1")
     overlapping = moved.timed & (moved.start < hi) & (moved.end > lo)

@@ -39,12 +39,12 @@ LOADER: Final = (
 )
 def stall(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("it loads and computes, and one can't be told from the other")
-    loading = [intervals.EMPTY]
+    loading: list[intervals.Intervals] = []
     for batch in rank.tables.events(("annotation", "op"), ("side", "name", "start_ns", "dur_ns")):
         named = _matches(batch, "name", LOADER) & _matches(batch, "side", "^host$")
         if named.any():
             loading.append(intervals.union(*spans(batch.filter(pa.array(named)))))
-    if len(loading) == 1:
+    if not loading:
         raise NotApplicable("nothing in the trace is annotated as loading data or a checkpoint")
     stalled = intervals.subtract(intervals.join(*loading), intervals.join(*rank.busy))
     w = rank.windows

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import PAIRS, matched_collectives
-from cclbench.analyzers.view.labels import UNKNOWN, labels
-from cclbench.analyzers.view.payloads import LARGE_SIDE, kinds, payload
+from cclbench.analyzers.view.collectives import LARGE_SIDE, UNKNOWN, kinds, labels, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
@@ -20,6 +20,8 @@ from cclbench.intervals import Int64
 Float64 = npt.NDArray[np.float64]
 Key = tuple[str, str]
 """Kind and process group."""
+Figure = tuple[float, float]
+"""A fitted figure and half of its 95 % interval."""
 
 LEAST_POINTS, LEAST_SIZES = 5, 2
 _Z = 1.959963984540054
@@ -38,18 +40,6 @@ class Points:
     wait_ns: Int64
     transfer_ns: Int64
     payload: Int64
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A fitted figure with its 95 % interval, the fit's R² (None where all times are alike), its points."""
-
-    value: float
-    low: float
-    high: float
-    r2: float | None
-    points: int
-    sizes: int
 
 
 def _points(rank: RankView) -> Value:
@@ -89,27 +79,21 @@ def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
     none, impossible = True, 0
     for (kind, group), begin, end in zip(known, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         own = rows[begin:end]
-        if len(own) < LEAST_POINTS or len(np.unique(size[own])) < LEAST_SIZES:
+        sizes = len(np.unique(size[own]))
+        if len(own) < LEAST_POINTS or sizes < LEAST_SIZES:
             continue
-        lines = _fit(size[own].astype(np.float64), transfer[own] / NS_PER_S)
-        if any(line.value < 0 for line in lines):
+        alpha, beta, r2 = _fit(size[own].astype(np.float64), transfer[own] / NS_PER_S)
+        if alpha[0] < 0 or beta[0] < 0:
             impossible += 1
             continue
         none = False
-        line = lines[which]
-        reason = f"{line.points} collectives of {line.sizes} sizes"
-        for stat, number in ((None, line.value), ("low", line.low), ("high", line.high), ("r2", line.r2)):
-            if number is not None:
-                unit = "1" if stat == "r2" else None
-                yield Value(
-                    value=number,
-                    collective=kind,
-                    group=group,
-                    stat=stat,
-                    unit=unit,
-                    reason=None if stat else reason,
-                    provenance="derived",
-                )
+        figure, half = (alpha, beta)[which]
+        fitted = partial(Value, collective=kind, group=group, provenance="derived")
+        yield fitted(value=figure, reason=f"{len(own)} collectives of {sizes} sizes")
+        yield fitted(value=figure - half, stat="low")
+        yield fitted(value=figure + half, stat="high")
+        if r2 is not None:
+            yield fitted(value=r2, stat="r2", unit="1")
     if none and impossible:
         raise NotApplicable(
             f"the fits of {impossible} kinds and groups have a negative latency or inverse bandwidth: their"
@@ -121,11 +105,12 @@ def _fits(ranks: Mapping[int, Sequence[Value]], which: int) -> Iterator[Value]:
         )
 
 
-def _fit(size: Float64, seconds: Float64) -> tuple[Line, Line]:
+def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]:
     """α and β of t = α + β·S by least squares with weights 1/t², so that errors count by their share of t.
 
     Timers and noise err in proportion to the time rather than by so many ns, and sizes span decades:
-    unweighted, the largest would decide alone, and α not at all.
+    unweighted, the largest would decide alone, and α not at all.  Behind them the fit's weighted R², None
+    where all times are alike.
     """
     weight = seconds**-2
     mass = float(weight.sum())
@@ -141,14 +126,10 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Line, Line]:
     freedom = len(size) - 2
     t = t_quantile(freedom)
     variance = unexplained / freedom
-
-    def line(value: float, error: float) -> Line:
-        r2 = 1 - unexplained / whole if whole else None
-        return Line(value, value - t * error, value + t * error, r2, len(size), len(np.unique(size)))
-
     return (
-        line(alpha, (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
-        line(beta, (variance / spread) ** 0.5),
+        (alpha, t * (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
+        (beta, t * (variance / spread) ** 0.5),
+        1 - unexplained / whole if whole else None,
     )
 
 
@@ -188,31 +169,28 @@ _TOO_FEW = (
 )
 
 
-@metric(
+_fit_metric = partial(
+    metric, better="lower", inputs=(MATCHED, "steps"), not_applicable=_TOO_FEW, rank_rows=False
+)
+
+
+@_fit_metric(
     "comm.alpha",
     definition=f"Latency of collectives: what a transfer takes however small.{_MODEL}",
     formula="α of t = α + β·S",
     unit="s",
-    better="lower",
-    inputs=(MATCHED, "steps"),
-    not_applicable=_TOO_FEW,
     combine=latencies,
-    rank_rows=False,
 )
 def alpha(rank: RankView) -> Value:
     return _points(rank)
 
 
-@metric(
+@_fit_metric(
     "comm.beta",
     definition=f"Time of collectives per byte of payload, the inverse of their bandwidth.{_MODEL}",
     formula="β of t = α + β·S",
     unit="s/B",
-    better="lower",
-    inputs=(MATCHED, "steps"),
-    not_applicable=_TOO_FEW,
     combine=inverse_bandwidths,
-    rank_rows=False,
 )
 def beta(rank: RankView) -> Value:
     return _points(rank)

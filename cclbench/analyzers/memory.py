@@ -32,9 +32,8 @@ _NO_COPIES_ON_HOST = "nothing is copied to it"
 )
 def copy_bandwidth(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator(_NO_COPIES_ON_HOST)
-    size = dict.fromkeys(COPY_DIRECTIONS, 0)
-    taken = dict.fromkeys(COPY_DIRECTIONS, 0)
-    all_bytes = all_ns = 0
+    # by direction, and behind them of copies in a direction that nobody states
+    moved, taken = np.zeros((2, len(COPY_DIRECTIONS) + 1), np.int64)
     coverage = Coverage(0, 0, 0, 0)
     for batch, _ in rank.begun(("copy",), "bytes", "copy_direction"):
         lasting = batch.filter(pc.greater(batch["dur_ns"], 0))
@@ -42,31 +41,24 @@ def copy_bandwidth(rank: RankView) -> Iterator[Value]:
             lasting["bytes"].is_valid().to_numpy(zero_copy_only=False), lasting["dur_ns"].to_numpy()
         )
         known = lasting.filter(lasting["bytes"].is_valid())
-        moved, ns = known["bytes"].to_numpy(), known["dur_ns"].to_numpy()
-        all_bytes, all_ns = all_bytes + int(moved.sum()), all_ns + int(ns.sum())
         numbers, words = codes(known, "copy_direction")
-        for number in np.unique(numbers).tolist():
-            word = words[number]
-            if word is not None:
-                size[word] += int(moved[numbers == number].sum())
-                taken[word] += int(ns[numbers == number].sum())
+        direction = np.array([COPY_DIRECTIONS.index(word) if word else -1 for word in words])[numbers]
+        np.add.at(moved, direction, known["bytes"].to_numpy())
+        np.add.at(taken, direction, known["dur_ns"].to_numpy())
     if not coverage.all_rows:
         raise NotApplicable("there are no copies in the window")
     if not coverage.rows:
         raise Unknown(f"none of the {coverage.all_rows} copies in the window states its bytes", coverage)
+    all_ns = int(taken.sum())
     yield Value(
-        value=all_bytes * NS_PER_S / all_ns,
+        value=int(moved.sum()) * NS_PER_S / all_ns,
         weight=all_ns,
         left_out={"of unknown bytes": coverage.all_rows - coverage.rows},
         coverage=coverage,
     )
-    for direction in COPY_DIRECTIONS:
-        if taken[direction]:
-            yield Value(
-                value=size[direction] * NS_PER_S / taken[direction],
-                weight=taken[direction],
-                category=direction,
-            )
+    for word, size, ns in zip(COPY_DIRECTIONS, moved.tolist(), taken.tolist(), strict=False):
+        if ns:
+            yield Value(value=size * NS_PER_S / ns, weight=ns, category=word)
 
 
 @metric(
@@ -140,7 +132,7 @@ def hbm_utilization(rank: RankView) -> Value:
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
-    pieces, coverage = [intervals.EMPTY], Coverage(0, 0, 0, 0)
+    pieces, coverage = list[intervals.Intervals](), Coverage(0, 0, 0, 0)
     for batch in rank.tables.events(("kernel",), ("start_ns", "dur_ns", "category", "flops", "hbm_bytes")):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = pc.and_(batch["flops"].is_valid(), batch["hbm_bytes"].is_valid())

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import reduce
+from functools import partial, reduce
 from operator import add
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cclbench.analyzers.aliases import ALIASES, Alias, names_of
+from cclbench.analyzers.aliases import ALIASES, Alias
 from cclbench.errors import UsageError, near
 from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
@@ -148,6 +148,11 @@ class Value:
         return self.step, self.group, self.collective, self.category, self.stat
 
 
+def no_value(reason: str, **about: Any) -> Value:
+    """What stands where a number does not apply, and why; `about` are the value's other fields."""
+    return Value(value=None, status="not_applicable", reason=reason, **about)
+
+
 def counts(of: Mapping[str, int]) -> str:
     """`3 in groups of one, 1 of unknown kind`: the counts that are not zero."""
     return ", ".join(f"{number} {why}" for why, number in of.items() if number)
@@ -170,6 +175,7 @@ def total_coverage(values: Iterable[Value]) -> Coverage | None:
 
 PerRank = Callable[["RankView"], "Value | Iterable[Value]"]
 PerRun = Callable[["RunView"], "Value | Iterable[Value]"]
+Computes = TypeVar("Computes", PerRank, PerRun)
 Combine = Callable[[Mapping[int, Sequence[Value]]], "Iterable[Value]"]
 
 
@@ -195,7 +201,7 @@ class Metric:
     @property
     def aliases(self) -> tuple[str, ...]:
         """Other names that ask for it or for a part of it."""
-        return names_of(self.name)
+        return tuple(sorted(name for name, alias in ALIASES.items() if alias.metric == self.name))
 
     @property
     def combined(self) -> str:
@@ -282,25 +288,20 @@ def metric(
     `Failed` with a reason instead of inventing a number.  Values with `step` set are rows of that
     step and do not enter the combination, unless `combine` looks at them itself.
     """
-
-    def register(function: PerRank) -> PerRank:
-        made = Metric(
-            name=name,
-            definition=definition,
-            formula=formula,
-            unit=unit,
-            better=better,
-            inputs=tuple(inputs),
-            not_applicable=not_applicable,
-            version=version,
-            per_rank=function,
-            combine=combine,
-            rank_rows=rank_rows,
-        )
-        METRICS.add(name, made, origin=function.__module__)
-        return function
-
-    return register
+    described = partial(
+        Metric,
+        name=name,
+        definition=definition,
+        formula=formula,
+        unit=unit,
+        better=better,
+        inputs=tuple(inputs),
+        not_applicable=not_applicable,
+        version=version,
+        combine=combine,
+        rank_rows=rank_rows,
+    )
+    return _registered(described, "per_rank")
 
 
 def run_metric(
@@ -319,22 +320,28 @@ def run_metric(
     The function takes a `RunView` and returns one `Value` or several, whatever their status; it raises
     `NotApplicable` or `Failed` with a reason instead of inventing a number.
     """
+    described = partial(
+        Metric,
+        name=name,
+        definition=definition,
+        formula=formula,
+        unit=unit,
+        better=better,
+        inputs=tuple(inputs),
+        not_applicable=not_applicable,
+        version=version,
+        combine=mean_over_ranks,
+        rank_rows=False,
+    )
+    return _registered(described, "per_run")
 
-    def register(function: PerRun) -> PerRun:
-        made = Metric(
-            name=name,
-            definition=definition,
-            formula=formula,
-            unit=unit,
-            better=better,
-            inputs=tuple(inputs),
-            not_applicable=not_applicable,
-            version=version,
-            combine=mean_over_ranks,
-            rank_rows=False,
-            per_run=function,
-        )
-        METRICS.add(name, made, origin=function.__module__)
+
+def _registered(described: Callable[..., Metric], computed: str) -> Callable[[Computes], Computes]:
+    """Register a metric of that description, with the decorated function as what is `computed`."""
+
+    def register(function: Computes) -> Computes:
+        made = described(**{computed: function})
+        METRICS.add(made.name, made, origin=function.__module__)
         return function
 
     return register

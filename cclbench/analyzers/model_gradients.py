@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, stand_in
-from cclbench.analyzers.view.payloads import group_sizes, kinds
+from cclbench.analyzers.view.collectives import group_sizes, kinds
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import banded
 from cclbench.card.model import Parallelism
 from cclbench.intervals import Int64
 
@@ -44,32 +45,24 @@ def volume(rank: RankView) -> Iterator[Value]:
     _fits(rank, parallelism)
     shards, replicas = parallelism.dp_shard, parallelism.dp_replicate
     begun = _by_window(rank, {shards, replicas})
-    amounts = _exchanged(
-        card_field(rank, "workload.model.parameters"),
-        _element(card_field(rank, "workload.precision")),
-        parallelism,
-        begun,
+    parameters, precision = (
+        card_field(rank, path) for path in ("workload.model.parameters", "workload.precision")
     )
-    whole = _sum(amounts)
+    if precision not in _ELEMENT:
+        raise NotApplicable(f"what type gradients have in {precision} training nobody states")
+    amounts = _exchanged(parameters, _ELEMENT[precision], parallelism, begun)
+    whole = [sum(parts) for parts in zip(*amounts.values(), strict=True)]
     others = len(rank.collectives) - int(sum(begun[kind].sum() for kind in amounts))
     reason = (
         "by the card's parameters, were all of them trained and nothing else exchanged, in elements of the"
-        f" 2 to 4 bytes that {card_field(rank, 'workload.precision')} training uses"
+        f" 2 to 4 bytes that {precision} training uses"
     )
     left_out = {"of other kinds or groups": others} if others else {}
-    for stat, amount in zip((None, "low", "high"), whole, strict=True):
-        said = None if stat else reason
-        yield Value(
-            value=amount,
-            stat=stat,
-            reason=said,
-            left_out={} if stat else left_out,
-            coverage=None if stat else Coverage(len(rank.collectives) - others, len(rank.collectives)),
-        )
-        yield Value(value=amount, stat=stat, reason=said, category="dp")
+    coverage = Coverage(len(rank.collectives) - others, len(rank.collectives))
+    yield from banded(whole, reason=reason, left_out=left_out, coverage=coverage)
+    yield from banded(whole, category="dp", reason=reason)
     for kind, band in amounts.items():
-        for stat, amount in zip((None, "low", "high"), band, strict=True):
-            yield Value(value=amount, stat=stat, reason=None if stat else reason, collective=kind)
+        yield from banded(band, collective=kind, reason=reason)
 
 
 def _fits(rank: RankView, parallelism: Parallelism) -> None:
@@ -106,12 +99,6 @@ def _by_window(rank: RankView, sizes: set[int]) -> dict[str, Int64]:
     }
 
 
-def _element(precision: str) -> Band:
-    if precision not in _ELEMENT:
-        raise NotApplicable(f"what type gradients have in {precision} training nobody states")
-    return _ELEMENT[precision]
-
-
 def _exchanged(
     parameters: int, element: Band, parallelism: Parallelism, begun: dict[str, Int64]
 ) -> dict[str, Band]:
@@ -141,8 +128,3 @@ def _exchanged(
 def _times(band: Band, factor: float) -> Band:
     expected, low, high = band
     return expected * factor, low * factor, high * factor
-
-
-def _sum(amounts: dict[str, Band]) -> Band:
-    expected, low, high = (sum(parts) for parts in zip(*amounts.values(), strict=True))
-    return expected, low, high

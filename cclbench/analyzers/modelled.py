@@ -11,22 +11,19 @@ import numpy.typing as npt
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
 from cclbench.analyzers.view import platform
+from cclbench.analyzers.view.collectives import durations
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.links import devices_of
-from cclbench.analyzers.view.payloads import durations
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import Float64, Timed, timed
-from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.analyzers.view.values import NS_PER_S, banded
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.system import System
-from cclbench.intervals import Mask
 from cclbench.units import EIB
 
 PRICED: Final = ("nccl", "rccl", "xla")
 """Libraries whose algorithms the model has."""
 _MOST_BYTES: Final = EIB
-_BANDS: Final = (None, "low", "high")
 
 
 @stand_in("comm.transfer")
@@ -64,19 +61,11 @@ def transfer(rank: RankView) -> Iterator[Value]:
     coverage = Coverage.of_rows(priced, durations(chosen.table))
     if len(chosen.unknown):
         coverage += Coverage(0, len(chosen.unknown), 0, int(durations(chosen.unknown).sum()))
+    yield from banded(seconds.sum(axis=1).tolist(), reason=reason, left_out=left_out, coverage=coverage)
     kinds = chosen.kinds[priced]
-    parts: list[tuple[str | None, Mask]] = [(None, np.ones(len(ns), np.bool_))]
-    parts += [(kind, kinds == kind) for kind in np.unique(kinds).tolist()]
-    for kind, here in parts:
-        for stat, amount in zip(_BANDS, seconds[:, here].sum(axis=1).tolist(), strict=True):
-            yield Value(
-                value=amount,
-                collective=kind,
-                stat=stat,
-                reason=None if stat else reason,
-                left_out={} if stat or kind else left_out,
-                coverage=None if stat or kind else coverage,
-            )
+    for kind in np.unique(kinds).tolist():
+        amounts = seconds[:, kinds == kind].sum(axis=1).tolist()
+        yield from banded(amounts, collective=kind, reason=reason)
 
 
 def _calibration(rank: RankView) -> Calibration | None:
@@ -90,7 +79,7 @@ def _prices(
     rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
-    meeting, row = devices_of(rank, chosen.table, system)
+    meeting, row = platform.devices_of(rank, chosen.table, system)
     library, names = codes(chosen.table, "library")
     known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])
     small = chosen.payload <= _MOST_BYTES

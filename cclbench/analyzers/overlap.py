@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
 from cclbench.analyzers.view.arrivals import matched
-from cclbench.analyzers.view.labels import UNKNOWN, Label
+from cclbench.analyzers.view.collectives import UNKNOWN, Label
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, by_label, share
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Value, metric
+from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.labels import UNKNOWN
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask

@@ -13,14 +13,24 @@ from typing import Final
 import msgspec
 
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import STAND_INS, Coverage, Failed, Metric, NotApplicable, Unknown, Value
+from cclbench.analyzers.metric import (
+    METRICS,
+    STAND_INS,
+    Coverage,
+    Failed,
+    Metric,
+    NotApplicable,
+    Unknown,
+    Value,
+    no_value,
+)
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.rows import Row
 from cclbench.schema import group_id
 
-NO_TRACE: Final = Value(value=None, status="not_applicable", reason="the run has no trace")
+NO_TRACE: Final = no_value("the run has no trace")
 
 
 def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False) -> dict[str, list[Value]]:
@@ -38,8 +48,7 @@ def rank_rows(view: RankView, metrics: Sequence[Metric], *, model: bool = False)
 def _modelled(view: RankView, metric: Metric, lacking: list[Value]) -> list[Value]:
     """The stand-in's values; what is lacking where it has none, and why it has none."""
     try:
-        given = STAND_INS[metric.name](view)
-        values = [given] if isinstance(given, Value) else list(given)
+        values = _listed(STAND_INS[metric.name](view))
     except NotApplicable as why:
         reason = lacking[0].reason
         also = "" if str(why) == reason else f"; not modelled: {why}"
@@ -69,16 +78,18 @@ def window_policy(view: RankView, asked: str) -> str:
 
 def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
-        given = compute()
-        values = [given] if isinstance(given, Value) else list(given)
+        values = _listed(compute())
     except Unknown as why:
-        coverage = why.coverage or Coverage(0, 1)
-        return [Value(value=None, status="not_applicable", reason=str(why), coverage=coverage)]
+        return [no_value(str(why), coverage=why.coverage or Coverage(0, 1))]
     except NotApplicable as why:
-        return [Value(value=None, status="not_applicable", reason=str(why))]
+        return [no_value(str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
-    return _finite(values) or [Value(value=None, status="not_applicable", reason=metric.not_applicable)]
+    return _finite(values) or [no_value(metric.not_applicable)]
+
+
+def _listed(given: Value | Iterable[Value]) -> list[Value]:
+    return [given] if isinstance(given, Value) else list(given)
 
 
 def _finite(values: list[Value]) -> list[Value]:
@@ -132,11 +143,11 @@ def _combined(metric: Metric, own: Mapping[int, Sequence[Value]]) -> list[Value]
     if failed:
         return [Value(value=None, status="failed", reason=_why(failed, len(own)))]
     if not answered:
-        return [Value(value=None, status="not_applicable", reason=_why(own, len(own)))]
+        return [no_value(_why(own, len(own)))]
     try:
         values = _finite(list(metric.combine(answered)))
     except NotApplicable as why:
-        return [Value(value=None, status="not_applicable", reason=str(why))]
+        return [no_value(str(why))]
     if len(answered) == len(own):
         return values
     silent = {rank: values for rank, values in own.items() if rank not in answered}
@@ -227,3 +238,18 @@ def select(rows: Sequence[Row], alias: Alias) -> list[Row]:
         collective=alias.collectives[0] if len(alias.collectives) == 1 else None,
     )
     return [nothing]
+
+
+def with_caveat(rows: Sequence[Row], caveat: str | None) -> list[Row]:
+    """The rows, those with a number that rests on process groups with the caveat after their reason.
+
+    They are the rows of a group and all rows of metrics that have groups or matching among their inputs.
+    """
+    if caveat is None:
+        return list(rows)
+    return [
+        row.noted(caveat)
+        if row.value is not None and (row.group is not None or METRICS.get(row.metric).rests_on_groups)
+        else row
+        for row in rows
+    ]

@@ -26,7 +26,7 @@ from cclbench.analyzers.benchmarks import (
     tpot_of,
     ttft_of,
 )
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
@@ -39,6 +39,8 @@ _AGREE: Final = 0.01
 """Relative difference up to which the requests and the file's own figure are taken to say the same."""
 
 _request_metric = partial(run_metric, inputs=("requests", "serving"), not_applicable=NO_CLIENT)
+_latency_metric = partial(_request_metric, unit="s", better="lower")
+_rate_metric = partial(_request_metric, unit="1/s", better="higher")
 
 
 def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Iterable[Value]:
@@ -52,11 +54,7 @@ def _each(run: RunView, values: Callable[[Benchmark], Iterator[Value]]) -> Itera
     whole = f"{len(found)} benchmarks: see their rows"
     if not any(value.has_value for value in several):
         whole = "; ".join(dict.fromkeys(value.reason or "" for value in several if value.stat is None))
-    return [replace(value, source="serving") for value in (_none(whole), *several)]
-
-
-def _none(reason: str, stat: str | None = None) -> Value:
-    return Value(value=None, status="not_applicable", reason=reason, stat=stat)
+    return [replace(value, source="serving") for value in (no_value(whole), *several)]
 
 
 def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]) -> Iterator[Value]:
@@ -84,9 +82,9 @@ def _latency(one: Benchmark, figure: str, samples: Callable[[pa.Table], Samples]
         if stat in stated:
             yield Value(value=stated[stat], stat=shown, reason=_STATED)
         elif len(one.requests):
-            yield _none("no answered request in the file's lists has one", shown)
+            yield no_value("no answered request in the file's lists has one", stat=shown)
         else:
-            yield _none(f"the file holds summaries only: {stat} needs {_LISTS}", shown)
+            yield no_value(f"the file holds summaries only: {stat} needs {_LISTS}", stat=shown)
 
 
 def _statistics(values: Seconds) -> Iterator[tuple[str | None, float]]:
@@ -110,7 +108,7 @@ def _rate(one: Benchmark, figure: str, amount: Callable[[pa.Table], int | None])
         rate = total / duration
         return Value(value=rate, provenance="derived", reason=_differs(rate, stated, "1/s"))
     if stated is None:
-        return _none(f"the file states none, and it needs the duration and {_LISTS}")
+        return no_value(f"the file states none, and it needs the duration and {_LISTS}")
     return Value(value=stated, reason=_STATED)
 
 
@@ -119,74 +117,62 @@ def _tokens(answered: pa.Table) -> int | None:
     return None if tokens.null_count else pc.sum(tokens, min_count=0).as_py()
 
 
-@_request_metric(
+@_latency_metric(
     "serving.ttft",
     definition="Time from sending a request to its first token; mean, p50, p90 and p99 over requests.",
     formula="first token − request sent; percentiles interpolate linearly between requests",
-    unit="s",
-    better="lower",
 )
 def ttft(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time to first token."""
     return _each(run, lambda one: _latency(one, "ttft", ttft_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.tpot",
     definition="Mean time between a request's output tokens after the first; mean, p50, p90 and p99 over"
     " requests of more than one output token.",
     formula="(last token − first token) / (output tokens − 1)",
-    unit="s",
-    better="lower",
 )
 def tpot(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the time per output token."""
     return _each(run, lambda one: _latency(one, "tpot", tpot_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.itl",
     definition="Time between what the client receives one after another of a request, whatever number of"
     " tokens it carries; mean, p50, p90 and p99 over all gaps of all requests.",
     formula="arrival − previous arrival, of the same request",
-    unit="s",
-    better="lower",
 )
 def itl(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the inter-token latency."""
     return _each(run, lambda one: _latency(one, "itl", itl_of))
 
 
-@_request_metric(
+@_latency_metric(
     "serving.e2e_latency",
     definition="Time from sending a request to its last token; mean, p50, p90 and p99 over requests.",
     formula="last token − request sent, as listed; else time to first token + Σ inter-token latencies",
-    unit="s",
-    better="lower",
 )
 def e2e_latency(run: RunView) -> Iterable[Value]:
     """Mean and percentiles of the end-to-end latency."""
     return _each(run, lambda one: _latency(one, "e2e_latency", e2e_of))
 
 
-@_request_metric(
+@_rate_metric(
     "serving.request_throughput",
     definition="Requests answered per second of the benchmark.",
     formula="answered requests / duration",
-    unit="1/s",
-    better="higher",
 )
 def request_throughput(run: RunView) -> Iterable[Value]:
     """Answered requests a second."""
     return _each(run, lambda one: iter([_rate(one, "request_throughput", len)]))
 
 
-@_request_metric(
+@_rate_metric(
     "serving.output_throughput",
     definition="Output tokens of answered requests per second of the benchmark.",
     formula="Σ output tokens / duration",
-    unit="1/s",
-    better="higher",
 )
 def output_throughput(run: RunView) -> Iterable[Value]:
     """Output tokens a second."""
@@ -210,6 +196,6 @@ def goodput(run: RunView) -> Iterable[Value]:
 def _goodput(one: Benchmark) -> Iterator[Value]:
     stated = one.stated.get(("goodput", None))
     if stated is None:
-        yield _none(NO_OBJECTIVES)
+        yield no_value(NO_OBJECTIVES)
     else:
         yield Value(value=stated, reason=_STATED)

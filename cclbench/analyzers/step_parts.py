@@ -13,10 +13,10 @@ import numpy as np
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.time import UNKNOWN_SPLIT, linked
 from cclbench.analyzers.view.categories import compute_by_category, shares
+from cclbench.analyzers.view.collectives import UNKNOWN, Label, wider
 from cclbench.analyzers.view.exposed import Shared
-from cclbench.analyzers.view.labels import UNKNOWN, Label, wider
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.analyzers.view.values import NS_PER_S, labelled
 from cclbench.intervals import Int64
 
 PARTS: Final = {
@@ -72,7 +72,8 @@ def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     slowest = _slowest(found)
     sums: dict[Piece, Fraction] = {}
     steps: dict[int, dict[str, Fraction]] = {}
-    for rank in sorted({rank for rank, _ in slowest.values()}):
+    chosen = sorted({rank for rank, _ in slowest.values()})
+    for rank in chosen:
         own = found[rank]
         numbered = {
             window: step
@@ -86,9 +87,8 @@ def of_slowest_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
             sums[piece] = sums.get(piece, Fraction(0)) + amount
         for window, parts in _by_window(own, sorted(numbered)).items():
             steps[numbered[window]] = {p: parts.get(p, Fraction(0)) for p in PARTS if p not in own.untold}
-    told = [found[rank] for rank in sorted({rank for rank, _ in slowest.values()})]
     yield Value(value=_seconds(sum(sums.values(), Fraction(0))))
-    yield from _parts(sums, told)
+    yield from _parts(sums, [found[rank] for rank in chosen])
     for step in sorted(steps):
         for part, ns in steps[step].items():
             yield Value(value=_seconds(ns), step=step, stat=part)
@@ -155,13 +155,7 @@ def _parts(sums: Mapping[Piece, Fraction], ranks: Sequence[RankParts]) -> Iterat
         yield Value(value=whole, stat=part, reason="; ".join(reasons) or None)
         known = [piece.label for piece in own if piece.label]
         for label, ns in wider(known, [ns for piece, ns in own.items() if piece.label]).items():
-            yield Value(
-                value=_seconds(ns),
-                stat=part,
-                collective=label.collective,
-                group=label.group,
-                category=label.dimension,
-            )
+            yield labelled(label, _seconds(ns), stat=part)
         for piece, ns in own.items():
             if piece.category is not None:
                 yield Value(value=_seconds(ns), stat=part, category=piece.category)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cclbench.analyzers.modelled import PRICED
 from cclbench.analyzers.view.arrivals import PAIRS
+from cclbench.analyzers.view.collectives import group_sizes, kinds, payload
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.payloads import group_sizes, kinds, payload
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 

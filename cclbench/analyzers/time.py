@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from cclbench.analyzers.view.values import (
     spread,
 )
 from cclbench.schema import OPEN
+
+UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
+_seconds = partial(metric, unit="s", better="lower")
+_split_metric = partial(_seconds, inputs=("events", MATCHED, "steps"), not_applicable=UNKNOWN_SPLIT)
+_launch_metric = partial(
+    _seconds,
+    not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
+)
 
 
 def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
@@ -44,13 +53,11 @@ def slowest_rank_each_step(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Val
         yield Value(value=length, step=step, stat=OPEN, reason=OPEN_WINDOW)
 
 
-@metric(
+@_seconds(
     "time.step",
     definition="Length of the window. The run's value is the mean over steps of the slowest rank's window."
     " The last annotated step is open, since none follows it: it has a row of stat open and is in no mean.",
     formula="W",
-    unit="s",
-    better="lower",
     combine=slowest_rank_each_step,
     not_applicable="the trace holds no work",
     version=2,
@@ -82,12 +89,10 @@ def overlapped(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, parts, of_open=of_open, blurred=rank.blurred)
 
 
-@metric(
+@_seconds(
     "time.exposed_comm",
     definition="Time in which communication runs and nothing computes.",
     formula="|K| − |C∩K|",
-    unit="s",
-    better="lower",
 )
 def exposed_comm(rank: RankView) -> Iterator[Value]:
     parts, of_open = rank.parts.exposed_comm, rank.open_parts.exposed_comm
@@ -101,30 +106,21 @@ _SPLIT = (
     " matched; of a collective that lacks some rank's trace the wait is a lower bound."
 )
 _BY = " By kind, by process group, by parallel dimension (category)."
-UNKNOWN_SPLIT = "none of the rank's exposed communication is matched across ranks"
 
 
-@metric(
+@_split_metric(
     "time.exposed_wait",
     definition=f"Exposed communication that waits for a later rank: a matter of balance.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of waiting(t) / running(t)",
-    unit="s",
-    better="lower",
-    inputs=("events", MATCHED, "steps"),
-    not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_wait(rank: RankView) -> Iterator[Value]:
     yield from _shared(rank, _split(rank).wait)
 
 
-@metric(
+@_split_metric(
     "time.exposed_transfer",
     definition=f"Exposed communication after the last rank arrived: a matter of the network.{_SPLIT}{_BY}",
     formula="Σ over instants t in K \\ C of transferring(t) / running(t)",
-    unit="s",
-    better="lower",
-    inputs=("events", MATCHED, "steps"),
-    not_applicable=UNKNOWN_SPLIT,
 )
 def exposed_transfer(rank: RankView) -> Iterator[Value]:
     yield from _shared(rank, _split(rank).transfer)
@@ -168,23 +164,19 @@ def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
     yield from by_label(rank.exposed.labels, [ns / per_window for ns in shared.by_label()])
 
 
-@metric(
+@_seconds(
     "time.exposed_copy",
     definition="Time in which only copies and memsets run.",
     formula="|M \\ (C∪K)|",
-    unit="s",
-    better="lower",
 )
 def exposed_copy(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.exposed_copy, of_open=rank.open_parts.exposed_copy)
 
 
-@metric(
+@_seconds(
     "time.idle",
     definition="Time in which the device runs nothing.",
     formula="W − |C∪K∪M|",
-    unit="s",
-    better="lower",
 )
 def idle(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.idle, of_open=rank.open_parts.idle)
@@ -198,39 +190,31 @@ _GAPS = (
 )
 
 
-@metric(
+@_launch_metric(
     "time.idle_host",
     definition="Idle time before a device event that was launched later than its stream became free:"
     f" the device waits for the host. {_GAPS}",
     formula="Σ |gap ∩ W| over gaps with launch start > stream free",
-    unit="s",
-    better="lower",
-    not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
 )
 def idle_host(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.inside(linked(rank).host))
 
 
-@metric(
+@_launch_metric(
     "time.idle_device",
     definition="Idle time before a device event that was launched no later than its stream became free:"
     f" it waits for another stream, an event or the device's own scheduling. {_GAPS}",
     formula="Σ |gap ∩ W| over gaps with launch start ≤ stream free",
-    unit="s",
-    better="lower",
-    not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
 )
 def idle_device(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.inside(linked(rank).device))
 
 
-@metric(
+@_seconds(
     "time.idle_unknown",
     definition="Idle time before a device event without a launch record, or that no device event follows."
     f" {_GAPS}",
     formula="Σ |gap ∩ W| over the other gaps",
-    unit="s",
-    better="lower",
     not_applicable="the CPU is the device",
 )
 def idle_unknown(rank: RankView) -> Iterator[Value]:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cclbench.analyzers.metric import NotApplicable, Value, run_metric
-from cclbench.analyzers.view.labels import UNKNOWN
+from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.formats import READERS
 from cclbench.units import whole_binary
@@ -72,7 +72,7 @@ def measured_busbw(run: RunView) -> Iterator[Value]:
             continue
         reason = f"{len(sweeps)} sweeps: see their rows"
         source = sweeps[0].source if len({sweep.source for sweep in sweeps}) == 1 else None
-        yield Value(value=None, status="not_applicable", collective=kind, source=source, reason=reason)
+        yield no_value(reason, collective=kind, source=source)
         for label, sweep in zip(_labels(sweeps), sweeps, strict=True):
             for value in _values(kind, sweep):
                 yield replace(value, category=", ".join(filter(None, (label, value.category))))
@@ -107,14 +107,8 @@ def _labels(sweeps: Sequence[_Sweep]) -> list[str]:
 def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
     left_out = {"whose stated bandwidth is 0.00 GB/s": sweep.rounded}
     if not sweep.stated:
-        yield Value(
-            value=None,
-            status="not_applicable",
-            collective=kind,
-            source=sweep.source,
-            reason="the sweep states no bandwidth above 0.00 GB/s",
-            left_out=left_out,
-        )
+        why = "the sweep states no bandwidth above 0.00 GB/s"
+        yield no_value(why, collective=kind, source=sweep.source, left_out=left_out)
     for in_place in (False, True):
         sizes = sorted(size for size, placement in sweep.stated if placement == in_place)
         for size in sizes:
@@ -131,14 +125,7 @@ def _values(kind: str, sweep: _Sweep) -> Iterator[Value]:
             yield one
             if size == sizes[-1]:
                 reason = "; ".join(filter(None, [f"{sweep.words}, at {_words(size)}", repeated]))
-                yield Value(
-                    value=one.value,
-                    collective=kind,
-                    stat=one.stat,
-                    source=sweep.source,
-                    reason=reason,
-                    left_out={} if in_place else left_out,
-                )
+                yield replace(one, category=None, reason=reason, left_out={} if in_place else left_out)
 
 
 def _words(size: int) -> str:

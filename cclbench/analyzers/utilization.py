@@ -11,8 +11,7 @@ import numpy as np
 
 from cclbench.analyzers.metric import GROUPS, Coverage, Unknown, Value, counts, metric
 from cclbench.analyzers.view import platform
-from cclbench.analyzers.view.links import devices_of
-from cclbench.analyzers.view.payloads import LARGE_SIDE, durations
+from cclbench.analyzers.view.collectives import LARGE_SIDE, durations
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import (
     TIMES,
@@ -74,7 +73,7 @@ def bandwidth_utilization(rank: RankView) -> Iterator[Value]:
 
 def _limits(rank: RankView, chosen: Timed, system: System) -> tuple[Float64, dict[str, int], set[str]]:
     """Each collective's rate B, B/s, 0 where unknown; how many lack one and why; fabrics at line rate."""
-    meeting, row = devices_of(rank, chosen.table, system)
+    meeting, row = platform.devices_of(rank, chosen.table, system)
     limit = np.zeros(len(meeting))
     lacking: dict[str, int] = {}
     line: set[str] = set()

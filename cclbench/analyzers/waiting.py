@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,23 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric, total_coverage
+from cclbench.analyzers.metric import MATCHED, Value, metric
 from cclbench.analyzers.view.arrivals import (
     Instances,
     Matched,
     arrivals_of,
-    left_out,
-    matched,
+    matched_in_windows,
     meetings,
+    of_instances,
     unmatched,
 )
-from cclbench.analyzers.view.labels import Label, labels
+from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, per_step, spread
+from cclbench.analyzers.view.values import NS_PER_S, labelled, per_step, spread
 from cclbench.intervals import Int64
 
-_INPUTS = ("events", MATCHED, "steps")
-_NONE = "none of the window's collectives is matched across all the ranks of its group"
+_seconds = partial(
+    metric,
+    unit="s",
+    better="lower",
+    inputs=("events", MATCHED, "steps"),
+    not_applicable="none of the window's collectives is matched across all the ranks of its group",
+)
 AT_ONCE: Final = "collectives of several groups run at once: the rows of kinds and groups overlap"
 _OF = (
     " The rank's own figure is a union: collectives that run at once take their time once. By kind, by"
@@ -36,19 +42,15 @@ _OF = (
 )
 
 
-@metric(
+@_seconds(
     "comm.wait",
     definition="Time in which some collective waits for its last rank. Of a collective that lacks some rank's"
     f" trace, the latest arrival that is seen: a lower bound.{_OF}",
     formula="|∪ [own arrival, min(latest arrival, end))|, per step",
-    unit="s",
-    better="lower",
-    inputs=_INPUTS,
-    not_applicable=_NONE,
     version=2,
 )
 def wait(rank: RankView) -> Iterator[Value]:
-    found, here = _in_windows(rank)
+    here, found = matched_in_windows(rank)
     if not here["least_wait_ns"].is_valid().to_numpy().any() and not found.complete.any():
         raise unmatched(found)
     table = rank.all_collectives
@@ -59,33 +61,21 @@ def wait(rank: RankView) -> Iterator[Value]:
     yield from _unions(rank, table, starts, starts + waited.drop_null().to_numpy(), found, reason)
 
 
-@metric(
+@_seconds(
     "comm.transfer",
     definition=f"Time in which some collective runs whose last rank has arrived.{_OF} Where none is matched,"
     " modelled on the machine of card or catalog, by kind.",
     formula="|∪ [latest arrival, end)|, per step",
-    unit="s",
-    better="lower",
-    inputs=_INPUTS,
-    not_applicable=_NONE,
     version=2,
 )
 def transfer(rank: RankView) -> Iterator[Value]:
-    found, _ = _in_windows(rank)
+    _, found = matched_in_windows(rank)
     if not found.complete.any():
         raise unmatched(found)
     table = rank.all_collectives
     table = table.filter(table["wait_ns"].is_valid())
     latest = table["start_ns"].to_numpy() + table["wait_ns"].to_numpy()
     yield from _unions(rank, table, latest, table["end_ns"].to_numpy(), found)
-
-
-def _in_windows(rank: RankView) -> tuple[Matched, pa.Table]:
-    """What is matched of the collectives that begin in the rank's windows, and their rows."""
-    table = rank.collectives
-    if not len(table):
-        raise NotApplicable("there are no collectives in the window")
-    return matched(table), table
 
 
 def _unions(
@@ -105,28 +95,17 @@ def _unions(
         sums[key] = int(rank.inside(intervals.union(starts[here], ends[here])).sum())
     at_once = sum(ns for key, ns in sums.items() if key.group is not None) > whole.sum()
     for key, ns in sums.items():
-        yield Value(
-            value=ns / (len(whole) * NS_PER_S),
-            collective=key.collective,
-            group=key.group,
-            category=key.dimension,
-            reason=AT_ONCE if at_once else None,
-        )
+        yield labelled(key, ns / (len(whole) * NS_PER_S), reason=AT_ONCE if at_once else None)
 
 
 def mean_over_instances(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     """Mean over instances of latest − earliest arrival; p50, p95 and max; means by kind, group, dimension."""
     found = meetings(ranks)
     skew = found.latest_ns - found.earliest_ns
-    yield Value(
-        value=float(skew.mean() / NS_PER_S),
-        reason=f"{len(skew)} instances",
-        left_out=left_out(ranks, found),
-        coverage=total_coverage(values[0] for values in ranks.values()),
-    )
+    yield of_instances(ranks, found, float(skew.mean() / NS_PER_S), f"{len(skew)} instances")
     yield from spread(skew / NS_PER_S)
     for key, mean in _means(found, skew):
-        yield Value(value=mean / NS_PER_S, collective=key.collective, group=key.group, category=key.dimension)
+        yield labelled(key, mean / NS_PER_S)
 
 
 def _means(found: Instances, of_instances: Int64) -> Iterator[tuple[Label, float]]:
@@ -149,16 +128,12 @@ def _means(found: Instances, of_instances: Int64) -> Iterator[tuple[Label, float
             yield key, ns / count
 
 
-@metric(
+@_seconds(
     "comm.skew",
     definition="How far apart the ranks arrive at a collective: mean over instances that all ranks of their"
     " group have, with p50, p95 (from 20 on) and max; means by kind, by process group, by parallel dimension"
     " (category).",
     formula="mean over instances of (latest arrival − earliest arrival)",
-    unit="s",
-    better="lower",
-    inputs=_INPUTS,
-    not_applicable=_NONE,
     combine=mean_over_instances,
     rank_rows=False,
 )

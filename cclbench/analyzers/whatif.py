@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, run_metric
+from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
@@ -28,7 +28,7 @@ def scale_up_bandwidth_x2(run: RunView) -> Iterator[Value]:
     reason = "; ".join(found.basis) or None
     if found.ratio is None:
         low, high = humanise(found.low, "1"), humanise(found.high, "1")
-        yield Value(value=None, status="not_applicable", reason=f"only known to be {low} to {high}; {reason}")
+        yield no_value(f"only known to be {low} to {high}; {reason}")
     else:
         yield Value(value=found.ratio, provenance="modelled", reason=reason)
     yield Value(value=found.low, stat="low", provenance="modelled")

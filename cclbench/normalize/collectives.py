@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cclbench import intervals
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.intervals import Int64
@@ -74,9 +76,8 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
     """
     row, track, code = (np.array(column, np.int64) for column in (told.row, told.track, told.code))
     start, end = np.array(told.start_ns, np.int64), np.array(told.end_ns, np.int64)
-    owner = _first_with(row, calls.row)
-    by_host = calls.row < 0
-    owner[by_host] = _at_place(calls, told)[by_host]
+    first = pc.index_in(pa.array(calls.row), pa.array(row)).cast(pa.int64()).fill_null(-1).to_numpy()
+    owner = np.where(calls.row < 0, _own_entries(calls, told), first)
     sources = np.array([payload.source for payload in told.payloads] or [""])[code]
     for source in ("host_op", "execution_trace", "annotation"):
         of_source = (sources == source) & (row < 0)
@@ -85,48 +86,20 @@ def on_device(calls: Calls, told: StatedPayloads) -> Int64:
             entries = entries[np.argsort(start[entries], kind="stable")]
             open_calls = np.flatnonzero((owner < 0) & (calls.launch_track == thread) & (calls.launch_ns >= 0))
             launched = calls.launch_ns[open_calls]
-            at = _innermost(start[entries], end[entries], launched)
+            at = intervals.innermost(start[entries], end[entries], launched)
             owner[open_calls[at >= 0]] = entries[at[at >= 0]]
     return owner
 
 
-def _innermost(start: Int64, end: Int64, instants: Int64) -> Int64:
-    """Index of the range, of those in order of start, that holds each instant and began last; −1 for none."""
-    at = np.searchsorted(start, instants, side="right") - 1
-    around = _around(end) if (end[:-1] > start[1:]).any() else np.full(len(start), -1, np.int64)
-    while (over := (at >= 0) & (instants >= end[at])).any():
-        at[over] = around[at[over]]
-    return at
+def _own_entries(calls: Calls, told: StatedPayloads) -> Int64:
+    """For each call the entry that its own row states, −1 for none."""
+    itself = np.array([*(payload.source in _ROWS_OWN for payload in told.payloads), False])
+    return _at_place(calls, told, np.flatnonzero(itself[np.array(told.code, np.int64)]).tolist())
 
 
-def _around(end: Int64) -> Int64:
-    """For each range, in order of start, the last of those before it that end after it; −1 for none."""
-    around = np.full(len(end), -1, np.int64)
-    open_ranges: list[int] = []
-    for i, stop in enumerate(end.tolist()):
-        while open_ranges and end[open_ranges[-1]] <= stop:
-            open_ranges.pop()
-        if open_ranges:
-            around[i] = open_ranges[-1]
-        open_ranges.append(i)
-    return around
-
-
-def _first_with(rows: Int64, wanted: Int64) -> Int64:
-    """Index into `rows` of each wanted row, −1 where it is not there."""
-    order = np.argsort(rows, kind="stable")
-    at = np.searchsorted(rows[order], wanted)
-    found = (at < len(rows)) & (wanted >= 0)
-    index = order[np.minimum(at, max(len(rows) - 1, 0))] if len(rows) else np.zeros(len(wanted), np.int64)
-    found &= rows[index] == wanted if len(rows) else False
-    return np.where(found, index, -1)
-
-
-def _at_place(calls: Calls, told: StatedPayloads) -> Int64:
-    """For each call the entry that its own row states: of that very thread, begin and end; −1 for none."""
-    itself = np.isin([payload.source for payload in told.payloads], _ROWS_OWN)
-    entries = np.flatnonzero(itself[np.array(told.code, np.int64)]) if len(told) else np.empty(0, np.int64)
-    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): i for i in entries.tolist()}
+def _at_place(calls: Calls, told: StatedPayloads, entries: Sequence[int]) -> Int64:
+    """For each call the one of these entries that is of its very thread, begin and end; −1 for none."""
+    places = {(told.track[i], told.start_ns[i], told.end_ns[i]): i for i in entries}
     rows = zip(calls.track.tolist(), calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
     return np.array([places.get(row, -1) for row in rows], np.int64)
 
@@ -139,24 +112,23 @@ def on_host(calls: Calls, told: StatedPayloads, facts: TraceFacts) -> tuple[Int6
     receives run inside their annotation, on its thread.  A group whose rows contradict its calls is
     left ungrouped as a whole.  Rows without a call have what they tell of themselves.
     """
-    owner = _at_place(calls, told)
+    owner = _own_entries(calls, told)
     refused: dict[str, int] = defaultdict(int)
     payloads = list(told.payloads)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    itself: dict[tuple[int, int, int], int] = {}
+    itself: list[int] = []
     for i, code in enumerate(told.code):
         payload = payloads[code]
         if payload.source != "annotation":
             continue
         if payload.ranks is None:
-            itself[told.track[i], told.start_ns[i], told.end_ns[i]] = i
+            itself.append(i)
         elif payload.collective in ("send", "recv"):
             inside = (calls.start_ns >= told.start_ns[i]) & (calls.end_ns <= told.end_ns[i])
             owner[inside & (calls.track == told.track[i])] = i
         else:
             groups[payload.ranks].append(i)
-    places = zip(calls.track.tolist(), calls.start_ns.tolist(), calls.end_ns.tolist(), strict=True)
-    own = np.array([itself.get(place, -1) for place in places], np.int64)
+    own = _at_place(calls, told, itself)
     for entries in groups.values():
         entries.sort(key=lambda i: (told.start_ns[i], told.seq[i]))
         threads = sorted({thread for i in entries for thread in payloads[told.code[i]].threads})

@@ -9,13 +9,12 @@ ways is ambiguous, and nothing is guessed.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 
 Int32 = npt.NDArray[np.int32]
 
@@ -70,12 +69,8 @@ class Matching:
 
     def counts(self) -> dict[str, int]:
         """Rows that are in no instance, by reason."""
-        found = Counter(self.reason.tolist()) if len(self.reason) < 1 << 16 else _count(self.reason)
-        return {UNMATCHED[code]: n for code, n in sorted(found.items()) if code != MATCHED}
-
-
-def _count(codes: npt.NDArray[np.int8]) -> Counter[int]:
-    return Counter({int(code): int(n) for code, n in zip(*np.unique(codes, return_counts=True), strict=True)})
+        found = np.bincount(self.reason, minlength=len(UNMATCHED)).tolist()
+        return {why: n for why, n in zip(UNMATCHED[1:], found[1:], strict=True) if n}
 
 
 def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
@@ -101,9 +96,7 @@ def match(rows: Rows, pair_kinds: tuple[int, int]) -> Matching:
     return _instances(rows, key, reason, pairs)
 
 
-def _instances(
-    rows: Rows, key: Int64, reason: npt.NDArray[np.int8], pairs: npt.NDArray[np.bool_]
-) -> Matching:
+def _instances(rows: Rows, key: Int64, reason: npt.NDArray[np.int8], pairs: Mask) -> Matching:
     """Number the keys that two or more ranks share."""
     at = np.flatnonzero(key >= 0)
     _, of_row, present = np.unique(key[at], return_inverse=True, return_counts=True)
@@ -117,7 +110,7 @@ def _instances(
     return Matching(instance, reason, present[present > 1].astype(np.int32), expected)
 
 
-def _by_number(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _by_number(rows: Rows, at: Int64) -> tuple[Int64, Mask]:
     """Keys of rows by (group, number, kind, occurrence): a grouped call may run as several kernels.
 
     A number that ranks use for different kinds, or a different number of times, is ambiguous.
@@ -130,19 +123,19 @@ def _by_number(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
     return np.where(ambiguous, -1, whole), ambiguous
 
 
-def _by_order(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _by_order(rows: Rows, at: Int64) -> tuple[Int64, Mask]:
     """Keys of rows by (group, place in the group's order)."""
     call = _codes(rows.kind[at], rows.bytes[at], rows.step[at])
     return _by_place(rows.group[at].astype(np.int64), rows.rank[at], call)
 
 
-def _by_pair(rows: Rows, at: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _by_pair(rows: Rows, at: Int64) -> tuple[Int64, Mask]:
     """Keys of sends and receives by (source, target, place in their order)."""
     lane = _codes(rows.source[at], rows.target[at])
     return _by_place(lane, rows.rank[at], _codes(rows.bytes[at], rows.step[at]))
 
 
-def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     """Keys of rows by (lane, place in its order), aligned where the ranks' calls differ."""
     place = _occurrence(rank, lane)
     ambiguous = np.zeros(len(lane), np.bool_)
@@ -154,7 +147,7 @@ def _by_place(lane: Int64, rank: Int32, call: Int64) -> tuple[Int64, npt.NDArray
     return np.where(place >= 0, _codes(lane, place), -1), ambiguous
 
 
-def _aligned(rank: Int32, call: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _aligned(rank: Int32, call: Int64) -> tuple[Int64, Mask]:
     """Places of one group's rows, −1 where there is none, and which rows could take several.
 
     Each rank is aligned with the one that has most rows; a pair counts only where the first and the
@@ -253,7 +246,7 @@ def _occurrence(rank: Int32, of: Int64) -> Int64:
     return place
 
 
-def _differs(of: Int64, value: Int64) -> npt.NDArray[np.bool_]:
+def _differs(of: Int64, value: Int64) -> Mask:
     """Rows of each `of` whose values are not all equal, shape of `of`."""
     code = _codes(of)
     low = np.full(int(code.max()) + 1, np.iinfo(np.int64).max)

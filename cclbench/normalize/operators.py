@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.intervals import Int64
 
 
@@ -28,23 +29,6 @@ class Operators:
         order = order[self.end_ns[order] > self.start_ns[order]]
         for thread in np.unique(track):
             calls, here = order[self.track[order] == thread], track == thread
-            call = _innermost(self.start_ns[calls], self.end_ns[calls], at[here])
+            call = intervals.innermost(self.start_ns[calls], self.end_ns[calls], at[here])
             found[here] = np.append(self.id[calls], -1)[call]
         return found
-
-
-def _innermost(start: Int64, end: Int64, at: Int64) -> Int64:
-    """Index of the innermost of nested intervals [start, end) around each instant, −1 for none.
-
-    Sorted by start, outer ones first.  How many are open at an instant is its depth, and the interval around
-    it is the last to begin that came to this depth.
-    """
-    ends = np.sort(end)
-    begun = np.searchsorted(start, at, side="right")
-    depth = begun - np.searchsorted(ends, at, side="right")
-    depths = np.arange(1, len(start) + 1) - np.searchsorted(ends, start, side="right")
-    by_depth = np.argsort(depths, kind="stable")
-    # One number for depth and place: depth · length + place.
-    keys = (depths * len(start))[by_depth] + by_depth
-    last = np.searchsorted(keys, depth * len(start) + begun - 1, side="right") - 1
-    return np.where(depth > 0, by_depth[last], -1) if len(start) else np.full(len(at), -1)

@@ -54,10 +54,7 @@ class Marks:
 
     def holding(self, at: Int64) -> Int64:
         """Index of the step that holds each instant, −1 for none, shape of `at`."""
-        index = np.searchsorted(self.starts, at, side="right") - 1
-        if not len(self.ends):
-            return np.full(len(at), -1, np.int64)
-        return np.where((index >= 0) & (at < self.ends[index]), index, -1)
+        return intervals.innermost(self.starts, self.ends, at)
 
 
 NO_MARKS = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))

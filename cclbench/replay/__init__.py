@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What if: a run rebuilt as a dependency graph and replayed under other hardware.
 
-`tables` reads a run's rows; `events` finds who waited for whom where the trace states it, `waits`,
-`occupancy` and `pairs` where it shows; `device`, `host`, `accelerator` and `cpu` make a rank's part of the
-graph, `graph` puts ranks together, `simulate` replays; `scenario` says what changes, `pricing` by how much,
-`critical_path` where the time goes, `answer` and `ratio` what people get.
+`tables` reads a run's rows; `events` finds who waited for whom where the trace states it, `waits` where it
+shows; `device`, `host`, `accelerator` and `cpu` make a rank's part of the graph, `graph` puts ranks together,
+`simulate` replays; `scenario` says what changes, `pricing` by how much, `critical_path` where the time goes,
+`answer` what people get.
 """

@@ -8,6 +8,7 @@ rank's own rows: none keeps the gap it was measured with, unless nothing tells o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,14 +16,10 @@ from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
-from cclbench.replay.host import Found, Points, add_boundaries, add_turns, host_nodes, pauses, tracks, turns
+from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.occupancy import held_up
 from cclbench.replay.tables import RankRows
-from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, other_lane
-
-Counts = tuple[Counter[str], Counter[str]]
-"""What is inferred, and what the trace states."""
+from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, held_up, other_lane
 
 
 def accelerator(rank: RankRows) -> Part:
@@ -35,44 +32,39 @@ def accelerator(rank: RankRows) -> Part:
     inferred["rows without a launch of their own: they keep their measured gaps"] += int(alone.sum())
     points, edges = Points(), Edges()
     launched = points.add(tracks(rank.launches), rank.launches.start)
-    waits = _host_waits(rank, device, told, points, (inferred, traced))
+    # calls that return when the device has ended something: (device row, point of the return, lag)
+    waits = [
+        *_blocking_copies(rank, device, points, inferred),
+        *_synchronisations(rank, device, told, points, inferred, traced),
+        *_step_ends(rank, device, points, inferred),
+        *_programs(rank, device, points, inferred),
+    ]
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
     host, place = host_nodes(rank.rank, points)
-    between = _device_waits(rank, device, told, (inferred, traced))
+    between = _device_waits(rank, device, told, inferred, traced)
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
+    nodes, start_of, end_of = n.joined([host, work]), start_of + len(host), end_of + len(host)
     fed = device.launch >= 0
-    work.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
-    work.feed_lag[start_of[fed]] = device.latency[fed]
+    nodes.feeder[start_of[fed]] = place[launched[device.launch[fed]]]
+    nodes.feed_lag[start_of[fed]] = device.latency[fed]
     for source, target, lag in waits:
-        edges.add(end_of[source] + len(host), place[target], lag)
+        edges.add(end_of[source], place[target], lag)
     for source, target, lag in handed:
         edges.add(place[source], place[target], lag)
-    _add_pairs(device, work, edges, (start_of, end_of), len(host))
+    _add_pairs(device, nodes, edges, start_of, end_of)
     traced["asynchronous transfers, from issue to wait"] += len(pairs.wait)
     inferred["transfers that had ended when they were awaited: what shows is the most they took"] += int(
-        (work.slack > 0).sum()
+        (nodes.slack > 0).sum()
     )
     for source, target, lag in between:
-        edges.add(end_of[source] + len(host), start_of[target] + len(host), lag)
-    nodes, rows = n.joined([host, work]), device.rows
-    return Part(nodes, rows.names, rows.categories, edges, inferred, traced)
-
-
-def _host_waits(rank: RankRows, device: Device, told: Stated | None, points: Points, counts: Counts) -> Found:
-    """Calls that return when the device has ended something: (device row, point of the return, lag)."""
-    found: Found = []
-    inferred, _ = counts
-    _blocking_copies(rank, device, points, found, inferred)
-    _synchronisations(rank, device, told, points, found, counts)
-    _step_ends(rank, device, points, found, inferred)
-    _programs(rank, device, points, found, inferred)
-    return found
+        edges.add(end_of[source], start_of[target], lag)
+    return Part(nodes, device.rows.categories, edges, inferred, traced)
 
 
 def _blocking_copies(
-    rank: RankRows, device: Device, points: Points, found: Found, inferred: Counter[str]
-) -> None:
+    rank: RankRows, device: Device, points: Points, inferred: Counter[str]
+) -> Iterator[Wait]:
     """Copies that have ended when their call returns."""
     rows = np.flatnonzero(device.rows.copy & (device.launch >= 0))
     launch = device.launch[rows]
@@ -81,18 +73,22 @@ def _blocking_copies(
     rows, launch, returned = rows[blocking], launch[blocking], returned[blocking]
     if len(rows):
         back = points.add(tracks(rank.launches)[launch], returned, np.zeros(len(rows), np.int64))
-        found.append((rows, back, returned - device.rows.end[rows]))
         inferred["copies whose call returns behind their end"] += len(rows)
+        yield rows, back, returned - device.rows.end[rows]
 
 
 def _synchronisations(
-    rank: RankRows, device: Device, told: Stated | None, points: Points, found: Found, counts: Counts
-) -> None:
+    rank: RankRows,
+    device: Device,
+    told: Stated | None,
+    points: Points,
+    inferred: Counter[str],
+    traced: Counter[str],
+) -> Iterator[Wait]:
     """Synchronise calls: what the trace says they wait for, else what the device shows."""
     calls, rows = rank.syncs, device.rows
     if not len(calls):
         return
-    inferred, traced = counts
     thread = tracks(calls)
     points.add(thread, calls.start)
     own = calls.end - calls.start
@@ -126,13 +122,13 @@ def _synchronisations(
     back = points.add(thread, calls.end, own)
     if awaited:
         source, call, lag_ns = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
-        found.append((source, back[call], lag_ns))
+        yield source, back[call], lag_ns
 
 
-def _step_ends(rank: RankRows, device: Device, points: Points, found: Found, inferred: Counter[str]) -> None:
+def _step_ends(rank: RankRows, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
     """Step annotations that all end promptly after the device has: an untraced wait for it."""
-    rows, notes = device.rows, rank.annotation & rank.host.named("ProfilerStep#")
-    at = np.flatnonzero(notes)
+    rows = device.rows
+    at = np.flatnonzero(rank.annotation & rank.host.named("ProfilerStep#"))
     if not len(at) or not len(rows):
         return
     ends, thread = rank.host.end[at], tracks(rank.host)[at]
@@ -149,11 +145,11 @@ def _step_ends(rank: RankRows, device: Device, points: Points, found: Found, inf
             awaited.append((last, i, end - drained))
     back = points.add(thread, ends, np.zeros(len(ends), np.int64))
     source, call, lag = (np.array(column, np.int64) for column in zip(*awaited, strict=True))
-    found.append((source, back[call], lag))
     inferred["waits for the device at steps' ends"] += len(ends)
+    yield source, back[call], lag
 
 
-def _programs(rank: RankRows, device: Device, points: Points, found: Found, inferred: Counter[str]) -> None:
+def _programs(rank: RankRows, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
     """Pauses of the host that end promptly after a whole program has."""
     if device.fitted.any() or not (device.launch >= 0).any():
         return
@@ -167,8 +163,8 @@ def _programs(rank: RankRows, device: Device, points: Points, found: Found, infe
         if len(hit):
             back = points.add(idle.thread[hit], idle.end[hit], np.zeros(len(hit), np.int64))
             points.add(idle.thread[hit], idle.start[hit])
-            found.append((np.full(len(hit), row), back, idle.end[hit] - end))
             inferred["pauses of the host for a program's end"] += len(hit)
+            yield np.full(len(hit), row), back, idle.end[hit] - end
 
 
 def _turns(rank: RankRows, points: Points, waits: Found, inferred: Counter[str]) -> Found:
@@ -178,8 +174,7 @@ def _turns(rank: RankRows, points: Points, waits: Found, inferred: Counter[str])
     idle = pauses(rank)
     _, time, own = points.arrays()
     explained = np.flatnonzero(np.isin(idle.end, time[own >= 0])) if waits else np.empty(0, np.int64)
-    released, resumed = turns(idle, explained)
-    return add_turns(idle, released, resumed, points, inferred)
+    return add_turns(idle, explained, points, inferred)
 
 
 def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int64, Int64]:
@@ -188,12 +183,10 @@ def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int6
     called = rows.row >= 0
     row = np.repeat(np.arange(len(rows)), np.where(called, 2, 1))
     begins = np.diff(row, prepend=-1) != 0
-    half = called[row]
     start_of = np.flatnonzero(begins)
-    end_of = start_of + called
-    arrival, transfer = half & begins, half & ~begins
+    arrival = called[row] & begins
     kind = np.where(rows.copy[row], n.COPY, n.COMPUTE)
-    kind = np.where(arrival, n.ARRIVAL, np.where(transfer, n.TRANSFER, kind))
+    kind = np.where(arrival, n.ARRIVAL, np.where(begins, kind, n.TRANSFER))
     made = n.blank(
         len(row),
         rank=rank.rank,
@@ -205,16 +198,16 @@ def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int6
         dur=np.where(arrival, 0, rows.end[row] - rows.start[row]),
         call=rows.row[row],
         step=rows.step[row],
-        name=rows.name[row],
         category=rows.category[row],
     )
-    return made, start_of, end_of
+    return made, start_of, start_of + called
 
 
-def _device_waits(rank: RankRows, device: Device, told: Stated | None, counts: Counts) -> Found:
+def _device_waits(
+    rank: RankRows, device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]
+) -> Found:
     """Device rows that wait for rows of other lanes: as the trace states its events, else as times show."""
     rows = device.rows
-    inferred, traced = counts
     if not len(rows):
         return []
     if not device.fitted.any():
@@ -248,15 +241,14 @@ def _device_waits(rank: RankRows, device: Device, told: Stated | None, counts: C
     return [*found, held]
 
 
-def _add_pairs(device: Device, work: Nodes, edges: Edges, at: tuple[Int64, Int64], shift: int) -> None:
+def _add_pairs(device: Device, nodes: Nodes, edges: Edges, start_of: Int64, end_of: Int64) -> None:
     """A transfer begins with its issue; what awaits it is over when it is."""
-    start_of, end_of = at
     pairs, rows = device.pairs, device.rows
     begin = rows.start[pairs.transfer] - rows.end[pairs.issue]
-    edges.add(end_of[pairs.issue] + shift, start_of[pairs.transfer] + shift, begin)
-    edges.add(end_of[pairs.transfer] + shift, end_of[pairs.wait] + shift, 0)
+    edges.add(end_of[pairs.issue], start_of[pairs.transfer], begin)
+    edges.add(end_of[pairs.transfer], end_of[pairs.wait], 0)
     early = end_of[pairs.transfer[pairs.waited <= TOLERANCE_NS]]
-    work.slack[early] = work.dur[early]
+    nodes.slack[early] = nodes.dur[early]
 
 
 def _chained(device: Device, inferred: Counter[str]) -> Found:

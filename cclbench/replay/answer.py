@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,8 @@ FAITHFUL: Final = 0.05
 """An unchanged replay further off the measured step than this is said to be."""
 KNEE: Final = 0.05
 """Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
+PASSING_ROWS: Final = 2_000_000
+"""Rows of a run up to which it is replayed in passing, with all other metrics: some 4 s."""
 _VERSION: Final = 1
 
 
@@ -174,98 +177,69 @@ def answer(
     replay = Replay(run, machine=machine, ranks=ranks, contention=contention)
     predicted = [replay.predict(one) for one in wanted]
     swept = [[(factor, replay.predict(one)) for factor, one in curve] for curve in curves]
-    rows = list(_rows(replay, predicted, swept))
-    everything = (*predicted, *(p for curve in swept for _, p in curve))
-    return Answer(replay.measured_ns, replay.unchanged, everything, tuple(rows), (*notes, *_notes(replay)))
-
-
-def _rows(
-    replay: Replay, predicted: Sequence[Predicted], swept: Sequence[Sequence[tuple[float, Predicted]]]
-) -> list[Row]:
+    predicted += [p for curve in swept for _, p in curve]
     unchanged = replay.unchanged
     rows = [
         _row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
         _row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
         *_path_rows(unchanged.path, None),
+        *(row for one in predicted for row in _predicted_rows(one, unchanged)),
+        *map(_knee, swept),
     ]
-    for one in (*predicted, *(p for curve in swept for _, p in curve)):
-        rows += _predicted_rows(one, unchanged)
-    for curve in swept:
-        rows.append(_knee(curve))
-    return [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
+    figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
+    said = (*notes, *_notes(replay))
+    return Answer(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
 
 
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
     label = one.scenario.label
     reason = "; ".join(one.basis) or None
-    step, ends = one.step_ns, (one.low_ns, one.high_ns)
     open_ended = None
-    if step is None:
+    if one.step_ns is None:
         open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
-    rows = [
-        _row("whatif.step", step and step / NS_PER_S, category=label, reason=open_ended or reason),
-        *(
-            _row("whatif.step", ns / NS_PER_S, category=label, stat=stat)
-            for stat, ns in zip(("low", "high"), ends, strict=True)
-        ),
+    gain = partial(_row, "whatif.speedup", unit="ratio", better="higher", category=label)
+    step = partial(_row, "whatif.step", category=label)
+    return [
+        step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
+        step(one.low_ns / NS_PER_S, stat="low"),
+        step(one.high_ns / NS_PER_S, stat="high"),
+        gain(one.step_ns and unchanged.step_ns / one.step_ns, reason=open_ended),
+        gain(unchanged.step_ns / one.high_ns, stat="low"),
+        gain(unchanged.step_ns / one.low_ns, stat="high"),
+        *_path_rows(one.path, label),
     ]
-    gain = None if step is None else unchanged.step_ns / step
-    rows.append(
-        _row("whatif.speedup", gain, unit="ratio", better="higher", category=label, reason=open_ended)
-    )
-    rows += [
-        _row(
-            "whatif.speedup", unchanged.step_ns / ns, unit="ratio", better="higher", category=label, stat=stat
-        )
-        for stat, ns in zip(("low", "high"), reversed(ends), strict=True)
-    ]
-    return rows + _path_rows(one.path, label)
 
 
 def _path_rows(path: Path, label: str | None) -> list[Row]:
     """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
     whole = max(path.length_ns, 1)
-    rows = [
-        _row("whatif.critical_path", ns / whole, unit="1", better=None, category=label, stat=place)
-        for place, ns in path.places.items()
+    share = partial(_row, "whatif.critical_path", unit="1", better=None, category=label)
+    return [
+        *(share(ns / whole, stat=place) for place, ns in path.places.items()),
+        *(
+            share(ns / whole, stat="communication", collective=kind, group=group)
+            for (kind, group), ns in path.communication.items()
+        ),
+        *(share(ns / whole, rank=rank) for rank, ns in sorted(path.ranks.items())),
     ]
-    rows += [
-        _row(
-            "whatif.critical_path",
-            ns / whole,
-            unit="1",
-            better=None,
-            category=label,
-            stat="communication",
-            collective=kind,
-            group=group,
-        )
-        for (kind, group), ns in path.communication.items()
-    ]
-    rows += [
-        _row("whatif.critical_path", ns / whole, unit="1", better=None, category=label, rank=rank)
-        for rank, ns in sorted(path.ranks.items())
-    ]
-    return rows
 
 
 def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
     """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
     label = curve[0][1].scenario.label.partition("=")[0]
-    steps = [(factor, p.step_ns) for factor, p in curve]
-    known = [(factor, ns) for factor, ns in steps if ns is not None]
-    if len(known) < len(steps):
-        reason = f"{len(steps) - len(known)} of the sweep's {len(steps)} points are known within bounds only"
-        return _row("whatif.knee", None, unit="ratio", better=None, category=label, reason=reason)
+    row = partial(_row, "whatif.knee", unit="ratio", better=None, category=label)
+    known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
+    if len(known) < len(curve):
+        unknown = len(curve) - len(known)
+        return row(None, reason=f"{unknown} of the sweep's {len(curve)} points are known within bounds only")
     best = min(ns for _, ns in known)
     order = known if known[0][1] >= known[-1][1] else known[::-1]
     factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
-    reason = f"beyond it the sweep gains less than {KNEE:.0%} of the step"
-    return _row("whatif.knee", factor, unit="ratio", better=None, category=label, reason=reason)
+    return row(factor, reason=f"beyond it the sweep gains less than {KNEE:.0%} of the step")
 
 
 def _faith(replay: Replay) -> str | None:
-    off = replay.unchanged.step_ns / replay.measured_ns - 1 if replay.measured_ns else 0.0
+    off = replay.unchanged.step_ns / replay.measured_ns - 1
     if abs(off) <= FAITHFUL:
         return None
     return (
@@ -278,12 +252,10 @@ def _notes(replay: Replay) -> list[str]:
     graph = replay.graph
     notes = [f"traced: {number:,} {what}" for what, number in sorted((+graph.traced).items())]
     notes += [f"inferred from times: {number:,} {what}" for what, number in sorted((+graph.inferred).items())]
-    parts = int((graph.nodes.kind == n.TRANSFER).sum())
-    alone = parts - int(graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]].sum())
-    if alone:
-        notes.append(
-            f"{alone:,} of {parts:,} parts of collectives have no rendezvous: waiting stays as measured"
-        )
+    known = graph.transfers.known[graph.nodes.call[graph.nodes.kind == n.TRANSFER]]
+    if not known.all():
+        alone = f"{(~known).sum():,} of {len(known):,} parts of collectives"
+        notes.append(f"{alone} have no rendezvous: waiting stays as measured")
     if replay.contention != 1.0:
         notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
     return notes
@@ -309,4 +281,38 @@ def _row(
         window="steps",
         version=_VERSION,
         **keys,
+    )
+
+
+class Ratio(NamedTuple):
+    """New step over the unchanged one, both replayed: expected (None where only its bounds are known), low,
+    high, and what they rest on."""
+
+    ratio: float | None
+    low: float
+    high: float
+    basis: tuple[str, ...]
+
+
+def ratio(run: Run, setting: str, most_rows: int | None = None) -> Ratio:
+    """The run's ratio under one setting.
+
+    `InputError` where it cannot be replayed, has no collectives, or more than `most_rows` rows.
+    """
+    rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
+    if most_rows is not None and rows > most_rows:
+        raise InputError(
+            f"one of {rows:,} rows is replayed only where that is asked for, as by --metric 'whatif.*'",
+            where=run.id,
+        )
+    replay = Replay(run)
+    if not (replay.graph.nodes.kind == n.TRANSFER).any():
+        raise InputError("no collective is part of the replay", where=run.id)
+    found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns
+    step = found.step_ns
+    return Ratio(
+        None if step is None else step / unchanged,
+        found.low_ns / unchanged,
+        found.high_ns / unchanged,
+        found.basis,
     )

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cclbench import intervals
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
+from cclbench.replay.pricing import Float
 from cclbench.replay.simulate import Times, simulate
-
-Float = npt.NDArray[np.float64]
 
 _ROUNDS: Final = 6
 _SETTLED_NS: Final = 100

@@ -10,7 +10,7 @@ import numpy as np
 from cclbench import intervals
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.host import Pauses, Points, add_boundaries, add_turns, pauses, tracks, turns
+from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import RankRows
 from cclbench.replay.waits import RESUMED_NS
@@ -40,8 +40,7 @@ def cpu(rank: RankRows) -> Part:
     points.add(waiting.thread[explained], waiting.start[explained])
     nothing = np.zeros(len(explained), np.int64)
     back = points.add(waiting.thread[explained], waiting.end[explained], nothing)
-    released, resumed = turns(waiting, explained)
-    handed = add_turns(waiting, released, resumed, points, inferred)
+    handed = add_turns(waiting, explained, points, inferred)
     add_boundaries(rank, points)
     whole, place = _lanes(rank, points, begin)
     known = asked >= 0
@@ -49,7 +48,7 @@ def cpu(rank: RankRows) -> Part:
     edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
         edges.add(place[pause], place[go_on], after)
-    return Part(whole, rank.work.names, rank.work.categories, edges, inferred)
+    return Part(whole, rank.work.categories, edges, inferred)
 
 
 def _callers(rank: RankRows, calls: Int64) -> Int64:
@@ -105,9 +104,7 @@ def _issues(rank: RankRows, calls: Int64, by_worker: Mask, points: Points, infer
     return asked
 
 
-def _awaited(
-    waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]
-) -> tuple[Int64, Int64, Int64]:
+def _awaited(waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]) -> Wait:
     """Which of `ended` a pause waited for: (index of `ended`, pause, lag).
 
     That is what ended last in the pause, promptly before its end or in its second half, since a thread may
@@ -146,10 +143,7 @@ def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
     gap = np.where(first | ~begins, 0, start - np.roll(end, 1))
     gap = np.where(begins & (own[row] >= 0), own[row], gap)
     kind = np.where(of < 0, n.HOST, np.where(begins, n.ARRIVAL, n.TRANSFER))
-    codes = {
-        f: np.where(of >= 0, np.append(getattr(rank.work, f), -1)[of], -1)
-        for f in ("step", "name", "category")
-    }
+    step, category, call = (np.append(c, -1)[of] for c in (rank.work.step, rank.work.category, rank.work.row))
     whole = n.blank(
         len(row),
         rank=rank.rank,
@@ -160,9 +154,8 @@ def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
         gap=gap,
         dur=end - start,
         busy=np.where(gap > 0, _computed(rank, np.unique(thread), lane, start - gap, start), 0),
-        call=np.where(of >= 0, np.append(rank.work.row, -1)[of], -1),
-        **codes,
+        call=call,
+        step=step,
+        category=category,
     )
-    place = np.empty(len(order), np.int64)
-    place[row[begins]] = np.flatnonzero(begins)
-    return whole, place
+    return whole, np.flatnonzero(begins)[np.argsort(order)]

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank's device rows with their launches, and what is fitted from them: latencies and gaps."""
+"""A rank's device rows with their launches, and what is fitted from them: latencies and gaps.
+
+XLA's asynchronous transfers are issued by one op of the core (`-start`) and awaited by another (`-done`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
-from cclbench.replay.pairs import Pairs, paired
-from cclbench.replay.tables import RankRows, Rows
+from cclbench.replay.tables import RankRows, Rows, joined
 from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
@@ -20,6 +24,70 @@ _FEWEST: Final = 3
 _US: Final = 1_000
 _WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: programs or graphs are launched, not rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """A device's rows, those that issue and await transfers included; and the transfers, shape (pairs,).
+
+    `issue`, `transfer`, `wait` are rows.  A transfer has a lane of its own, since they come and go in any
+    order.  A wait is the instant at which it is over; `waited` is how long it was, ns.
+    """
+
+    rows: Rows
+    issue: Int64
+    transfer: Int64
+    wait: Int64
+    waited: Int64
+
+    def sorted(self) -> Pairs:
+        """The same with rows in order of (lane, start)."""
+        order = np.lexsort((self.rows.end, self.rows.start, self.rows.lane))
+        place = np.argsort(order)
+        issue, transfer, wait = (place[of] for of in (self.issue, self.transfer, self.wait))
+        return Pairs(self.rows.at(order), issue, transfer, wait, self.waited)
+
+
+def paired(rank: RankRows) -> Pairs:
+    """The rank's rows of work, with what issues and awaits its transfers.
+
+    A transfer has the name and the begin of what issued it, and ends with what awaits it; both are rows
+    of one lane, and it is of another.
+    """
+    nothing = np.empty(0, np.int64)
+    if not len(rank.marks):
+        return Pairs(rank.work, nothing, nothing, nothing, nothing)
+    both = joined([rank.work, rank.marks])
+    work, marks = np.arange(len(rank.work)), np.arange(len(rank.work), len(both))
+    issue = _same(marks, work, both.name.astype(np.int64), both.start)
+    transfer, issue = work[issue >= 0], issue[issue >= 0]
+    lane = both.lane.astype(np.int64)
+    wanted = lane.copy()
+    wanted[transfer] = lane[issue]
+    wait = _same(marks, transfer, wanted, both.end)
+    known = (wait >= 0) & (lane[transfer] != lane[issue]) & (wait != issue)
+    issue, transfer, wait = issue[known], transfer[known], wait[known]
+    lane[transfer] = len(both.lanes) + np.arange(len(transfer))
+    start = both.start.copy()
+    start[wait] = both.end[wait]
+    whole = replace(
+        both,
+        start=start,
+        lane=lane.astype(np.int32),
+        lanes=(*both.lanes, *(both.lanes[of] for of in both.lane[transfer].tolist())),
+    )
+    kept = np.unique(np.concatenate([work, issue, wait]))
+    waited = (both.end - both.start)[wait]
+    issue, transfer, wait = (np.searchsorted(kept, of) for of in (issue, transfer, wait))
+    return Pairs(whole.at(kept), issue, transfer, wait, waited)
+
+
+def _same(known: Int64, wanted: Int64, word: Int64, time: Int64) -> Int64:
+    """For each wanted row the known one of the same word and time, −1 for none; shape of `wanted`."""
+    times, number = np.unique(time, return_inverse=True)
+    code = word * len(times) + number
+    at = pc.index_in(pa.array(code[wanted]), pa.array(code[known])).fill_null(-1).to_numpy()
+    return np.asarray(np.append(known, -1)[at], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,14 +139,11 @@ def device_of(rank: RankRows) -> Device:
 
 def _launch_of(rows: Rows, launches: Rows) -> Int64:
     """The launch of each row: the earliest with its correlation, −1 for none."""
-    if not len(launches):
-        return np.full(len(rows), -1, np.int64)
-    order = np.lexsort((launches.start, launches.correlation))
-    known = launches.correlation[order]
-    at = np.minimum(np.searchsorted(known, rows.correlation), len(known) - 1)
-    hit = (known[at] == rows.correlation) & (rows.correlation >= 0)
-    hit &= launches.start[order[at]] <= rows.start
-    return np.where(hit, order[at], -1)
+    # launches are in order of start, of several the first is found
+    found = pc.index_in(pa.array(rows.correlation), pa.array(launches.correlation))
+    launch = found.cast(pa.int64()).fill_null(-1).to_numpy()
+    begun = np.append(launches.start, 0)[launch]
+    return np.where((launch >= 0) & (rows.correlation >= 0) & (begun <= rows.start), launch, -1)
 
 
 def _first_rows(rows: Rows, launch: Int64) -> Int64:

@@ -48,13 +48,10 @@ class Graph:
     ranks: tuple[RankRows, ...]
     inferred: Counter[str]
     traced: Counter[str]
-    on_host: Mask
-    """Whether the CPU is the device, shape of `ranks`."""
 
 
 def build(ranks: Sequence[RankRows]) -> Graph:
     """The graph of these ranks."""
-    names: dict[str, int] = {}
     categories: dict[str, int] = {}
     parts: list[Nodes] = []
     edges = Edges()
@@ -63,32 +60,28 @@ def build(ranks: Sequence[RankRows]) -> Graph:
     for rank in ranks:
         part = cpu(rank) if rank.on_host else accelerator(rank)
         own = part.nodes
-        own.name[:] = recoded(own.name, part.names, names)
         own.category[:] = recoded(own.category, part.categories, categories)
         own.call[:] = np.where(own.call >= 0, own.call + calls, -1)
         own.lane[:] += lanes
-        source, target, lag = part.edges.arrays(shift)
-        edges.add(source, target, lag)
+        edges.add(*part.edges.arrays(shift))
         parts.append(own)
         inferred += part.inferred
         traced += part.traced
+        own.feeder[:] = np.where(own.feeder >= 0, own.feeder + shift, -1)
         shift += len(own)
-        own.feeder[:] = np.where(own.feeder >= 0, own.feeder + shift - len(own), -1)
         lanes = int(own.lane.max(initial=lanes - 1)) + 1
         calls += len(rank.calls.instance)
     transfers = _transfers(ranks)
     whole = n.joined(parts) if parts else n.blank(0)
     whole = _met(whole, transfers, edges, lanes)
-    source, target, lag = edges.arrays()
     return Graph(
         nodes=whole,
-        cut=pieces(whole, source, target, lag),
+        cut=pieces(whole, *edges.arrays()),
         transfers=transfers,
         categories=(*categories,),
         ranks=tuple(ranks),
         inferred=inferred,
         traced=traced,
-        on_host=np.array([r.on_host for r in ranks], np.bool_),
     )
 
 
@@ -99,17 +92,16 @@ def _transfers(ranks: Sequence[RankRows]) -> Transfers:
         return np.concatenate([empty, *(getattr(r.calls, name) for r in ranks)]).astype(np.int64)
 
     instance, complete = column("instance"), column("complete").astype(np.bool_)
-    size = column("size")
     kinds = tuple(k for r in ranks for k in r.calls.kind)
-    pair = np.array([k in ("send", "recv") for k in kinds], np.bool_)
+    size = np.where(np.array([k in ("send", "recv") for k in kinds], np.bool_), 2, column("size"))
     # an instance of which a rank is not replayed has no rendezvous here
     there = np.bincount(instance[complete], minlength=1)[np.where(complete, instance, 0)]
     return Transfers(
         kind=kinds,
         group=tuple(g for r in ranks for g in r.calls.group),
-        size=np.where(pair, 2, size),
+        size=size,
         bytes=column("bytes"),
-        known=complete & (there == np.where(pair, 2, size)),
+        known=complete & (there == size),
         instance=instance,
     )
 

@@ -17,8 +17,9 @@ from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
 
-Found = list[tuple[Int64, Int64, Int64]]
-"""Waits: what is waited for, what waits, and how long after the one's end the other goes on, ns."""
+Wait = tuple[Int64, Int64, Int64]
+"""What is waited for, what waits, and how long after the one's end the other goes on, ns; shape (waits,)."""
+Found = list[Wait]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,8 @@ def pauses(rank: RankRows) -> Pauses:
     start = np.concatenate([rows.start for rows in (rank.host, *calls)])
     end = np.concatenate([rows.end for rows in (rank.host, *calls)])
     busy = np.concatenate([rank.computing, np.ones(sum(map(len, calls)), np.bool_)])
-    found: list[Pauses] = []
+    empty = np.empty(0, np.int64)
+    found = [(empty, empty, empty)]
     for one in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == one)
         mine = mine[np.lexsort((-end[mine], start[mine]))]
@@ -83,24 +85,15 @@ def pauses(rank: RankRows) -> Pauses:
         first, last = start[mine].min(), end[mine].max()
         begins = np.concatenate([[first - _AGES], own.start[quiet], [last]])
         ends = np.concatenate([[first], own.end[quiet], [last + _AGES]])
-        found.append(Pauses(np.full(len(begins), one, np.int64), begins, ends))
-    empty = np.empty(0, np.int64)
-    return Pauses(
-        np.concatenate([empty, *(p.thread for p in found)]),
-        np.concatenate([empty, *(p.start for p in found)]),
-        np.concatenate([empty, *(p.end for p in found)]),
-    )
+        found.append((np.full(len(begins), one, np.int64), begins, ends))
+    return Pauses(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
-def turns(idle: Pauses, skip: Int64) -> tuple[Int64, Int64]:
-    """Pairs of pauses (one that begins, one that it ends), without those whose end is explained already."""
+def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[str]) -> Found:
+    """Points and edges of threads that hand over to one another, without pauses whose end is explained."""
     released, resumed = handed_over(idle.thread, idle.start, idle.end)
-    kept = ~np.isin(resumed, skip)
-    return released[kept], resumed[kept]
-
-
-def add_turns(idle: Pauses, released: Int64, resumed: Int64, points: Points, inferred: Counter[str]) -> Found:
-    """Points and edges of threads that hand over to one another."""
+    kept = ~np.isin(resumed, explained)
+    released, resumed = released[kept], resumed[kept]
     if not len(released):
         return []
     pause = points.add(idle.thread[released], idle.start[released])
@@ -126,11 +119,9 @@ def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
     thread, time, own = points.arrays()
     # a call that waited has returned before what begins at the same time
     order = np.lexsort((np.arange(len(time)), own < 0, time, thread))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
     lane = np.unique(thread[order], return_inverse=True)[1]
     first = np.diff(lane, prepend=-1) != 0
     since = np.where(first, 0, np.diff(time[order], prepend=0))
     gap = np.where(own[order] >= 0, own[order], since)
     made = n.blank(len(order), rank=rank, lane=lane, kind=n.HOST, start=time[order], end=time[order], gap=gap)
-    return made, place
+    return made, np.argsort(order)

@@ -26,8 +26,8 @@ class Nodes:
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
     have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
-    ns are operators.  `start` and `end` are as measured, `call` a code into the graph's collectives, `name`
-    and `category` codes of words; −1 for none.
+    ns are operators.  `start` and `end` are as measured, `call` a code into the graph's collectives,
+    `category` the code of a word; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -43,7 +43,6 @@ class Nodes:
     feed_lag: Int64
     call: Int64
     step: Int64
-    name: Int64
     category: Int64
 
     def __len__(self) -> int:
@@ -100,11 +99,10 @@ class Edges:
 class Part:
     """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why.
 
-    `names` and `categories` are what the nodes' codes mean.
+    `categories` are what the nodes' codes mean.
     """
 
     nodes: Nodes
-    names: tuple[str, ...]
     categories: tuple[str, ...]
     edges: Edges
     inferred: Counter[str]

@@ -317,7 +317,7 @@ def _new(quantity: Quantity, old: float | None, what: str) -> float:
 
 def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:
     """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
-    if graph.on_host.any():
+    if any(rank.on_host for rank in graph.ranks):
         raise InputError("accelerator: ranks of this run have none, the CPU is the device")
     old = machine.accelerator.value
     if old is None:
@@ -337,19 +337,13 @@ def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | N
     moved = old.hbm_bytes_per_s / new.hbm_bytes_per_s
     low, high = min(moved, *rates.values()), max(moved, *rates.values())
     arithmetic = next(iter(rates.values())) if len(set(rates.values())) == 1 else np.nan
-    by_category = np.array(
-        [
-            *(
-                arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan
-                for c in graph.categories
-            ),
-            np.nan,
-        ]
-    )
+    by_category = [
+        arithmetic if c in _ARITHMETIC else moved if c in _MEMORY else np.nan for c in graph.categories
+    ]
     chosen = graph.nodes.kind == n.COMPUTE
-    expected = by_category[graph.nodes.category]
-    for array, ratio in ((found.expected, expected), (found.low, low), (found.high, high)):
-        array[chosen] *= np.broadcast_to(ratio, chosen.shape)[chosen]
+    found.expected[chosen] *= np.array([*by_category, np.nan])[graph.nodes.category[chosen]]
+    found.low[chosen] *= low
+    found.high[chosen] *= high
     peak = precision or "any dtype's"
     said = f"kernels scale from {old.id} to {new.id} by {peak} peak or memory bandwidth, by their category"
     return replace(found, basis=(*found.basis, said))

@@ -18,6 +18,8 @@ from cclbench.record.manifest import Clock
 from cclbench.record.run import Rank, Run
 
 Int32 = npt.NDArray[np.int32]
+Bounds = tuple[tuple[int | None, int, int], ...]
+"""Step, begin and end of windows."""
 
 _WORK = ("kernel", "copy", "memset")
 _COLUMNS = (
@@ -128,14 +130,14 @@ class RankRows:
     """Which rows of `host` are annotations."""
     calls: Calls
     policy: str
-    windows: tuple[tuple[int | None, int, int], ...]
+    windows: Bounds
     marks: Rows
     """The device's rows of waiting that no call made: of XLA's cores."""
     processors: int | None
     """Of the device (SMs, CUs), where the trace tells."""
     stated: Syncs | None = None
     """Waits that the trace states; None where it states none."""
-    open_windows: tuple[tuple[int | None, int, int], ...] = ()
+    open_windows: Bounds = ()
     """Windows without an end of their own, behind `windows`."""
 
 
@@ -229,10 +231,6 @@ def _host(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows,
     both = joined([ops, notes])
     order = np.lexsort((-both.end, both.start))
     return both.at(order), (np.arange(len(both)) >= len(ops))[order]
-
-
-Bounds = tuple[tuple[int | None, int, int], ...]
-"""Step, begin and end of windows."""
 
 
 def _windows(files: Rank, clock: _Clock) -> tuple[str, Bounds, Bounds]:

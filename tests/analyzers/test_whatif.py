@@ -14,7 +14,7 @@ import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import Row, run_values
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.replay import ratio
+from cclbench.replay import answer
 
 NAME = "whatif.scale_up_bandwidth_x2"
 
@@ -89,7 +89,7 @@ def test_a_step_bound_by_its_network(traces: Path, tmp_path: Path) -> None:
 def test_a_large_run_is_replayed_only_when_asked(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ratio, "PASSING_ROWS", 100)
+    monkeypatch.setattr(answer, "PASSING_ROWS", 100)
     (row,) = rows(traces, tmp_path)
     assert (row["value"], row["status"]) == (None, "not_applicable")
     assert "only where that is asked for" in row["reason"]

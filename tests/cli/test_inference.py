@@ -13,8 +13,8 @@ import pytest
 from synthetic import Collective, Compute, Distortion, Layout, Program, simulate, write
 from typed import figures
 
+from cclbench.analyzers.rows import with_caveat
 from cclbench.analyzers.verdict import verdict
-from cclbench.analyzers.view.inferred import with_caveat
 from cclbench.cli import cli
 
 Call = Callable[..., Any]

@@ -15,8 +15,8 @@ from cclbench.card.model import Hardware
 from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
+from cclbench.replay.device import paired
 from cclbench.replay.graph import Graph
-from cclbench.replay.pairs import paired
 from cclbench.replay.pricing import ratios
 from cclbench.replay.scenario import scenario
 from cclbench.replay.simulate import simulate

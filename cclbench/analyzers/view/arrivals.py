@@ -12,10 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, total_left_out
+from cclbench.analyzers.metric import (
+    Coverage,
+    NotApplicable,
+    Unknown,
+    Value,
+    counts,
+    total_coverage,
+    total_left_out,
+)
+from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
 from cclbench.analyzers.view.columns import codes
-from cclbench.analyzers.view.labels import Label, labels
-from cclbench.analyzers.view.payloads import durations, group_sizes, kinds
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
@@ -56,12 +63,17 @@ def matched(collectives: pa.Table) -> Matched:
     return Matched(complete, {why: number for why, number in left_out.items() if number}, coverage)
 
 
-def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
-    """The rank's collectives in the window that are complete, of all of them; not applicable without any."""
+def matched_in_windows(rank: RankView) -> tuple[pa.Table, Matched]:
+    """The collectives that begin in the rank's windows, and what of them is matched."""
     table = rank.collectives
     if not len(table):
         raise NotApplicable("there are no collectives in the window")
-    found = matched(table)
+    return table, matched(table)
+
+
+def matched_collectives(rank: RankView) -> tuple[pa.Table, Matched]:
+    """The rank's collectives in the window that are complete, of all of them; not applicable without any."""
+    table, found = matched_in_windows(rank)
     if not found.complete.any():
         raise unmatched(found)
     return table.filter(pa.array(found.complete)), found
@@ -243,7 +255,13 @@ def parts_of(ranks: Mapping[int, Sequence[Value]]) -> dict[int, Arrivals]:
     return {rank: detail for rank, detail in found if isinstance(detail, Arrivals)}
 
 
-def left_out(ranks: Mapping[int, Sequence[Value]], found: Instances) -> dict[str, int]:
-    """What the ranks left out, and the instances that lack a rank here."""
-    sums = total_left_out(values[0] for values in ranks.values())
-    return {**sums, "instances that not all their ranks have in a window": found.incomplete}
+def of_instances(ranks: Mapping[int, Sequence[Value]], found: Instances, value: float, reason: str) -> Value:
+    """A figure over those instances; it leaves out what the ranks do, and instances that lack a rank here."""
+    firsts = [values[0] for values in ranks.values()]
+    incomplete = {"instances that not all their ranks have in a window": found.incomplete}
+    return Value(
+        value=value,
+        reason=reason,
+        left_out={**total_left_out(firsts), **incomplete},
+        coverage=total_coverage(firsts),
+    )

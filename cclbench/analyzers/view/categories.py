@@ -67,7 +67,7 @@ def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
     full = np.flatnonzero(ends > starts)
     order = full[np.lexsort((-ends[full], starts[full]))]
     begin, end = starts[order], ends[order]
-    around = _first_before_that_ends_later(end)
+    around = intervals.enclosing(end)
     until = np.append(begin[1:], np.iinfo(np.int64).max)
     found = [(begin, np.minimum(end, until), np.arange(len(order)))]
     since, top, until = end, around, until
@@ -78,14 +78,6 @@ def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
     since, till, top = (np.concatenate(column) for column in zip(*found, strict=True))
     real = till > since
     return since[real], till[real], order[top[real]]
-
-
-def _first_before_that_ends_later(end: Int64) -> Int64:
-    """For each i the largest j < i with end[j] > end[i], −1 for none, by doubling jumps."""
-    before = np.arange(len(end)) - 1
-    while (short := (before >= 0) & (end[before] <= end)).any():
-        before[short] = before[before[short]]
-    return before
 
 
 def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64) -> Shared:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.view.labels import Label, labels
+from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.intervals import Int64, Intervals, Mask
 
 

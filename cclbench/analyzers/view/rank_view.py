@@ -174,12 +174,7 @@ class RankView:
             intervals.union(*spans(batch))
             for batch in self.tables.events(("copy", "memset"), ("start_ns", "dur_ns"))
         ]
-        empty = intervals.EMPTY
-        return (
-            intervals.join(empty, *compute),
-            intervals.join(empty, *communication),
-            intervals.join(empty, *copies),
-        )
+        return intervals.join(*compute), intervals.join(*communication), intervals.join(*copies)
 
     def _busy_host(self) -> tuple[Intervals, Intervals, Intervals]:
         """C and K of a CPU-only rank.
@@ -189,13 +184,13 @@ class RankView:
         """
         for_communication: set[int] = set()
         by_track: dict[int, tuple[list[Intervals], list[Intervals]]] = {}
-        transfers = [intervals.EMPTY]
+        transfers: list[Intervals] = []
         for ops in host_ops(self.tables):
             for_communication.update(np.unique(ops.track[ops.of_library]).tolist())
             transfers.append(intervals.union(ops.starts[ops.transfers], ops.ends[ops.transfers]))
             for track in np.unique(ops.track):
                 here = ops.track == track
-                work, other = by_track.setdefault(int(track), ([intervals.EMPTY], [intervals.EMPTY]))
+                work, other = by_track.setdefault(int(track), ([], []))
                 for rows, into in ((here & ops.works, work), (here & ops.calls, other)):
                     into.append(intervals.union(ops.starts[rows], ops.ends[rows]))
         compute = [
@@ -203,7 +198,7 @@ class RankView:
             for track, (work, calls) in by_track.items()
             if track not in for_communication
         ]
-        return intervals.join(intervals.EMPTY, *compute), intervals.join(*transfers), intervals.EMPTY
+        return intervals.join(*compute), intervals.join(*transfers), intervals.EMPTY
 
     @property
     def compute(self) -> Intervals:
@@ -276,9 +271,7 @@ class RankView:
 
     def window_of(self, at: Int64) -> Int64:
         """Index of the window that holds each instant, −1 for none, shape of `at`; windows are disjoint."""
-        w = self.windows
-        index = np.searchsorted(w.starts, at, side="right") - 1
-        return np.where((index >= 0) & (at < w.ends[index]), index, -1)
+        return intervals.innermost(self.windows.starts, self.windows.ends, at)
 
     def begun(self, kinds: Sequence[str], *columns: str) -> Iterator[tuple[pa.RecordBatch, Int64]]:
         """The rows of those kinds that begin in a window, with each row's window, in bounded batches.

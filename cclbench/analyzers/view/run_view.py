@@ -14,7 +14,7 @@ from cclbench.analyzers.view.rank_view import RankView
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Run
-    from cclbench.replay.ratio import Ratio
+    from cclbench.replay.answer import Ratio
 
 
 class RunView:

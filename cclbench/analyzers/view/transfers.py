@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, counts, mean_over_ranks
-from cclbench.analyzers.view.labels import labels
-from cclbench.analyzers.view.payloads import durations, group_sizes, kinds, payload
+from cclbench.analyzers.view.collectives import durations, group_sizes, kinds, labels, payload
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.classify import bus_factor

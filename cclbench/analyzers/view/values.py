@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
 from cclbench.analyzers.view.blurred import Blurred
-from cclbench.analyzers.view.labels import Label, labels, wider
+from cclbench.analyzers.view.collectives import Label, labels, wider
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64
 from cclbench.schema import OPEN
@@ -34,7 +34,7 @@ def spread(values: npt.NDArray[np.float64]) -> Iterator[Value]:
         yield Value(value=float(np.percentile(values, 95)), stat="p95")
     else:
         reason = f"a 95th percentile takes {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
-        yield Value(value=None, status="not_applicable", stat="p95", reason=reason)
+        yield no_value(reason, stat="p95")
     yield Value(value=float(values.max()), stat="max")
 
 
@@ -76,26 +76,39 @@ def per_step_and_label(
     rank: RankView,
     collectives: pa.Table,
     amounts: Int64,
-    *,
-    unit: int = NS_PER_S,
-    reason: str | None = None,
-    left_out: Mapping[str, int] | None = None,
-    coverage: Coverage | None = None,
+    **about: Any,
 ) -> Iterator[Value]:
-    """`per_step` of the collectives' amounts, shape (rows,), and their means by kind, group, dimension."""
+    """`per_step` of the collectives' amounts, shape (rows,), and their means by kind, group, dimension.
+
+    Amounts are in the metric's unit; `about` qualifies the mean over the windows, as in `per_step`.
+    """
     each = np.zeros(len(rank.windows), np.int64)
     np.add.at(each, rank.window_of(collectives["start_ns"].to_numpy()), amounts)
-    yield from per_step(rank, each, unit=unit, reason=reason, left_out=left_out, coverage=coverage)
+    yield from per_step(rank, each, unit=1, **about)
     label, known = labels(collectives)
     sums = np.zeros(len(known), np.int64)
     np.add.at(sums, label, amounts)
-    yield from by_label(known, [Fraction(amount, len(each) * unit) for amount in sums.tolist()])
+    yield from by_label(known, [Fraction(amount, len(each)) for amount in sums.tolist()])
 
 
 def by_label(known: Sequence[Label], amounts: Sequence[Fraction]) -> Iterator[Value]:
     """A value for every kind, kind and group, and dimension; `amounts` has shape (labels,)."""
     for key, amount in wider(known, amounts).items():
-        yield Value(value=float(amount), collective=key.collective, group=key.group, category=key.dimension)
+        yield labelled(key, float(amount))
+
+
+def labelled(key: Label, value: float, **about: Any) -> Value:
+    """A value of that kind, kind and group, or dimension; `about` are its other fields."""
+    return Value(value=value, collective=key.collective, group=key.group, category=key.dimension, **about)
+
+
+def banded(
+    band: Sequence[float], *, collective: str | None = None, category: str | None = None, **about: Any
+) -> Iterator[Value]:
+    """A modelled figure, `about` it, and its stats low and high; `band` holds the three."""
+    for stat, amount in zip((None, "low", "high"), band, strict=True):
+        more = {} if stat else about
+        yield Value(value=amount, stat=stat, collective=collective, category=category, **more)
 
 
 def share(
