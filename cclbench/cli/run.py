@@ -44,7 +44,8 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any
     show(computed, form, verbosity)
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
-        from cclbench.present.findings import scope_of, step_numbers
+        from cclbench.present.findings import step_numbers
+        from cclbench.record.results import scope_of
 
         steps = scope_of(computed.figures).steps
         of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"

@@ -18,11 +18,11 @@ from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
 from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, held_up, other_lane
 
 
-def accelerator(rank: RankRows) -> Part:
+def accelerator(rank: GraphInput) -> Part:
     """One rank's part of the graph."""
     inferred, traced = Counter[str](), Counter[str]()
     device = device_of(rank)
@@ -63,7 +63,7 @@ def accelerator(rank: RankRows) -> Part:
 
 
 def _blocking_copies(
-    rank: RankRows, device: Device, points: Points, inferred: Counter[str]
+    rank: GraphInput, device: Device, points: Points, inferred: Counter[str]
 ) -> Iterator[Wait]:
     """Copies that have ended when their call returns."""
     rows = np.flatnonzero(device.rows.copy & (device.launch >= 0))
@@ -78,7 +78,7 @@ def _blocking_copies(
 
 
 def _synchronisations(
-    rank: RankRows,
+    rank: GraphInput,
     device: Device,
     told: Stated | None,
     points: Points,
@@ -125,7 +125,7 @@ def _synchronisations(
         yield source, back[call], lag_ns
 
 
-def _step_ends(rank: RankRows, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
+def _step_ends(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
     """Step annotations that all end promptly after the device has: an untraced wait for it."""
     rows = device.rows
     at = np.flatnonzero(rank.annotation & rank.host.named("ProfilerStep#"))
@@ -149,7 +149,7 @@ def _step_ends(rank: RankRows, device: Device, points: Points, inferred: Counter
     yield source, back[call], lag
 
 
-def _programs(rank: RankRows, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
+def _programs(rank: GraphInput, device: Device, points: Points, inferred: Counter[str]) -> Iterator[Wait]:
     """Pauses of the host that end promptly after a whole program has."""
     if device.fitted.any() or not (device.launch >= 0).any():
         return
@@ -167,7 +167,7 @@ def _programs(rank: RankRows, device: Device, points: Points, inferred: Counter[
             yield np.full(len(hit), row), back, idle.end[hit] - end
 
 
-def _turns(rank: RankRows, points: Points, waits: Found, inferred: Counter[str]) -> Found:
+def _turns(rank: GraphInput, points: Points, waits: Found, inferred: Counter[str]) -> Found:
     """Threads that go on when another pauses: (point of the pause, point of going on, lag)."""
     if len({*tracks(rank.launches).tolist(), *tracks(rank.syncs).tolist()}) < 2:
         return []
@@ -177,7 +177,7 @@ def _turns(rank: RankRows, points: Points, waits: Found, inferred: Counter[str])
     return add_turns(idle, explained, points, inferred)
 
 
-def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int64, Int64]:
+def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, Int64, Int64]:
     """Device rows as nodes, collectives as two; the node in which each row begins, and ends."""
     rows = device.rows
     called = rows.row >= 0
@@ -204,7 +204,7 @@ def _work_nodes(rank: RankRows, device: Device, lanes: int) -> tuple[Nodes, Int6
 
 
 def _device_waits(
-    rank: RankRows, device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]
+    rank: GraphInput, device: Device, told: Stated | None, inferred: Counter[str], traced: Counter[str]
 ) -> Found:
     """Device rows that wait for rows of other lanes: as the trace states its events, else as times show."""
     rows = device.rows

@@ -23,7 +23,7 @@ def shares(graph: Graph, start: Int64, end: Int64) -> Float:
     """The share of each compute node that runs beside communication of its rank, 0 of other nodes."""
     nodes = graph.nodes
     share = np.zeros(len(nodes))
-    for rank in graph.ranks:
+    for rank in graph.windowed:
         own = np.flatnonzero(nodes.rank == rank.rank)
         moving = own[nodes.kind[own] == n.TRANSFER]
         # a collective occupies the device from its arrival on, the node before its transfer

@@ -12,11 +12,11 @@ from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 from cclbench.replay.waits import RESUMED_NS
 
 
-def cpu(rank: RankRows) -> Part:
+def cpu(rank: GraphInput) -> Part:
     """One rank's part of the graph.
 
     A transfer begins when its thread is free and its call was made; a thread that pauses until promptly
@@ -51,7 +51,7 @@ def cpu(rank: RankRows) -> Part:
     return Part(whole, rank.work.categories, edges, inferred)
 
 
-def _callers(rank: RankRows, calls: Int64) -> Int64:
+def _callers(rank: GraphInput, calls: Int64) -> Int64:
     """Threads that call the library; where no call is there, the one with most rows."""
     threads = tracks(rank.host)
     if len(calls):
@@ -60,7 +60,7 @@ def _callers(rank: RankRows, calls: Int64) -> Int64:
     return np.asarray(found[rows == rows.max(initial=0)][:1], np.int64)
 
 
-def _computed(rank: RankRows, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
+def _computed(rank: GraphInput, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
     """ns in which each lane's thread computes, of a stretch of each node, shape (nodes,)."""
     own = tracks(rank.host)
     found = np.zeros(len(lane), np.int64)
@@ -81,7 +81,7 @@ def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
     edges.add(issue, arrival, lag)
 
 
-def _issues(rank: RankRows, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]) -> Int64:
+def _issues(rank: GraphInput, calls: Int64, by_worker: Mask, points: Points, inferred: Counter[str]) -> Int64:
     """The point at which each transfer of the library's threads was asked for, −1 for none.
 
     That is its call's begin where there is one for each, in their order; else that of the last call
@@ -128,7 +128,7 @@ def _awaited(waiting: Pauses, ended: Int64, begun: Int64, inferred: Counter[str]
     return source[at], at, (waiting.end - ended[source])[at]
 
 
-def _lanes(rank: RankRows, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
+def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64]:
     """Points as nodes, those at `begin` followed by their transfer's node; and the node of each point."""
     thread, time, own = points.arrays()
     work = np.full(len(time), -1, np.int64)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
-from cclbench.replay.tables import RankRows, Rows, joined
+from cclbench.replay.tables import GraphInput, Rows, joined
 from cclbench.replay.waits import PROMPT_NS, TOLERANCE_NS
 
 OWN_GAP_NS: Final = 10_000
@@ -48,7 +48,7 @@ class Pairs:
         return Pairs(self.rows.at(order), issue, transfer, wait, self.waited)
 
 
-def paired(rank: RankRows) -> Pairs:
+def paired(rank: GraphInput) -> Pairs:
     """The rank's rows of work, with what issues and awaits its transfers.
 
     A transfer has the name and the begin of what issued it, and ends with what awaits it; both are rows
@@ -108,7 +108,7 @@ class Device:
     """How much later than latency and gap allow a row may start without having waited for another, ns."""
 
 
-def device_of(rank: RankRows) -> Device:
+def device_of(rank: GraphInput) -> Device:
     """The rank's device, what is fitted included."""
     pairs = paired(rank).sorted()
     rows = pairs.rows

@@ -19,7 +19,7 @@ from cclbench.replay.accelerator import accelerator
 from cclbench.replay.cpu import cpu
 from cclbench.replay.nodes import Edges, Nodes
 from cclbench.replay.simulate import Pieces, pieces
-from cclbench.replay.tables import RankRows, recoded
+from cclbench.replay.tables import GraphInput, Windowed, recoded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +45,13 @@ class Graph:
     cut: Pieces
     transfers: Transfers
     categories: tuple[str, ...]
-    ranks: tuple[RankRows, ...]
+    windowed: tuple[Windowed, ...]
+    """Of each rank."""
     inferred: Counter[str]
     traced: Counter[str]
 
 
-def build(ranks: Sequence[RankRows]) -> Graph:
+def build(ranks: Sequence[GraphInput]) -> Graph:
     """The graph of these ranks."""
     categories: dict[str, int] = {}
     parts: list[Nodes] = []
@@ -79,13 +80,13 @@ def build(ranks: Sequence[RankRows]) -> Graph:
         cut=pieces(whole, *edges.arrays()),
         transfers=transfers,
         categories=(*categories,),
-        ranks=tuple(ranks),
+        windowed=tuple(rank.windowed for rank in ranks),
         inferred=inferred,
         traced=traced,
     )
 
 
-def _transfers(ranks: Sequence[RankRows]) -> Transfers:
+def _transfers(ranks: Sequence[GraphInput]) -> Transfers:
     empty = np.empty(0, np.int64)
 
     def column(name: str) -> Int64:

@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
-from cclbench.replay.tables import RankRows, Rows
+from cclbench.replay.tables import GraphInput, Rows
 from cclbench.replay.waits import handed_over, stretches
 
 _AGES: Final = 1 << 60
@@ -68,7 +68,7 @@ def tracks(rows: Rows) -> Int64:
     return np.asarray(np.array([track for _, track in rows.lanes] or [0], np.int64)[rows.lane], np.int64)
 
 
-def pauses(rank: RankRows) -> Pauses:
+def pauses(rank: GraphInput) -> Pauses:
     """All pauses of a rank's threads; before a thread's first row and behind its last one it pauses too."""
     calls = [rank.launches, rank.syncs, *([rank.work] if rank.on_host else [])]
     thread = np.concatenate([tracks(rows) for rows in (rank.host, *calls)])
@@ -102,7 +102,7 @@ def add_turns(idle: Pauses, explained: Int64, points: Points, inferred: Counter[
     return [(pause, go_on, idle.end[resumed] - idle.start[released])]
 
 
-def add_boundaries(rank: RankRows, points: Points) -> None:
+def add_boundaries(rank: GraphInput, points: Points) -> None:
     """Points at the bounds of the rank's windows, on the threads whose annotations they are."""
     if rank.policy != "annotation":
         return

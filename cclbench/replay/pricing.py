@@ -63,7 +63,7 @@ def ratios(
         # what CPU-only ranks compute lies in the gaps of their host nodes, which have no other time
         chosen = (graph.nodes.kind == n.COMPUTE) | (graph.nodes.busy > 0)
         if rank is not None:
-            if rank not in {r.rank for r in graph.ranks}:
+            if rank not in {r.rank for r in graph.windowed}:
                 raise UsageError(f"the replay has no rank {rank}")
             chosen &= graph.nodes.rank == rank
         for array in (found.expected, found.low, found.high):
@@ -317,7 +317,7 @@ def _new(quantity: Quantity, old: float | None, what: str) -> float:
 
 def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:
     """Kernels by what bounds them: arithmetic by peaks, memory by its bandwidth; either way the band."""
-    if any(rank.on_host for rank in graph.ranks):
+    if any(rank.on_host for rank in graph.windowed):
         raise InputError("accelerator: ranks of this run have none, the CPU is the device")
     old = machine.accelerator.value
     if old is None:

@@ -111,8 +111,22 @@ class Syncs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RankRows:
-    """One rank: its device's work, its launches and waits, its collectives, its windows.
+class Windowed:
+    """What is still asked of a rank once the graph is built: its windows, and whether the CPU is its device.
+
+    A window is step, begin and end; the open ones, which have no end of their own, come after the others.
+    """
+
+    rank: int
+    on_host: bool
+    policy: str
+    windows: Bounds
+    open_windows: Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphInput:
+    """What the graph is built from, of one rank: its device's work, launches, waits, collectives, windows.
 
     On a CPU-only rank `work` holds the transfers, and `host` its operators and annotations, which are
     the work itself; else `host` tells when a thread was active at all.
@@ -138,10 +152,14 @@ class RankRows:
     stated: Syncs | None = None
     """Waits that the trace states; None where it states none."""
     open_windows: Bounds = ()
-    """Windows without an end of their own, behind `windows`."""
+
+    @property
+    def windowed(self) -> Windowed:
+        """What outlives the building of the graph."""
+        return Windowed(self.rank, self.on_host, self.policy, self.windows, self.open_windows)
 
 
-def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[RankRows]:
+def ranks(run: Run, chosen: Sequence[int] | None = None) -> list[GraphInput]:
     """The run's ranks with work, or some of them; times count from the earliest row of all."""
     account = run.record.clocks
     clocks = {clock.rank: clock for clock in account.ranks if clock.applied}
@@ -164,7 +182,7 @@ class _Clock:
         return np.asarray(at - shift - self.origin, np.int64)
 
 
-def _rank(files: Rank, rank: int, clock: _Clock) -> RankRows:
+def _rank(files: Rank, rank: int, clock: _Clock) -> GraphInput:
     on_host = files.facts.works_on == "host"
     table = files.collectives()
     of_call = {key: i for i, key in enumerate(table["collective"].to_pylist())}
@@ -176,7 +194,7 @@ def _rank(files: Rank, rank: int, clock: _Clock) -> RankRows:
     computing = np.array([*(not _WRAPPER.match(n) for n in host.names), False], np.bool_)[host.name]
     policy, windows, open_windows = _windows(files, clock)
     marks = _read(files, ("sync",), clock, of_call, side="device")
-    return RankRows(
+    return GraphInput(
         rank=rank,
         on_host=on_host,
         work=work,

@@ -10,7 +10,7 @@ import numpy as np
 from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import Windowed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +38,13 @@ def windows(graph: Graph) -> list[Window]:
     at = np.flatnonzero(graph.nodes.rank >= 0)
     order = at[np.argsort(graph.nodes.rank[at], kind="stable")]
     owner = graph.nodes.rank[order]
-    for rank in graph.ranks:
+    for rank in graph.windowed:
         first, last = np.searchsorted(owner, [rank.rank, rank.rank + 1])
         found += _of_rank(graph, rank, order[first:last])
     return found
 
 
-def _of_rank(graph: Graph, rank: RankRows, own: Int64) -> list[Window]:
+def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
     found = []
     nodes = graph.nodes
     work = own[nodes.kind[own] != n.HOST]

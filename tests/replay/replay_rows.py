@@ -10,7 +10,7 @@ import numpy as np
 
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import Times, simulate
-from cclbench.replay.tables import UNTOLD, Calls, RankRows, Rows, Syncs
+from cclbench.replay.tables import UNTOLD, Calls, GraphInput, Rows, Syncs
 
 US = 1_000
 DEVICE, HOST = (0, 7), (-1, 1)
@@ -66,14 +66,14 @@ def rank(
     marks: Sequence[Item] = (),
     processors: int | None = None,
     stated: Syncs | None = None,
-) -> RankRows:
+) -> GraphInput:
     """A rank; `instances` are those of its collectives, all all-reduces of group 0-(size−1)."""
     host = rows([*({**o, "op": True} for o in ops), *notes])
     annotation = np.array(
         [name in {i["name"] for i in notes} for name in (host.names[n] for n in host.name)], np.bool_
     )
     computing = np.array(["::" in host.names[n] and "c10d" not in host.names[n] for n in host.name], np.bool_)
-    return RankRows(
+    return GraphInput(
         rank=number,
         on_host=on_host,
         work=rows(work, DEVICE),
@@ -106,7 +106,7 @@ def syncs(*told: tuple[int, float, int, int, int, float | None]) -> Syncs:
     return Syncs(*(np.array(column, np.int64) for column in columns))
 
 
-def replayed(*ranks: RankRows) -> tuple[Graph, Times]:
+def replayed(*ranks: GraphInput) -> tuple[Graph, Times]:
     """The ranks' graph and its unchanged replay."""
     graph = build(ranks)
     return graph, simulate(graph.nodes, graph.cut)

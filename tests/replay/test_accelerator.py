@@ -13,7 +13,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.device import device_of
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 
 COMM = (0, 20)
 
@@ -34,7 +34,7 @@ def scaled(graph: Graph, kind: int, factor: float, number: int | None = None) ->
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def pair(skew: float) -> list[RankRows]:
+def pair(skew: float) -> list[GraphInput]:
     """Kernel, all-reduce of 40 µs once both ranks are there, kernel; rank 1's first takes `skew` longer."""
     made = []
     for number, first in ((0, 100.0), (1, 100.0 + skew)):

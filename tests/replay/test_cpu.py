@@ -14,12 +14,12 @@ from cclbench.replay import nodes as n
 from cclbench.replay.pricing import ratios
 from cclbench.replay.scenario import scenario
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 
 MAIN, GLOO = (-1, 1), (-1, 9)
 
 
-def worker(number: int, before: float, *, called: bool = True) -> RankRows:
+def worker(number: int, before: float, *, called: bool = True) -> GraphInput:
     """Computes, pauses for 3 ms of all-reduce on gloo's thread once both have called, computes 1 ms."""
     met, ms = 5000.0, 1000
     calls = [item("c10d::allreduce_", before, before + 20)] if called else []

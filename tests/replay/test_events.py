@@ -15,7 +15,7 @@ from cclbench.replay import nodes as n
 from cclbench.replay.answer import answer
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, RankRows, Syncs
+from cclbench.replay.tables import CONTEXT_SYNC, EVENT_SYNC, STREAM_SYNC, STREAM_WAIT, GraphInput, Syncs
 
 ONE, TWO, THREE = (0, 7), (0, 20), (0, 24)
 
@@ -24,7 +24,7 @@ def launch(at: float, corr: int) -> dict[str, object]:
     return item("cudaLaunchKernel", at, at + 2, corr=corr)
 
 
-def two_streams(stated: Syncs | None) -> RankRows:
+def two_streams(stated: Syncs | None) -> GraphInput:
     """A kernel of 100 on one stream; on the other one of 10, launched at 200 and in nobody's way."""
     return rank(
         0,

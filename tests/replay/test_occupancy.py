@@ -12,7 +12,7 @@ from replay_rows import item, rank, replayed
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 
 HELD = "kernels held up by one of another stream that fills the device"
 
@@ -21,7 +21,7 @@ def launch(at: float, corr: int) -> dict[str, object]:
     return item("cudaLaunchKernel", at, at + 2, corr=corr)
 
 
-def two_streams(start: float, *, blocks: int = 5000, processors: int | None = 108) -> RankRows:
+def two_streams(start: float, *, blocks: int = 5000, processors: int | None = 108) -> GraphInput:
     """A kernel of 1 ms, and one of 10 µs of another stream that is ready at 105 and begins at `start`."""
     return rank(
         0,

@@ -20,7 +20,7 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.pricing import ratios
 from cclbench.replay.scenario import scenario
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tables import RankRows
+from cclbench.replay.tables import GraphInput
 
 CORE, BESIDE = (0, 3), (0, 4)
 START, DONE = "all-reduce-start.1", "all-reduce-done.1"
@@ -30,7 +30,7 @@ def op(name: str, start: float, end: float) -> Item:
     return item(name, start, end, lane=CORE)
 
 
-def core(number: int, done: float = 141, late: float = 0) -> RankRows:
+def core(number: int, done: float = 141, late: float = 0) -> GraphInput:
     """A kernel of 100 (and `late`), an all-reduce issued behind it, a kernel of 40 beside it, its wait from
     `done` on, which ends at 160 (and `late`); 2 later a kernel of 10."""
     end = 160 + late
