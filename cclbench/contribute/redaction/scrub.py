@@ -11,18 +11,11 @@ from typing import Final
 from cclbench.analyzers.data_loading import LOADER
 from cclbench.classify import collective
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.identities import NAMES
 from cclbench.contribute.redaction.names import Identities, replaced
-from cclbench.contribute.redaction.pattern import NOTHING, Pattern
-from cclbench.contribute.redaction.secrets import SECRETS
+from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, Pattern
 from cclbench.contribute.redaction.tally import Tally
 from cclbench.normalize.steps import FAMILIES
 
-PATTERNS: Final = (*SECRETS, *NAMES)
-"""All forms, in the order they are looked for."""
-
-_CLEAN: Final = re.compile(kinds.CLEAN)
-_NOTHING: Final = re.compile(NOTHING)
 _ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
 _SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
@@ -93,7 +86,7 @@ class Scrubber:
             new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
             return self._variable(name, text)
-        elif _CLEAN.fullmatch(text) or _NOTHING.fullmatch(text):
+        elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
             return text, Counter()
         else:
             if kind == kinds.COMMAND:
@@ -105,7 +98,7 @@ class Scrubber:
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
         """A person's annotation numbered, a framework's own scrubbed as any text."""
-        if _CLEAN.fullmatch(text) or self.is_marker(text):
+        if CLEAN.fullmatch(text) or self.is_marker(text):
             return self.text(text)
         return self.known.pseudonym(kinds.ANNOTATION, text), Counter({kinds.ANNOTATION: 1})
 
@@ -202,13 +195,13 @@ class Scrubber:
         """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
         new, counts = self.text(f"{name}={text}" if name else text)
         assigned = _VARIABLE.match(new)
-        if counts[kinds.ENVIRONMENT] or _CLEAN.fullmatch(text) or not text.strip():
+        if counts[kinds.ENVIRONMENT] or CLEAN.fullmatch(text) or not text.strip():
             pass
         elif assigned is None:
             new, counts = kinds.HIDDEN[kinds.ENVIRONMENT], Counter({kinds.ENVIRONMENT: 1})
         elif not kinds.kept(assigned[1]):
             value = new[assigned.end() :].strip("\"'")
-            if value and not _CLEAN.fullmatch(value):
+            if value and not CLEAN.fullmatch(value):
                 new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
                 counts = Counter({kinds.ENVIRONMENT: 1})
         return (new.removeprefix(f"{name}=") if name else new), counts
