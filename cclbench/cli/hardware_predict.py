@@ -100,7 +100,7 @@ def predict(
         raise UsageError(f"{kind} needs --size, such as 1MiB,64MiB" if moves else "a barrier has no --size")
     with catalog.using(options.pop("files")):
         system = catalog.system(machine)
-    members = _members(system, ranks, nodes)
+    members = system.members(ranks, nodes)
     found = _priced(kind, sizes or [0], members, system, schedule=schedule, **options)
     shared = {
         "system": system.id,
@@ -154,23 +154,6 @@ def _planned(
         if stated not in (None, own):
             raise UsageError(f"{option} {stated} is not the schedule's {own}", hint=f"leave out {option}")
     return found
-
-
-def _members(system: System, ranks: int, nodes: int | None) -> Sequence[int]:
-    """The group's global ranks: the first of each node, or as few nodes as hold them."""
-    from cclbench.errors import UsageError
-
-    if nodes is None:
-        return range(ranks)
-    per_node, rest = divmod(ranks, nodes)
-    if rest or not per_node:
-        raise UsageError(
-            f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
-        )
-    if per_node > system.per_node:
-        hint = f"--nodes {-(-ranks // system.per_node)} at least"
-        raise UsageError(f"{per_node:,} ranks a node: {system.id} has {system.per_node}", hint=hint)
-    return [node * system.per_node + local for node in range(nodes) for local in range(per_node)]
 
 
 def _priced(
