@@ -172,7 +172,7 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
 
 
 def _usable(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float | None, tuple[str, ...]]:
-    """A tier's usable rate: where its fabric does not say, that `share` of its line rate, and words for it."""
+    """A tier's usable rate: where its fabric does not say, `share` of its line rate, and words for that."""
     rate = tier.usable_bytes_per_s
     if rate is not None or tier.bytes_per_s is None:
         return rate, ()
