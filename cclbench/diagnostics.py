@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from cclbench.errors import CheckFailed
-from cclbench.text import printable, quoted
+from cclbench.text import listed, printable, quoted
 
 Path = tuple[str | int, ...]
 
@@ -43,8 +43,7 @@ def check(problems: Sequence[Problem]) -> None:
     """Raise one `CheckFailed` that lists the errors (at most 200) among `problems`, if there is any."""
     errors = [str(problem) for problem in problems if problem.severity == "error"]
     if errors:
-        more = [f"and {len(errors) - _MOST_LISTED} more"] if len(errors) > _MOST_LISTED else []
-        raise CheckFailed("\n".join(errors[:_MOST_LISTED] + more))
+        raise CheckFailed(listed(errors, _MOST_LISTED))
 
 
 def dotted(path: Path) -> str:

@@ -42,6 +42,12 @@ def first_few(texts: Sequence[str], most: int = 3) -> str:
     return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
 
 
+def listed(lines: Sequence[str], most: int, indent: str = "") -> str:
+    """The first `most` lines, and one that says how many more there are."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    return "\n".join(f"{indent}{line}" for line in [*lines[:most], *more])
+
+
 def as_markdown(text: str) -> str:
     """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
     plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))

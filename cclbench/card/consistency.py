@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a card's fields agree with one another: degrees with the count, parts with the whole.
 
-Fields of the wrong type count as absent here: `conform` has named them already.
+Fields of the wrong type count as absent here: the schema has named them already.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cclbench.card.fields import field
 from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.yaml_file import Document
 
@@ -24,19 +25,6 @@ def consistency(document: Document) -> list[Problem]:
     parts = (_nodes, _degrees, _experts, _parameters, _attention, _ranks)
     findings = [finding for part in parts for finding in part(card)]
     return [Problem("error", document.file, document.line(p), dotted(p), m) for p, m in findings]
-
-
-def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
-    """The card's value at `path` where it is there and of `kind`, else None."""
-    value: Any = card
-    for key in path:
-        if isinstance(value, Mapping) and isinstance(key, str):
-            value = value.get(key)
-        elif isinstance(value, list) and isinstance(key, int):
-            value = value[key]
-        else:
-            return None
-    return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
 
 
 def _nodes(card: Mapping[str, Any]) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ from pathlib import Path as FilePath
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from cclbench.card.consistency import Finding, field
+from cclbench.card.consistency import Finding
+from cclbench.card.fields import field
 from cclbench.diagnostics import Problem, dotted
 from cclbench.yaml_file import Document
 

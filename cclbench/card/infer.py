@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from msgspec import structs
 
 from cclbench.card.consistency import layouts
+from cclbench.card.fields import filled
 from cclbench.card.model import Trace
 from cclbench.card.write import render
 from cclbench.errors import UsageError
@@ -73,22 +73,18 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     notes: dict[str, str] = {}
     if facts.accelerator is None and facts.accelerator_name:
         notes["hardware.accelerator"] = f"the trace says {shown(facts.accelerator_name)}"
-    traces = [
-        _without_none(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces
-    ]
+    traces = [filled(**{**structs.asdict(trace), "ranks": list(trace.ranks)}) for trace in facts.traces]
     card = {
         "version": 2,
         "id": card_id or _folder(facts),
         "description": _description(facts),
-        "workload": _without_none(phase=facts.phase, precision=facts.precision, steps=facts.steps),
-        "hardware": _without_none(
+        "workload": filled(phase=facts.phase, precision=facts.precision, steps=facts.steps),
+        "hardware": filled(
             accelerator=facts.accelerator, count=facts.world_size, per_node=_per_node(facts, notes)
         ),
-        "software": _without_none(
-            framework=_without_none(name=facts.framework, version=facts.framework_version),
-            communication=_without_none(
-                library=facts.communication_library, version=facts.communication_version
-            ),
+        "software": filled(
+            framework=filled(name=facts.framework, version=facts.framework_version),
+            communication=filled(library=facts.communication_library, version=facts.communication_version),
         ),
         "parallelism": _degrees(facts, notes),
         "evidence": {"traces": traces},
@@ -97,10 +93,6 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
     if facts.steps is not None:
         notes["workload.steps"] = "steps in the traces; the run may have taken more"
     return render(card, notes)
-
-
-def _without_none(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, {}, [])}
 
 
 def _folder(facts: CardFacts) -> str | None:

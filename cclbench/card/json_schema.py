@@ -7,18 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cclbench import json_schema as by_schema
-from cclbench.diagnostics import Problem
-from cclbench.yaml_file import Document
 
 
 def schema() -> Mapping[str, Any]:
     """The JSON Schema (draft-07) of workload cards, version 2."""
     return by_schema.packaged_schema("card")
-
-
-def conform(document: Document) -> list[Problem]:
-    """Every way in which the card departs from the schema, in the order of the file."""
-    return by_schema.departures(document, schema())
 
 
 def misfit(value: object, path: str) -> str | None:

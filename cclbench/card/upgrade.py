@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
 from cclbench.card.bandwidth import bandwidths
-from cclbench.card.consistency import field as at
 from cclbench.card.evidence import root_of
+from cclbench.card.fields import field as at
+from cclbench.card.fields import leaves, put
 from cclbench.card.json_schema import home, misfit
 from cclbench.card.read import Document, parse, read
 from cclbench.card.validate import examine
@@ -97,21 +97,13 @@ def upgrade(path: FilePath | str) -> Upgrade:
         raise UsageError("is version 2 already; nothing to upgrade", where=source.file)
     if version != 1 and not (version is None and "workload" in source.value):
         raise CheckFailed(f"is no version 1 card: version is {shown(version)}", where=source.file)
-    moved = _Move(source, dict(_leaves(source.value, ())))
+    moved = _Move(source, dict(leaves(source.value)))
     moved.everything(path)
     text = render(moved.card, moved.notes)
     upgraded = parse(text, f"{source.file} (as version 2)")
     problems = examine(upgraded, root_of(path), contents=False)
     errors = tuple(problem for problem in problems if problem.severity == "error")
     return Upgrade(text, tuple(sorted(moved.warnings, key=lambda warning: warning.line or 0)), errors)
-
-
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, Mapping) and value:
-        for key, below in value.items():
-            yield from _leaves(below, (*path, key))
-    else:
-        yield path, value
 
 
 @dataclass
@@ -155,17 +147,13 @@ class _Move:
 
     def put(self, home_path: str, value: Any, path: Path) -> None:
         """Give `value` its home, or warn why it doesn't fit."""
-        *parents, last = home_path.split(".")
-        there = at(self.card, *parents, last, kind=object)
+        there = at(self.card, *home_path.split("."), kind=object)
         if there is not None:
             self.warn(path, f"{shown(value)} is left out: {home_path} is {shown(there)} already")
         elif reason := misfit(value, home_path):
             self.warn(path, f"{reason}; left out", home_path)
         else:
-            place = self.card
-            for key in parents:
-                place = place.setdefault(key, {})
-            place[last] = value
+            put(self.card, home_path, value)
 
     def take(self, *path: str) -> Any:
         return self.left.pop(path, None)

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cclbench.card.consistency import consistency, field
+from cclbench.card.consistency import consistency
 from cclbench.card.evidence import evidence, root_of
-from cclbench.card.json_schema import conform
+from cclbench.card.fields import field
+from cclbench.card.json_schema import schema
 from cclbench.card.model import Card, card_of
 from cclbench.card.read import Document, read
 from cclbench.diagnostics import Problem, check
+from cclbench.json_schema import departures
 
 # What a metric can't do without, by the card's path.
 _NEEDED_BY = {
@@ -60,20 +62,15 @@ def examine(document: Document, root: Path, *, contents: bool) -> list[Problem]:
     """Errors, then warnings, of a card already read; `contents` compares the files it names as well."""
     version = field(document.value, "version")
     if version == 1:
-        return [_older(document)]
+        hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
+        return [Problem("error", document.file, document.line(("version",)), "version", hint)]
     found = [
         *document.problems,
-        *conform(document),
+        *departures(document, schema()),
         *consistency(document),
         *evidence(document, root, contents=contents),
     ]
     return [*sorted(found, key=lambda p: (p.severity != "error", p.line or 0)), *_warnings(document)]
-
-
-def _older(document: Document) -> Problem:
-    line = document.line(("version",))
-    hint = "is 1, this is version 2: `cclbench card upgrade` turns the card into it"
-    return Problem("error", document.file, line, "version", hint)
 
 
 def _warnings(document: Document) -> Iterator[Problem]:

@@ -9,8 +9,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, Final, TypeVar
 
@@ -124,8 +123,9 @@ def _zip(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _tar(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    opened: Callable[..., Any] = gzip.open if archive.name.lower().endswith("gz") else open
     with (
-        _plain(archive) as stream,
+        opened(archive, "rb") as stream,
         tarfile.open(fileobj=(blocks := _Blocks(stream, archive)), mode="r:") as file,
     ):
         for member in _few(file, archive):
@@ -138,14 +138,6 @@ def _tar(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         end = blocks.last  # tarfile takes any oddity for the end
         if not end or (end + stream.read(_LONGEST_PADDING)).strip(b"\0") or stream.read(1):
             raise InputError("is damaged: cut short, or no tar file throughout", where=str(archive))
-
-
-@contextmanager
-def _plain(archive: Path) -> Iterator[Any]:
-    """The tar file's bytes, decompressed."""
-    opened = gzip.open if archive.name.lower().endswith("gz") else open
-    with opened(archive, "rb") as stream:
-        yield stream
 
 
 class _Blocks(io.RawIOBase):

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cclbench.card.consistency import field, layouts
+from cclbench.card.consistency import layouts
+from cclbench.card.fields import field, leaves, put
 from cclbench.card.infer import CardFacts, infer
 from cclbench.card.json_schema import home, misfit
 from cclbench.card.read import Document, parse, scalar
@@ -95,10 +96,11 @@ def learn(card: Value, facts: CardFacts) -> Learnt:
         told.pop("parallelism", None)
     merged = deepcopy(card)
     inferred, contradictions = [], []
-    for path, value in _leaves(told, ""):
+    for keys, value in leaves(told):
+        path = ".".join(map(str, keys))
         if path.startswith(_NOT_LEARNT):
             continue
-        own = field(card, *path.split("."), kind=object)
+        own = field(card, *keys, kind=object)
         if own is not None:
             if own != value:
                 contradictions.append(f"{path}: the card says {shown(own)}, the traces {shown(value)}")
@@ -141,14 +143,6 @@ def settle(found: Sequence[Gap], ask: Ask | None, card: Value, *, open_ones: boo
     return left
 
 
-def put(card: Value, path: str, value: Any) -> None:
-    """Set the field at a dotted path."""
-    *folders, name = path.split(".")
-    for key in folders:
-        card = card.setdefault(key, {})
-    card[name] = value
-
-
 def _is_gap(problem: Problem, card: Mapping[str, Any]) -> bool:
     return bool(problem.path) and field(card, *problem.path.split("."), kind=object) is None
 
@@ -167,14 +161,6 @@ def _gaps(problem: Problem, card: Value) -> Iterator[Gap]:
         below = replace(problem, path=f"{problem.path}.{name}")
         if _is_gap(below, card):
             yield from _gaps(below, card)
-
-
-def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, below in value.items():
-        if isinstance(below, Mapping):
-            yield from _leaves(below, f"{prefix}{key}.")
-        else:
-            yield prefix + key, below
 
 
 def _without_nulls(value: Any) -> Any:

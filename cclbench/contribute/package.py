@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from cclbench.card import CardFacts, validate
+from cclbench.card.fields import filled, put
 from cclbench.card.read import read as read_card
 from cclbench.card.write import render
 from cclbench.card_facts import card_facts
 from cclbench.contribute.archive import is_archive, unpack
-from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, put, settle
+from cclbench.contribute.completion import LAUNCH, LICENCE, Ask, Gap, Value, draft, gaps, learn, settle
 from cclbench.contribute.evidence import evidence_elsewhere
 from cclbench.contribute.place import Place, digest, listed, place
 from cclbench.contribute.record import differences
@@ -32,6 +33,7 @@ from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
 from cclbench.record.manifest import Options
 from cclbench.source import Source, SourceFile, find
+from cclbench.text import listed as first_lines
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -251,7 +253,7 @@ def _settled(
         why = "nobody may use traces without one"
         wanted.append(Gap(LICENCE, "licence of the traces (--licence)", "Apache-2.0", why, True))
     named = enumerate(facts.traces)
-    traces = [_without_none(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
+    traces = [filled(path=f"traces/{n}", ranks=list(trace.ranks) or None) for n, trace in named]
     whole = {**card, "evidence": {**evidence, "traces": traces or [{"path": found.name}]}}
     left = settle([*wanted, *gaps(whole, name, Path())], ask, card, open_ones=wishes.allow_gaps)
     gaps({**card, "evidence": whole["evidence"]}, name, Path())  # answers may contradict one another
@@ -271,10 +273,6 @@ def _launch(stated: str, programs: Sequence[str]) -> str | None:
     return programs[0] if len(programs) == 1 else "run.sh" if "run.sh" in programs else None
 
 
-def _without_none(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value not in (None, [])}
-
-
 def _entries(
     found: Source,
     facts: CardFacts,
@@ -290,7 +288,7 @@ def _entries(
         name = names[file.name]
         sha256, size = digest(staged.traces / name)
         entries.append(
-            _without_none(
+            filled(
                 path=f"traces/{staged.id}/{name}",
                 format=file.reader,
                 ranks=ranks.get(file.path) or None,
@@ -319,10 +317,9 @@ def _proved(
     )
     after = rows_of(find(staged.card), store, reading, model=True, jobs=jobs, progress=progress)
     if changed := differences(before, after):
-        lines = [f"  {c.what}: {c.recorded} became {c.computed}" for c in changed[:_LISTED]]
-        lines += [f"  and {len(changed) - _LISTED} more"] if len(changed) > _LISTED else []
+        lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
-        raise CheckFailed(told + "\n".join(lines))
+        raise CheckFailed(told + first_lines(lines, _LISTED, "  "))
     return len(after)
 
 

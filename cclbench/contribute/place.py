@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from cclbench.card.json_schema import misfit
 from cclbench.errors import InputError, UsageError, near
+from cclbench.text import shown
 
 MANIFEST = "manifest.json"
 CALIBRATION = ".calibration.yml"
 """Not `.yaml`, which in workload_cards/ are cards."""
+LONGEST_NAME: Final = 120
+_STRANGE = re.compile(r"[^A-Za-z0-9._+=@-]+")
+
+Redact = Callable[[str], str]
+"""The name of a file or folder without what nobody shall know."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,27 @@ def listed(folder: Path) -> Iterator[str]:
             if name in files:
                 names.append(path.relative_to(folder).as_posix())
     return iter(sorted(names))
+
+
+def safe_names(names: Iterable[str], redact: Redact) -> dict[str, str]:
+    """The collection's name of each relative path: redacted, of characters that every system takes.
+
+    A run of other characters than letters, digits and `._+=@-` becomes a hyphen; hyphens and dots at the
+    beginning go.  Raises `UsageError` where two files would share a name, or nothing fit is left of one.
+    """
+    given: dict[str, str] = {}
+    taken = {MANIFEST: "the manifest"}
+    for name in names:
+        new = "/".join(_STRANGE.sub("-", redact(part)).lstrip("-.") for part in name.split("/"))
+        if any(not 0 < len(part) <= LONGEST_NAME for part in new.split("/")):
+            hint = f"rename it: up to {LONGEST_NAME} letters, digits and . _ + = @ -"
+            raise UsageError(f"the name {shown(name)} cannot be carried over", hint=hint)
+        if new.lower() in taken:
+            other = shown(taken[new.lower()])
+            raise UsageError(f"{shown(name)} and {other} would share the name {new}", hint="rename one")
+        given[name] = new
+        taken[new.lower()] = name
+    return given
 
 
 def is_inside(name: str) -> bool:

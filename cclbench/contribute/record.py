@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,7 @@ from cclbench.record.rows import Row
 TOLERANCE: Final = 1e-12
 DIGITS: Final = 9
 _KEY: Final = ("rank", "step", "group", "collective", "category", "stat", "source")
+_key: Final[Callable[[Row], tuple[Any, ...]]] = attrgetter(*_KEY)
 _HELD: Final = ("unit", "status", "provenance", "window")
 
 
@@ -153,25 +155,14 @@ def _digest(rows: Sequence[Row]) -> str:
     lines = (
         json.dumps(
             [
-                *(getattr(row, column) for column in (*_KEY, *_HELD)),
+                *_key(row),
+                *(getattr(row, column) for column in _HELD),
                 None if row.value is None else f"{row.value:.{DIGITS}g}",
             ]
         )
         for row in rows
     )
     return sha256("\n".join(sorted(lines)).encode()).hexdigest()
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return tuple(getattr(row, column) for column in _KEY)
-
-
-def _about(key: tuple[Any, ...]) -> dict[str, Any]:
-    return {
-        column: value
-        for column, value in zip(_KEY, key, strict=True)
-        if value is not None and column != "source"
-    }
 
 
 def _same(was: Row | None, now: Row | None) -> bool:
@@ -186,7 +177,9 @@ def _same(was: Row | None, now: Row | None) -> bool:
 def _change(metric: str, key: tuple[Any, ...], was: Row | None, now: Row | None) -> Change:
     both = was is not None and now is not None
     others = [name for name in _HELD if both and getattr(was, name) != getattr(now, name)]
-    return Change(metric, _about(key), _words(was, others), _words(now, others))
+    named = zip(_KEY, key, strict=True)
+    about = {column: value for column, value in named if value is not None and column != "source"}
+    return Change(metric, about, _words(was, others), _words(now, others))
 
 
 def _words(row: Row | None, others: Sequence[str]) -> str:

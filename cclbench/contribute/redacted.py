@@ -15,11 +15,10 @@ from cclbench.card.read import read
 from cclbench.card.write import render
 from cclbench.contribute import redaction
 from cclbench.contribute.completion import Value
-from cclbench.contribute.names import safe_names
-from cclbench.contribute.place import Place
+from cclbench.contribute.place import Place, safe_names
 from cclbench.engine import Progress
 from cclbench.errors import CheckFailed
-from cclbench.text import printable
+from cclbench.text import listed, printable
 
 if TYPE_CHECKING:
     from cclbench.contribute.redaction import Identities, Redaction
@@ -102,13 +101,12 @@ def clean(staged: Place, identities: Identities) -> None:
     ]
     if left:
         lines = [
-            f"  {path.relative_to(staged.collection)}: {one.place}: {one.kind} ({one.count})"
-            for path, one in left[:_LISTED]
+            printable(f"{path.relative_to(staged.collection)}: {one.place}: {one.kind} ({one.count})")
+            for path, one in left
         ]
-        lines += [f"  and {len(left) - _LISTED} more"] if len(left) > _LISTED else []
         raise CheckFailed(
             "redaction leaves what looks like a secret or an identity; take it out of the originals:\n"
-            + "\n".join(map(printable, lines))
+            + listed(lines, _LISTED, "  ")
         )
 
 

@@ -25,6 +25,7 @@ SECONDS: Final = 30.0
 _REDIRECTS = 5
 _CHUNK = MIB
 _MOVED = (301, 302, 303, 307, 308)
+_HEADERS: Final = {"User-Agent": f"cclbench/{__version__}", "Accept-Encoding": "identity"}
 
 
 def fetch(url: str, target: Path, *, sha256: str, size: int, progress: Progress | None = None) -> None:
@@ -68,7 +69,9 @@ def _answer(url: str) -> Iterator[http.client.HTTPResponse]:
     for _ in range(_REDIRECTS + 1):
         parts = _checked(url)
         with closing(_Public(parts.hostname or "", parts.port or 443, timeout=SECONDS)) as connection:
-            response = _get(connection, parts)
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers=_HEADERS)
+            response = connection.getresponse()
             if response.status == 200:
                 yield response
                 return
@@ -76,13 +79,6 @@ def _answer(url: str) -> Iterator[http.client.HTTPResponse]:
                 raise _refused(url, f"the server answers {response.status}")
             url = urljoin(url, response.headers["Location"] or "")
     raise _refused(url, f"more than {_REDIRECTS} redirects")
-
-
-def _get(connection: http.client.HTTPSConnection, parts: SplitResult) -> http.client.HTTPResponse:
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = {"User-Agent": f"cclbench/{__version__}", "Accept-Encoding": "identity"}
-    connection.request("GET", path, headers=headers)
-    return connection.getresponse()
 
 
 def _checked(url: str) -> SplitResult:

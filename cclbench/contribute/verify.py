@@ -100,9 +100,7 @@ def record(
     if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
         raise CheckFailed("evidence is not what it was:\n" + "\n".join(wrong[:20]), where=place.id)
     options = options or (former.ingest if former else Options())
-    with TemporaryDirectory(prefix="cclbench-") as scratch:
-        source = find(place.card, elsewhere=named_by_card(place, seen))
-        rows = rows_of(source, store or Path(scratch), options, model=False, jobs=jobs, progress=progress)
+    rows = _computed(place, seen, options, store, jobs, progress)
     kept = former.redactions if former and redactions is None else redactions
     manifest = Manifest(
         id=place.id,
@@ -148,10 +146,22 @@ def _verify(place: Place, elsewhere: EvidenceElsewhere, jobs: int, progress: Pro
         return replace(verdict, status="changed", reasons=tuple(reasons))
     if absent := _wrong(seen, "not here"):
         return replace(verdict, status="not here", reasons=tuple(absent))
+    rows = _computed(place, seen, manifest.ingest, None, jobs, progress)
+    return _judged(verdict, manifest, compare(manifest.results, rows))
+
+
+def _computed(
+    place: Place,
+    seen: Sequence[FileState],
+    options: Options,
+    store: Path | None,
+    jobs: int,
+    progress: Progress | None,
+) -> list[Row]:
+    """The result rows of the evidence as it was seen; nothing modelled."""
     with TemporaryDirectory(prefix="cclbench-") as scratch:
         source = find(place.card, elsewhere=named_by_card(place, seen))
-        rows = rows_of(source, Path(scratch), manifest.ingest, model=False, jobs=jobs, progress=progress)
-    return _judged(verdict, manifest, compare(manifest.results, rows))
+        return rows_of(source, store or Path(scratch), options, model=False, jobs=jobs, progress=progress)
 
 
 def _wrong(seen: Sequence[FileState], *wanted: str) -> list[str]:

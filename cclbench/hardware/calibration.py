@@ -280,8 +280,9 @@ def _fitted(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:
 
 
 def _group(sweep: Sweep, system: System, transport: str | None = None) -> Group | Refusal:
-    members = sweep.members(system)
-    if members is None:
+    try:
+        members = system.members(sweep.ranks, sweep.nodes)
+    except UsageError:
         return Refusal(
             f"{sweep.ranks} ranks on {sweep.nodes} nodes do not fit {system.id} of {system.per_node} a node"
         )

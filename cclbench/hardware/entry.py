@@ -12,7 +12,7 @@ from cclbench.diagnostics import Path, Problem, dotted
 from cclbench.errors import InputError, near
 from cclbench.hardware.figure import UNVERIFIED, figures, leaves
 from cclbench.json_schema import departures, packaged_schema
-from cclbench.text import shown
+from cclbench.text import listed, shown
 from cclbench.yaml_file import Document
 
 KINDS: Final = ("accelerator", "fabric", "system")
@@ -52,8 +52,7 @@ def check(document: Document) -> None:
 def refuse(found: list[Problem]) -> None:
     """Raise one `InputError` that lists the first of the problems, if there are any."""
     if found:
-        more = [f"and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-        raise InputError("\n".join([*map(str, found[:_MOST_SHOWN]), *more]))
+        raise InputError(listed([str(one) for one in found], _MOST_SHOWN))
 
 
 def problem(document: Document, path: Path, message: str) -> Problem:

@@ -44,9 +44,8 @@ class Fabric(msgspec.Struct, frozen=True):
     disagreements: tuple[Disagreement, ...] = ()
     notes: str | None = None
 
-    @property
-    def usable_bytes_per_s(self) -> float | None:
-        """What large messages attain on one link or interface, one direction, B/s."""
-        if self.link_bytes_per_s is None or self.usable_fraction is None:
+    def usable(self, bytes_per_s: float | None) -> float | None:
+        """What large messages attain of a line rate, B/s; None where that or the share is not known."""
+        if bytes_per_s is None or self.usable_fraction is None:
             return None
-        return self.link_bytes_per_s * self.usable_fraction
+        return bytes_per_s * self.usable_fraction

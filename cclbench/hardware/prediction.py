@@ -37,7 +37,7 @@ def predict(
     The ranks are the first of each of `nodes` nodes, or fill as few as hold them.  `UsageError` for what does
     not go together, `CheckFailed` with the reason, and the field that is missing, where there is no price.
     """
-    members = _members(system, ranks, nodes)
+    members = system.members(ranks, nodes)
     check_transport(system, transport)
     asked = sizes or [0]
     common = {"library_version": library_version, "transport": transport}
@@ -84,18 +84,3 @@ def check_transport(system: System, transport: str | None) -> None:
     known = set() if out is None else {*out.fabric.transports, *filter(None, [out.transport])}
     if transport not in known:
         raise UsageError(f"{system.id} has no transport {transport!r}", hint=near(transport, known))
-
-
-def _members(system: System, ranks: int, nodes: int | None) -> Sequence[int]:
-    """The group's global ranks."""
-    if nodes is None:
-        return range(ranks)
-    per_node, rest = divmod(ranks, nodes)
-    if rest or not per_node:
-        raise UsageError(
-            f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
-        )
-    if per_node > system.per_node:
-        hint = f"--nodes {-(-ranks // system.per_node)} at least"
-        raise UsageError(f"{per_node:,} ranks a node: {system.id} has {system.per_node}", hint=hint)
-    return [node * system.per_node + local for node in range(nodes) for local in range(per_node)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
@@ -61,7 +62,5 @@ def _share(up: ScaleUp, size: int) -> float | str:
 def _interfaces(system: System, ranks: Sequence[int]) -> int:
     """Interfaces near the group in the domain that has fewest; a domain may be of several nodes."""
     domain = max(system.domain, system.per_node)
-    members: dict[int, list[int]] = {}
-    for rank in set(ranks):
-        members.setdefault(rank // domain, []).append(rank)
-    return min(system.rails(inside) * len(system.nodes(inside)) for inside in members.values())
+    inside = [list(own) for _, own in groupby(sorted(set(ranks)), lambda rank: rank // domain)]
+    return min(system.rails(own) * len(system.nodes(own)) for own in inside)

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.errors import InputError, UsageError
-from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import PIB
 
@@ -73,15 +72,6 @@ class Sweep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def times(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Times, s."""
         return np.array(self.seconds, np.float64)
-
-    def members(self, system: System) -> tuple[int, ...] | None:
-        """The global ranks that it is about: the first of each node; None where nodes hold unequal parts."""
-        per_node, rest = divmod(self.ranks, self.nodes)
-        if rest or per_node > system.per_node:
-            return None
-        return tuple(
-            node * system.per_node + local for node in range(self.nodes) for local in range(per_node)
-        )
 
     def without(self, at: int) -> Sweep:
         """The sweep without its size number `at`."""

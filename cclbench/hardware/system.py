@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
+from cclbench.errors import UsageError
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.figure import Disagreement, Source
 
@@ -40,7 +42,7 @@ class ScaleUp(msgspec.Struct, frozen=True):
     @property
     def usable_bytes_per_s(self) -> float | None:
         """What large messages attain on all links of one accelerator, one direction, B/s."""
-        return _usable(self.bytes_per_s, self.fabric)
+        return self.fabric.usable(self.bytes_per_s)
 
     @property
     def in_network_reduction(self) -> bool:
@@ -66,7 +68,7 @@ class ScaleOut(msgspec.Struct, frozen=True):
     @property
     def usable_bytes_per_s(self) -> float | None:
         """What large messages attain on one interface, one direction, B/s."""
-        return _usable(self.bytes_per_s, self.fabric)
+        return self.fabric.usable(self.bytes_per_s)
 
     def latency_s(self, transport: str | None = None) -> float | None:
         """Software latency of `transport` (default: the machine's own), s; None where nobody states it."""
@@ -105,10 +107,24 @@ class System(msgspec.Struct, frozen=True):
 
     def nodes(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """How many of the group's ranks each of its nodes holds, by node."""
-        members: dict[int, int] = {}
-        for rank in sorted(set(ranks)):
-            members[rank // self.per_node] = members.get(rank // self.per_node, 0) + 1
-        return tuple(members.values())
+        return tuple(Counter(rank // self.per_node for rank in sorted(set(ranks))).values())
+
+    def members(self, ranks: int, nodes: int | None = None) -> Sequence[int]:
+        """Global ranks of a group: the first of each of `nodes` nodes, or on as few nodes as hold them.
+
+        `UsageError` where the nodes cannot hold equal parts of it.
+        """
+        if nodes is None:
+            return range(ranks)
+        each, rest = divmod(ranks, nodes)
+        if rest or not each:
+            raise UsageError(
+                f"{ranks:,} ranks are not {nodes:,} equal parts", hint="formulas are for equal parts"
+            )
+        if each > self.per_node:
+            hint = f"--nodes {-(-ranks // self.per_node)} at least"
+            raise UsageError(f"{each:,} ranks a node: {self.id} has {self.per_node}", hint=hint)
+        return [node * self.per_node + local for node in range(nodes) for local in range(each)]
 
     def rails(self, ranks: Sequence[int]) -> int:
         """Interfaces of a node that the group's accelerators are nearest to, fewest over its nodes.
@@ -124,9 +140,3 @@ class System(msgspec.Struct, frozen=True):
             first, last = local * nics // self.per_node, (local + 1) * nics // self.per_node
             near.setdefault(node, set()).update(range(first, max(last, first + 1)))
         return min((len(rails) for rails in near.values()), default=0)
-
-
-def _usable(bytes_per_s: float | None, fabric: Fabric) -> float | None:
-    if bytes_per_s is None or fabric.usable_fraction is None:
-        return None
-    return bytes_per_s * fabric.usable_fraction

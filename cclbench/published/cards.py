@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cclbench.card import upgrade
+from cclbench.card.fields import put
 from cclbench.errors import CclbenchError
 from cclbench.published.leaderboard import PublishedRow
 from cclbench.text import printable
@@ -77,18 +78,11 @@ def _version_1(metadata: Mapping[str, Any]) -> dict[str, Any]:
     card: dict[str, Any] = {"version": 1, "description": metadata["workload_name"]}
     for key, home in _HOMES.items():
         if metadata.get(key) not in (None, "", [], {}):
-            _put(card, home, metadata[key])
+            put(card, home, metadata[key])
     sides = [metadata.get(key, "") for key in _SIDES]
     if any(sides):
-        _put(card, "workload.hardware.network_topo.bandwidth_gbps", sides)
+        put(card, "workload.hardware.network_topo.bandwidth_gbps", sides)
     return card
-
-
-def _put(card: dict[str, Any], home: str, value: Any) -> None:
-    *parents, last = home.split(".")
-    for key in parents:
-        card = card.setdefault(key, {})
-    card[last] = value
 
 
 def _unknown(metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -23,22 +23,17 @@ def result_rows(row: PublishedRow) -> list[Row]:
 
 def _column(row: PublishedRow, column: str) -> Row:
     alias, how = ALIASES[column], COLUMNS[column]
-    collective, window = alias.collectives[-1] if alias.collectives else None, how.window(row)
-    number = row.metrics.get(column)
+    number, found = row.metrics.get(column), list(defects(row, column))
+    value = None
     if number is None:
         why = "its tool gave no number" if column in row.metrics else "no column of this kind of trace"
-        return _row(alias.metric, None, f"not published: {why}", window=window, collective=collective)
-    found = list(defects(row, column))
-    instead = [defect.words for defect in found if defect.no_number]
-    if instead:
-        return _row(alias.metric, None, instead[0], window=window, collective=collective)
-    return _row(
-        alias.metric,
-        how.value(number),
-        "; ".join(d.words for d in found) or None,
-        window=window,
-        collective=collective,
-    )
+        reason: str | None = f"not published: {why}"
+    elif instead := [defect.words for defect in found if defect.no_number]:
+        reason = instead[0]
+    else:
+        value, reason = how.value(number), "; ".join(defect.words for defect in found) or None
+    collective = alias.collectives[-1] if alias.collectives else None
+    return _row(alias.metric, value, reason, window=how.window(row), collective=collective)
 
 
 def _throughput(row: PublishedRow) -> Iterator[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cclbench.contribute.names import LONGEST, safe_names
+from cclbench.contribute.place import LONGEST_NAME, safe_names
 from cclbench.errors import UsageError
 
 
@@ -40,7 +40,7 @@ def test_a_name_keeps_what_every_system_takes(name: str, carried: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["日本", "..", "a/../b", "/etc/passwd", "a//b", "", "x" * (LONGEST + 1), "sub/" + "y" * 255]
+    "name", ["日本", "..", "a/../b", "/etc/passwd", "a//b", "", "x" * (LONGEST_NAME + 1), "sub/" + "y" * 255]
 )
 def test_a_name_of_which_nothing_is_left_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be carried over"):

@@ -9,7 +9,8 @@ import pytest
 
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
-from cclbench.contribute.redaction.scrub import PATTERNS, Scrubber
+from cclbench.contribute.redaction.pattern import PATTERNS
+from cclbench.contribute.redaction.scrub import Scrubber
 
 CATCHES = {
     "private key": (

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group
+from cclbench.hardware.collectives.algorithm import Call
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Pipeline
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.stragglar import stragglar
-from cclbench.hardware.collectives.transport import Range
+from cclbench.hardware.collectives.transport import PROTOCOLS, Range
 from cclbench.schema import COLLECTIVE_KINDS
 
 # No launch, no factors: only what the formulas say.
@@ -217,7 +218,7 @@ def test_stragglar_reproduces_the_published_ratios() -> None:
 
     def saved(ranks: int) -> float:
         group = one_node(ranks)
-        parts = stragglar(group, constants(None), PLAIN)
+        parts = stragglar(Call("all_reduce", group, constants(None), PLAIN, PROTOCOLS))
         assert parts is not None
         return 1 - parts.time_s(sizes)[0] / cost("all_reduce", group, "ring").time_s(sizes)[0]
 
@@ -236,7 +237,7 @@ def test_tree_costs_more_than_ring_on_eight_gpus() -> None:
 
 def test_stragglar_that_is_hardly_late_pays_for_the_reduce_scatter() -> None:
     """Without delay: 6 of 7 chunks more; late by more than that: nothing more."""
-    parts = stragglar(one_node(8), constants(None), PLAIN)
+    parts = stragglar(Call("all_reduce", one_node(8), constants(None), PLAIN, PROTOCOLS))
     assert parts is not None
     sizes = np.array([7e9])
     late = parts.time_s(sizes)[0]

@@ -10,10 +10,11 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, price_group, schedule
+from cclbench.hardware.collectives.algorithm import Call
 from cclbench.hardware.collectives.cost import Assumed
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.schedule import scheduled
-from cclbench.hardware.collectives.transport import Range
+from cclbench.hardware.collectives.transport import PROTOCOLS, Range
 
 PLAIN = Assumed(launch_s=0.0, latency=1.0, rate=1.0, edge=1)
 MESH = Group(4, 1, "ampere", "intel", peers="mesh", up_bytes_per_s=90e9, pair_bytes_per_s=30e9)
@@ -32,9 +33,13 @@ DOUBLING = {
 }
 
 
+def call(kind: str, group: Group) -> Call:
+    return Call(kind, group, constants(None), PLAIN, PROTOCOLS)
+
+
 def test_steps_on_a_mesh() -> None:
     """Two steps of 3.4 µs after 8.4 µs; 1/4 and 1/2 of S, each over the 30 GB/s of a pair."""
-    cost = scheduled(schedule(DOUBLING, where="x"), MESH, constants(None), PLAIN)
+    cost = scheduled(schedule(DOUBLING, where="x"), call("all_gather", MESH))
     assert cost is not None
     assert cost.alpha_s == pytest.approx(8.4e-6 + 2 * 3.4e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.75 / 30e9)
@@ -42,7 +47,7 @@ def test_steps_on_a_mesh() -> None:
 
 def test_steps_over_nodes() -> None:
     """Ranks 0, 1 and 2, 3 on two nodes: the second step sends 2 × S/2 through a node's 20 GB/s."""
-    cost = scheduled(schedule(DOUBLING, where="x"), NODES, constants(None), PLAIN)
+    cost = scheduled(schedule(DOUBLING, where="x"), call("all_gather", NODES))
     assert cost is not None
     assert cost.alpha_s == pytest.approx(8.4e-6 + 3.4e-6 + 14e-6 + 2 * 5e-6)
     assert cost.beta_s_per_byte == pytest.approx(0.25 / 30e9 + 1.0 / 20e9)
@@ -51,7 +56,7 @@ def test_steps_over_nodes() -> None:
 def test_one_accelerators_links_are_shared() -> None:
     """A root sends all of S to three others at once: 3 S over its 60 GB/s outweigh S over a pair."""
     raw = {"kind": "broadcast", "ranks": 4, "steps": [[[0, 1, 1], [0, 2, 1], [0, 3, 1]]]}
-    cost = scheduled(schedule(raw, where="x"), replace(MESH, up_bytes_per_s=60e9), constants(None), PLAIN)
+    cost = scheduled(schedule(raw, where="x"), call("broadcast", replace(MESH, up_bytes_per_s=60e9)))
     assert cost is not None
     assert cost.beta_s_per_byte == pytest.approx(3 / 60e9)
 

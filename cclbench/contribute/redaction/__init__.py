@@ -17,8 +17,7 @@ from cclbench import yaml_file
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
 from cclbench.contribute.redaction.rewriting import is_binary, is_card, rewrite
-from cclbench.contribute.redaction.scrub import Scrubber
-from cclbench.contribute.redaction.tally import Redaction, by_kind
+from cclbench.contribute.redaction.scrub import Redaction, Scrubber, by_kind
 from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.formats.files import blocks, check, copied, name_inside
@@ -54,11 +53,9 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     collectives that metrics know.  A file without anything to hide is copied byte for byte.  `InputError`
     for a link, a damaged file, or a format that cannot be redacted; then there is no target.
     """
-    check(source)
-    scrubber = Scrubber(known)
-    rewrite(source, target, scrubber, annotations=annotations)
-    scrubber.count("gzip header", _in_header(source, known))
-    found = scrubber.tally.redactions(redacted_name(source.name, known))
+    found = _scrubbed(source, target, known, annotations=annotations).redactions(
+        redacted_name(source.name, known)
+    )
     if not found:
         copied(source, target)
     return found
@@ -66,21 +63,26 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
 
 def leftovers(path: Path, known: Identities) -> list[Redaction]:
     """What a file still holds; nothing where `redact` has written it with the same names."""
-    check(path)
-    scrubber = Scrubber(known)
-    rewrite(path, None, scrubber, annotations=False)
-    scrubber.count("gzip header", _in_header(path, known))
-    found = scrubber.tally.redactions(redacted_name(path.name, known))
-    if not found and is_binary(path):
+    scrubber, name = _scrubbed(path, None, known, annotations=False), redacted_name(path.name, known)
+    if not scrubber.redactions(name) and is_binary(path):
         # What lies between texts, such as pages that a database no longer uses.
         scrubber.count("its bytes", _in_bytes(path, known))
-        found = scrubber.tally.redactions(redacted_name(path.name, known))
-    return found
+    return scrubber.redactions(name)
 
 
 def redacted_name(name: str, known: Identities) -> str:
     """A file's name without the names it holds; what says its rank and format stays."""
     return Scrubber(known).text(_named(name, known))[0]
+
+
+def _scrubbed(source: Path, target: Path | None, known: Identities, *, annotations: bool) -> Scrubber:
+    check(source)
+    scrubber = Scrubber(known)
+    rewrite(source, target, scrubber, annotations=annotations)
+    name = name_inside(source)
+    if name is not None and not redacted_name(name, known) == name != "*":
+        scrubber.count("gzip header", {kinds.FILE_NAME: 1})
+    return scrubber
 
 
 def _named(name: str, known: Identities) -> str:
@@ -91,12 +93,6 @@ def _named(name: str, known: Identities) -> str:
             host = known.pseudonym(kinds.HOST, found["host"], learn=True)
             return name[: found.start("host")] + host + name[found.end("host") :]
     return name
-
-
-def _in_header(path: Path, known: Identities) -> dict[str, int]:
-    """Whether a gzip header tells more than the file's name may."""
-    name = name_inside(path)
-    return {} if name is None or redacted_name(name, known) == name != "*" else {kinds.FILE_NAME: 1}
 
 
 def _in_bytes(path: Path, known: Identities) -> dict[str, int]:

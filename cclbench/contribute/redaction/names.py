@@ -10,11 +10,9 @@ from functools import cached_property
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.pattern import BEGINS, ENDS, LOOPBACK
+from cclbench.contribute.redaction.pattern import BEGINS, CLEAN, ENDS, LOOPBACK
 from cclbench.formats.rewriting import alternatives
 
-_CLEAN: Final = re.compile(kinds.CLEAN)
-_LOOPBACK: Final = re.compile(rf"(?i:{LOOPBACK}|)")
 _ADDRESS: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]{6,}:[0-9a-fA-F:]*")
 _ENTRY: Final = re.compile(r"(?P<name>[^\s,:\[]+(?:\[[^\]]*\][^\s,:]*)?)(?P<port>(?::\d+)?)")
 _LISTED: Final = re.compile(
@@ -130,20 +128,18 @@ def key(kind: str, name: str) -> Key:
 def replaced(known: Identities, kind: str, text: str, *, learn: bool = False) -> str:
     """A field's value with its names replaced: a name, or a list of hosts with or without ports."""
     if kind != kinds.HOST:
-        return (
-            text if _CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
-        )
+        return text if CLEAN.fullmatch(text) or not text.strip() else known.pseudonym(kind, text, learn=learn)
 
     def one(match: re.Match[str]) -> str:
         return ",".join(map(named, _expanded(match["name"]))) + match["port"]
 
     def named(name: str) -> str:
-        if _CLEAN.fullmatch(name) or _LOOPBACK.fullmatch(name):
+        if CLEAN.fullmatch(name) or LOOPBACK.fullmatch(name):
             return name
         role = kinds.ADDRESS if _ADDRESS.fullmatch(name) else kind
         return known.pseudonym(role, name, learn=learn and role == kind)
 
-    alone = _ADDRESS.fullmatch(text) or _LOOPBACK.fullmatch(text)
+    alone = _ADDRESS.fullmatch(text) or LOOPBACK.fullmatch(text)
     return named(text) if alone else _ENTRY.sub(one, text)
 
 

@@ -28,7 +28,7 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, *, annotations:
         if found is None
         else found.rewrite(path, target, attempt, annotations=annotations)
     ):
-        scrubber.tally.join(attempt.tally)
+        scrubber.count_all(attempt)
         return
     if _BINARY.search(begin):
         what = "is in no format that can be redacted"

@@ -5,24 +5,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cclbench.analyzers.data_loading import LOADER
 from cclbench.classify import collective
 from cclbench.contribute.redaction import kinds
-from cclbench.contribute.redaction.identities import NAMES
 from cclbench.contribute.redaction.names import Identities, replaced
-from cclbench.contribute.redaction.pattern import NOTHING, Pattern
-from cclbench.contribute.redaction.secrets import SECRETS
-from cclbench.contribute.redaction.tally import Tally
+from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, Pattern
 from cclbench.normalize.steps import FAMILIES
+from cclbench.text import printable
 
-PATTERNS: Final = (*SECRETS, *NAMES)
-"""All forms, in the order they are looked for."""
-
-_CLEAN: Final = re.compile(kinds.CLEAN)
-_NOTHING: Final = re.compile(NOTHING)
 _ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|[^\s;\0]*)")
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
 _SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
@@ -30,6 +24,7 @@ _OF_A_SHELL: Final = frozenset(_SHELL.split())
 _FEW, _MANY = 5, 12
 """Assignments in a row that are an environment: among them one of a shell's own, or none."""
 _SHORT: Final = 12
+_LONGEST_PLACE: Final = 60
 _RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
 _BEHIND: Final = 32
 _VERSION: Final = re.compile(r"(?i)version")
@@ -42,16 +37,34 @@ _MARKERS: Final = re.compile(
 """Annotations that are a framework's own: steps, phases, its data loader and optimizer, its runtime."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Redaction:
+    """`count` things of a `kind` replaced at a `place` of a file: a key, a table's column, a line."""
+
+    file: str
+    place: str
+    kind: str
+    count: int
+
+
+def by_kind(redactions: Iterable[Redaction]) -> dict[str, int]:
+    """How many things of each kind were replaced, sorted by kind."""
+    counts: Counter[str] = Counter()
+    for one in redactions:
+        counts[one.kind] += one.count
+    return dict(sorted(counts.items()))
+
+
 class Scrubber:
     """The `Redactor` of one file: scrubs its texts by what is `known` of all of a data point's files.
 
     Methods return the text as it may be published and how many things were replaced, by kind; what was
-    replaced where is in `tally`.
+    replaced where, `redactions` tells.
     """
 
     def __init__(self, known: Identities) -> None:
         self.known = known
-        self.tally = Tally()
+        self._counts: Counter[tuple[str, str]] = Counter()
         self.first: dict[str, int] = {}
         """Where in the last text each kind was first replaced."""
 
@@ -85,7 +98,19 @@ class Scrubber:
 
     def count(self, place: str, counts: Mapping[str, int]) -> None:
         """Note what was replaced at a place of the file."""
-        self.tally.add(place, counts)
+        shown = printable(place)
+        for kind, count in counts.items():
+            at = shown if len(shown) <= _LONGEST_PLACE else f"{shown[:_LONGEST_PLACE]}…"
+            self._counts[at, kind] += count
+
+    def count_all(self, other: Scrubber) -> None:
+        """Note what another one replaced."""
+        self._counts.update(other._counts)
+
+    def redactions(self, file: str) -> list[Redaction]:
+        """What was replaced, by place and kind in the order they were met; the file may be called `file`."""
+        name = printable(file)
+        return [Redaction(name, place, kind, count) for (place, kind), count in self._counts.items() if count]
 
     def field(self, kind: str, text: str, *, name: str = "") -> tuple[str, Counter[str]]:
         """The value of a field that holds that kind, called `name` in an environment."""
@@ -93,7 +118,7 @@ class Scrubber:
             new, counts = replaced(self.known, kind, text, learn=True), Counter[str]()
         elif kind == kinds.ENVIRONMENT:
             return self._variable(name, text)
-        elif _CLEAN.fullmatch(text) or _NOTHING.fullmatch(text):
+        elif CLEAN.fullmatch(text) or NOTHING.fullmatch(text):
             return text, Counter()
         else:
             if kind == kinds.COMMAND:
@@ -105,7 +130,7 @@ class Scrubber:
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
         """A person's annotation numbered, a framework's own scrubbed as any text."""
-        if _CLEAN.fullmatch(text) or self.is_marker(text):
+        if CLEAN.fullmatch(text) or self.is_marker(text):
             return self.text(text)
         return self.known.pseudonym(kinds.ANNOTATION, text), Counter({kinds.ANNOTATION: 1})
 
@@ -202,13 +227,13 @@ class Scrubber:
         """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
         new, counts = self.text(f"{name}={text}" if name else text)
         assigned = _VARIABLE.match(new)
-        if counts[kinds.ENVIRONMENT] or _CLEAN.fullmatch(text) or not text.strip():
+        if counts[kinds.ENVIRONMENT] or CLEAN.fullmatch(text) or not text.strip():
             pass
         elif assigned is None:
             new, counts = kinds.HIDDEN[kinds.ENVIRONMENT], Counter({kinds.ENVIRONMENT: 1})
         elif not kinds.kept(assigned[1]):
             value = new[assigned.end() :].strip("\"'")
-            if value and not _CLEAN.fullmatch(value):
+            if value and not CLEAN.fullmatch(value):
                 new = assigned[0] + kinds.HIDDEN[kinds.ENVIRONMENT]
                 counts = Counter({kinds.ENVIRONMENT: 1})
         return (new.removeprefix(f"{name}=") if name else new), counts

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cclbench.hardware.collectives.cost import Assumed, Cost
+from cclbench.hardware.collectives.cost import Assumed, Cost, Steps
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.registry import Registry
 
 
@@ -29,6 +30,35 @@ class Call(NamedTuple):
     table: Constants
     assumed: Assumed
     protocols: tuple[str, ...]
+
+    def start(self, protocol: str, *, like: str = "ring", factor: float = 1.0) -> tuple[Steps, Steps]:
+        """What comes before the first byte: the launch, and the library's base latency of that algorithm."""
+        base_s = self.table.base_s(like, protocol) * self.assumed.latency * factor
+        return Steps(1, self.assumed.launch_s, "launch"), Steps(1, base_s, "base")
+
+    def up_s(self, protocol: str, *, like: str = "ring") -> float:
+        """A step in the node, s."""
+        return self.table.up_s(like, protocol) * self.assumed.latency
+
+    def net_s(self, protocol: str, *, like: str = "ring") -> float:
+        """A step over the network, s."""
+        return self.over_network_s(self.table.net_s(like, protocol), protocol)
+
+    def over_network_s(self, library_s: float, protocol: str) -> float:
+        """A step over the network whose latency in the library itself is `library_s`, s."""
+        return library_s * self.assumed.latency + _passes(protocol) * self.group.out_hop[self.assumed.edge]
+
+    def rendezvous(self, steps: float, protocol: str) -> Steps | None:
+        """What messages too large for eager sending add; None where the transport makes no difference."""
+        if self.group.eager_bytes is None or steps == 0:
+            return None
+        each = _passes(protocol) * self.group.rendezvous[self.assumed.edge]
+        return Steps(steps, each, "rendezvous over the network")
+
+
+def _passes(protocol: str) -> int:
+    """How often a step pays the transport: Simple also to flush received data to the accelerator (NCCL)."""
+    return 2 if protocol == SIMPLE else 1
 
 
 Costs = Callable[[Call], Iterator[Cost]]

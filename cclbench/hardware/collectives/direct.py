@@ -20,8 +20,8 @@ from cclbench.hardware.collectives.transport import LL, SIMPLE
 @algorithm("direct", chosen=lambda group: group.architecture == "amd" and group.peers == "mesh")
 def direct(call: Call) -> Iterator[Cost]:
     """Its cost; none across nodes, on a torus or for other kinds."""
-    kind, group, table, assumed, _ = call
-    n, rounds = group.ranks, ROUNDS.get(kind)
+    group = call.group
+    n, rounds = group.ranks, ROUNDS.get(call.kind)
     if rounds is None or group.nodes > 1 or group.peers not in ("switch", "mesh"):
         return
     for protocol in (LL, SIMPLE):
@@ -29,13 +29,12 @@ def direct(call: Call) -> Iterator[Cost]:
             "direct",
             protocol,
             (
-                Steps(1, assumed.launch_s, "launch"),
-                Steps(1, table.base_s("ring", protocol) * assumed.latency, "base"),
-                Steps(rounds, table.up_s("ring", protocol) * assumed.latency, "exchanges in the node"),
+                *call.start(protocol),
+                Steps(rounds, call.up_s(protocol), "exchanges in the node"),
             ),
             Traffic(
                 rounds * (n - 1) / n,
-                group.up_bytes_per_s * PLATEAU * (0.5 if protocol == LL else 1.0) * assumed.rate,
+                group.up_bytes_per_s * PLATEAU * (0.5 if protocol == LL else 1.0) * call.assumed.rate,
                 "links of an accelerator",
             ),
         )

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
 
 from cclbench.hardware.collectives.transport import NOTHING, PROTOCOLS, Range, software
-from cclbench.hardware.system import Architecture, ScaleUp, System
+from cclbench.hardware.system import Architecture, ScaleOut, ScaleUp, System
 
 # Share of the line rate that large messages reach where the fabric does not say: NVIDIA expects 46 to 48
 # of the 50 GB/s of an NDR interface (nccl-tests#290), Slingshot-11 is published at 92.5 of 100 GB/s.
@@ -80,11 +81,9 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
     hosted = max(system.nodes(members))
     if system.scale_up is None and hosted > 1:
         return Refusal(f"{system.id}: what joins the accelerators of a node is not known", "scale_up")
-    islands: dict[int, list[int]] = {}
-    for rank in members:
-        islands.setdefault(rank // system.domain, []).append(rank)
-    sizes = sorted({len(island) for island in islands.values()})
-    if len(sizes) > 1:
+    islands = [list(island) for _, island in groupby(members, lambda rank: rank // system.domain)]
+    sizes = sorted(map(len, islands))
+    if sizes[0] != sizes[-1]:
         return Refusal(
             f"the group has {sizes[0]} to {sizes[-1]} ranks a node: formulas are for equal parts;"
             " price its schedule as a step list"
@@ -101,7 +100,7 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
         else (),
     )
     if system.scale_up is not None and sizes[0] > 1:
-        inside = _inside(group, system.id, system.scale_up, min(islands.values()))
+        inside = _inside(group, system.id, system.scale_up, islands[0])
         if isinstance(inside, Refusal):
             return inside
         group = inside
@@ -109,10 +108,7 @@ def group_of(system: System, ranks: Sequence[int], *, transport: str | None = No
 
 
 def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group | Refusal:
-    rate, assumptions = up.usable_bytes_per_s, group.assumptions
-    if rate is None and up.bytes_per_s is not None:
-        rate = up.bytes_per_s * SCALE_UP_SHARE
-        assumptions += (f"{SCALE_UP_SHARE:.0%} of the links' line rate is taken for usable",)
+    rate, assumptions = _usable(up, SCALE_UP_SHARE, "links'")
     if rate is None:
         return Refusal(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
     pair = rate
@@ -140,7 +136,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
         reduces=up.in_network_reduction,
         dims=tuple(length for length, _ in block),
         rings=tuple(bool(up.rings) and whole and length >= closes for length, whole in block),
-        assumptions=assumptions,
+        assumptions=group.assumptions + assumptions,
     )
 
 
@@ -148,10 +144,7 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
     out = system.scale_out
     if out is None:
         return Refusal(f"{system.id}: the group spans nodes and there is no scale_out", "scale_out")
-    rate, assumptions = out.usable_bytes_per_s, group.assumptions
-    if rate is None and out.bytes_per_s is not None:
-        rate = out.bytes_per_s * NETWORK_SHARE
-        assumptions += (f"{NETWORK_SHARE:.0%} of the network's line rate is taken for usable",)
+    rate, assumptions = _usable(out, NETWORK_SHARE, "network's")
     if rate is None:
         return Refusal(f"{system.id}: scale_out.bytes_per_s is not known", "scale_out.bytes_per_s")
     driver = software(system, transport)
@@ -174,8 +167,16 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
         eager_bytes=driver.eager_bytes,
         protocols=driver.protocols,
         surely=driver.surely,
-        assumptions=assumptions if driver.assumed is None else (*assumptions, driver.assumed),
+        assumptions=(*group.assumptions, *assumptions, *filter(None, [driver.assumed])),
     )
+
+
+def _usable(tier: ScaleUp | ScaleOut, share: float, whose: str) -> tuple[float | None, tuple[str, ...]]:
+    """A tier's usable rate: where its fabric does not say, `share` of its line rate, and words for that."""
+    rate = tier.usable_bytes_per_s
+    if rate is not None or tier.bytes_per_s is None:
+        return rate, ()
+    return tier.bytes_per_s * share, (f"{share:.0%} of the {whose} line rate is taken for usable",)
 
 
 def _block(dims: tuple[int, ...], island: list[int]) -> tuple[tuple[int, bool], ...]:

@@ -14,14 +14,13 @@ from math import log2
 from cclbench.hardware.collectives.algorithm import Call, algorithm, never
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
 @algorithm("halving_doubling", chosen=never)
 def halving_doubling(call: Call) -> Iterator[Cost]:
     """Its cost; none for other kinds or where n is no power of two."""
-    kind, group, table, assumed, _ = call
-    n, rounds = group.ranks, ROUNDS.get(kind)
+    group = call.group
+    n, rounds = group.ranks, ROUNDS.get(call.kind)
     if rounds is None or n & (n - 1) or group.nodes & (group.nodes - 1):
         return
     inside, across = log2(group.per_node), log2(group.nodes)
@@ -35,15 +34,10 @@ def halving_doubling(call: Call) -> Iterator[Cost]:
         "halving_doubling",
         SIMPLE,
         (
-            Steps(1, assumed.launch_s, "launch"),
-            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
-            Steps(rounds * inside, table.up_s("ring", SIMPLE) * assumed.latency, "exchanges in the node"),
-            Steps(
-                rounds * across,
-                network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed),
-                "exchanges over the network",
-            ),
+            *call.start(SIMPLE),
+            Steps(rounds * inside, call.up_s(SIMPLE), "exchanges in the node"),
+            Steps(rounds * across, call.net_s(SIMPLE), "exchanges over the network"),
         ),
-        Traffic(share, share / (rounds * s_per_byte) * assumed.rate, "both tiers, one after the other"),
-        rendezvous=rendezvous(group, rounds * across, SIMPLE, assumed),
+        Traffic(share, share / (rounds * s_per_byte) * call.assumed.rate, "both tiers, one after the other"),
+        rendezvous=call.rendezvous(rounds * across, SIMPLE),
     )

@@ -13,35 +13,27 @@ from collections.abc import Iterator
 from cclbench.hardware.collectives.algorithm import Call, algorithm, never
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
 @algorithm("hierarchical", chosen=never)
 def hierarchical(call: Call) -> Iterator[Cost]:
     """Its cost; none for other kinds or where there is only one tier."""
-    kind, group, table, assumed, _ = call
-    rounds = ROUNDS.get(kind)
+    group, rounds = call.group, ROUNDS.get(call.kind)
     g, nodes = group.per_node, group.nodes
     if rounds is None or nodes == 1 or g == 1:
         return
     inside = rounds * (g - 1) / g
     across = rounds * (nodes - 1) / nodes / g
     s_per_byte = inside / group.up_bytes_per_s + across / group.nic_bytes_per_s
+    share = inside + across
     yield Cost(
         "hierarchical",
         SIMPLE,
         (
-            Steps(1, assumed.launch_s, "launch"),
-            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
-            Steps(rounds * (g - 1), table.up_s("ring", SIMPLE) * assumed.latency, "steps in the node"),
-            Steps(
-                rounds * (nodes - 1),
-                network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed),
-                "steps over the network",
-            ),
+            *call.start(SIMPLE),
+            Steps(rounds * (g - 1), call.up_s(SIMPLE), "steps in the node"),
+            Steps(rounds * (nodes - 1), call.net_s(SIMPLE), "steps over the network"),
         ),
-        Traffic(
-            inside + across, (inside + across) / s_per_byte * assumed.rate, "both tiers, one after the other"
-        ),
-        rendezvous=rendezvous(group, rounds * (nodes - 1), SIMPLE, assumed),
+        Traffic(share, share / s_per_byte * call.assumed.rate, "both tiers, one after the other"),
+        rendezvous=call.rendezvous(rounds * (nodes - 1), SIMPLE),
     )

@@ -154,18 +154,13 @@ def protocols(group: Group, assumed: Assumed, version: str | None = None) -> tup
     release = _release(version)
     near = group.nodes == 1 or group.host_cpu != "arm" or (release is not None and release >= (2, 28))
     fit = near and group.peers != "pcie-tree"
-    return tuple(protocol for protocol in _allowed(group, assumed) if fit or protocol != LL128)
+    through = group.surely if assumed.edge == WORST.edge else group.protocols
+    return tuple(protocol for protocol in through if fit or protocol != LL128)
 
 
 def _release(version: str | None) -> tuple[int, int] | None:
     found = _VERSION.match(version or "")
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-def _allowed(group: Group, assumed: Assumed) -> tuple[str, ...]:
-    if group.nodes == 1:
-        return PROTOCOLS
-    return group.surely if assumed.edge == WORST.edge else group.protocols
 
 
 def net_overhead_s(group: Group, protocol: str) -> float:

@@ -18,7 +18,6 @@ from cclbench.hardware.collectives.algorithm import Call, algorithm
 from cclbench.hardware.collectives.cost import ROUNDS, Cost, Pipeline, Steps, Traffic
 from cclbench.hardware.collectives.nccl import CHUNKS_BYTES, NVLS_EFFICIENCY
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 _LINKS: Final = "links to the switches"
 
@@ -74,7 +73,7 @@ def nvls_tree(call: Call) -> Iterator[Cost]:
     _, group, table, assumed, _ = call
     hops = Steps(
         2 * ceil(log2(group.nodes)),
-        network_step_s(group, table.nvls_tree_net_us * 1e-6, SIMPLE, assumed),
+        call.over_network_s(table.nvls_tree_net_us * 1e-6, SIMPLE),
         "steps over the network",
     )
     across = group.out_bytes_per_s * assumed.rate / (1 if group.nodes == 2 else 2)
@@ -88,6 +87,6 @@ def nvls_tree(call: Call) -> Iterator[Cost]:
             switches.start[1].total_s + hops.total_s,
             CHUNKS_BYTES * (2 / switches.rate + hops.count / (group.out_bytes_per_s * assumed.rate)),
         ),
-        rendezvous=rendezvous(group, hops.count, SIMPLE, assumed),
+        rendezvous=call.rendezvous(hops.count, SIMPLE),
         eager_bytes=2 * (group.eager_bytes or 0.0),
     )

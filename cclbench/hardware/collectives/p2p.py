@@ -15,7 +15,6 @@ from cclbench.hardware.collectives.algorithm import Call, algorithm
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.transport import LL, SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 # NCCL's figure for one more peer (src/graph/tuning.cc, arity of CollNet's direct exchange).
 _PEER_S: Final = 0.4e-6
@@ -31,31 +30,26 @@ PAIRS: Final = ("send", "recv", "send_recv")
 @algorithm("p2p")
 def p2p(call: Call) -> Iterator[Cost]:
     """Costs of pairwise transfers; none for other kinds."""
-    kind, group, table, assumed, protocols = call
+    kind, group, _, assumed, protocols = call
     rates = _traffic(kind, group, assumed.edge)
     if rates is None:
         return
     slowest = max(rates, key=lambda traffic: traffic.s_per_byte)
     across = 1 if group.nodes > 1 else 0
     for protocol in (LL, SIMPLE) if LL in protocols else (SIMPLE,):
-        step = (
-            network_step_s(group, table.net_s("ring", protocol), protocol, assumed)
-            if across
-            else table.up_s("ring", protocol) * assumed.latency
-        )
+        step = call.net_s(protocol) if across else call.up_s(protocol)
         rate = slowest.bytes_per_s * assumed.rate * (0.5 if protocol == LL else 1.0)
         peers = group.ranks - 2 if kind not in PAIRS else 0
         yield Cost(
             "p2p",
             protocol,
             (
-                Steps(1, assumed.launch_s, "launch"),
-                Steps(1, table.base_s("ring", protocol) * assumed.latency, "base"),
+                *call.start(protocol),
                 Steps(1, step, "step over the network" if across else "step in the node"),
                 Steps(peers, _PEER_S * assumed.latency, "further peers"),
             ),
             Traffic(slowest.share, rate, slowest.what),
-            rendezvous=rendezvous(group, across, protocol, assumed),
+            rendezvous=call.rendezvous(across, protocol),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if kind in PAIRS else group.ranks),
         )
 

@@ -14,7 +14,6 @@ from typing import Final
 from cclbench.hardware.collectives.algorithm import Call, algorithm
 from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 _BASE_S: Final = 8e-6
 _LINEAR_S: Final = 2.8e-6
@@ -36,13 +35,9 @@ def pat(call: Call) -> Iterator[Cost]:
         (
             Steps(1, assumed.launch_s, "launch"),
             Steps(1, _BASE_S * assumed.latency, "base"),
-            Steps(
-                steps / 3.5,
-                network_step_s(group, table.net_s("tree", SIMPLE), SIMPLE, assumed),
-                "aggregated steps over the network",
-            ),
+            Steps(steps / 3.5, call.net_s(SIMPLE, like="tree"), "aggregated steps over the network"),
             Steps(group.ranks, _LINEAR_S * assumed.latency, "linear part"),
         ),
         Traffic(1.0, group.out_bytes_per_s * _RATE * assumed.rate, "interfaces of a rank"),
-        rendezvous=rendezvous(group, steps / 3.5, SIMPLE, assumed),
+        rendezvous=call.rendezvous(steps / 3.5, SIMPLE),
     )

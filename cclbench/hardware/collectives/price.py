@@ -152,10 +152,10 @@ def costs(
         table = table.of_rccl()
     if group.peers == "pcie-tree":
         table = table.over_pci()
-    if plan is not None:
-        cost = scheduled(plan, group, table, assumed) if plan.kind == kind else None
-        return [] if cost is None else [cost]
     call = Call(kind, group, table, assumed, protocols(group, assumed, library_version))
+    if plan is not None:
+        cost = scheduled(plan, call)
+        return [] if cost is None else [cost]
     applying = [
         own for name in ALGORITHMS if (own := ALGORITHMS.get(name)).applies(group, asked=name == algorithm)
     ]

@@ -14,7 +14,6 @@ from cclbench.hardware.collectives.cost import ROUNDS, Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
 from cclbench.hardware.collectives.nccl import RING_LL128, net_overhead_s
 from cclbench.hardware.collectives.transport import LL, LL128, SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 PLATEAU = 0.965
 """Share of the usable rate that rings keep at GiB sizes: 0.93 to 0.99 on NVLink 3, 4 and 5."""
@@ -42,23 +41,18 @@ def ring(call: Call) -> Iterator[Cost]:
             own = rate * RING_LL128
         up_s = max(table.up_s("ring", protocol), net_overhead_s(group, protocol))
         # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
-        net_s = table.net_s("tree" if group.per_node == 1 else "ring", protocol)
+        net_s = call.net_s(protocol, like="tree" if group.per_node == 1 else "ring")
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0
         yield Cost(
             "ring",
             protocol,
             (
-                Steps(1, assumed.launch_s, "launch"),
-                Steps(1, table.base_s("ring", protocol) * assumed.latency * plateau, "base"),
+                *call.start(protocol, factor=plateau),
                 Steps(total - across, up_s * assumed.latency * plateau, "steps in the node"),
-                Steps(
-                    across,
-                    network_step_s(group, net_s, protocol, assumed) * plateau,
-                    "steps over the network",
-                ),
+                Steps(across, net_s * plateau, "steps over the network"),
             ),
             Traffic(share, own * assumed.rate, "narrowest place of the ring"),
-            rendezvous=rendezvous(group, across, protocol, assumed),
+            rendezvous=call.rendezvous(across, protocol),
             eager_bytes=_eager(group, protocol),
         )
 

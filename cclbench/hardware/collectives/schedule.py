@@ -20,11 +20,10 @@ from typing import Final
 
 from cclbench import yaml_file
 from cclbench.errors import InputError
-from cclbench.hardware.collectives.cost import Assumed, Cost, Steps, Traffic
+from cclbench.hardware.collectives.algorithm import Call
+from cclbench.hardware.collectives.cost import Cost, Steps, Traffic
 from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
 from cclbench.hardware.collectives.transport import SIMPLE
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 from cclbench.hardware.entry import refuse
 from cclbench.schema import COLLECTIVE_KINDS
 
@@ -100,27 +99,25 @@ def _send(raw: object, ranks: int, *, where: str) -> Send:
     return Send(source, target, float(share))
 
 
-def scheduled(plan: Schedule, group: Group, table: Constants, assumed: Assumed) -> Cost | None:
-    """Its cost on a group of as many ranks; None where the group has another size."""
-    if plan.ranks != group.ranks:
+def scheduled(plan: Schedule, call: Call) -> Cost | None:
+    """Its cost; None where it is of another collective, or of another number of ranks."""
+    group = call.group
+    if plan.kind != call.kind or plan.ranks != group.ranks:
         return None
-    far = [
+    far = sum(
         any(_node(send.source, group) != _node(send.target, group) for send in step) for step in plan.steps
-    ]
+    )
     s_per_byte = sum(_busiest(step, group) for step in plan.steps)
-    up_s = table.up_s("ring", SIMPLE) * assumed.latency
-    net_s = network_step_s(group, table.net_s("ring", SIMPLE), SIMPLE, assumed)
     return Cost(
         "schedule",
         SIMPLE,
         (
-            Steps(1, assumed.launch_s, "launch"),
-            Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
-            Steps(len(far) - sum(far), up_s, "steps in the node"),
-            Steps(sum(far), net_s, "steps over the network"),
+            *call.start(SIMPLE),
+            Steps(len(plan.steps) - far, call.up_s(SIMPLE), "steps in the node"),
+            Steps(far, call.net_s(SIMPLE), "steps over the network"),
         ),
-        Traffic(1.0, assumed.rate / s_per_byte, "busiest place of each step"),
-        rendezvous=rendezvous(group, sum(far), SIMPLE, assumed),
+        Traffic(1.0, call.assumed.rate / s_per_byte, "busiest place of each step"),
+        rendezvous=call.rendezvous(far, SIMPLE),
     )
 
 

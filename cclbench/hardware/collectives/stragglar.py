@@ -18,9 +18,7 @@ from math import ceil, log2
 import numpy as np
 
 from cclbench.hardware.collectives.algorithm import Call, algorithm, never
-from cclbench.hardware.collectives.cost import Assumed, Cost, Floats, Steps, Traffic
-from cclbench.hardware.collectives.group import Group
-from cclbench.hardware.collectives.nccl import Constants
+from cclbench.hardware.collectives.cost import Cost, Floats, Steps, Traffic
 from cclbench.hardware.collectives.ring import ring_bytes_per_s
 from cclbench.hardware.collectives.transport import SIMPLE
 
@@ -38,28 +36,23 @@ class StragglarCost:
         return np.asarray(self.late.time_s(size) + left, np.float64)
 
 
-def stragglar(group: Group, table: Constants, assumed: Assumed) -> StragglarCost | None:
+def stragglar(call: Call) -> StragglarCost | None:
     """Costs of both parts; None off one node of four or more ranks."""
-    n = group.ranks
+    group, n = call.group, call.group.ranks
     if n < 4 or group.nodes > 1 or not group.up_bytes_per_s:
         return None
-    step_s = table.up_s("ring", SIMPLE) * assumed.latency
-    rate = ring_bytes_per_s(group) * assumed.rate
-    start = (
-        Steps(1, assumed.launch_s, "launch"),
-        Steps(1, table.base_s("ring", SIMPLE) * assumed.latency, "base"),
-    )
+    rate = ring_bytes_per_s(group) * call.assumed.rate
 
     def part(rounds: int, what: str, *before: Steps) -> Cost:
         return Cost(
             "stragglar",
             SIMPLE,
-            (*before, Steps(rounds, step_s, what)),
+            (*before, Steps(rounds, call.up_s(SIMPLE), what)),
             Traffic(rounds / (n - 1), rate, "links of an accelerator"),
         )
 
     return StragglarCost(
-        early=part(n - 2, "reduce-scatter of the early", *start),
+        early=part(n - 2, "reduce-scatter of the early", *call.start(SIMPLE)),
         late=part(n + ceil(log2(n)) - 2, "rounds after the last arrival"),
     )
 
@@ -67,6 +60,6 @@ def stragglar(group: Group, table: Constants, assumed: Assumed) -> StragglarCost
 @algorithm("stragglar", chosen=never)
 def after_the_straggler(call: Call) -> Iterator[Cost]:
     """The rounds from the last arrival on, which has been late enough for the others' part."""
-    parts = stragglar(call.group, call.table, call.assumed) if call.kind == "all_reduce" else None
+    parts = stragglar(call) if call.kind == "all_reduce" else None
     if parts is not None:
         yield parts.late

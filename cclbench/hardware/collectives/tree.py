@@ -22,7 +22,6 @@ from cclbench.hardware.collectives.nccl import (
     TREE_RATE,
 )
 from cclbench.hardware.collectives.transport import LL, LL128
-from cclbench.hardware.collectives.wire import network_step_s, rendezvous
 
 
 @algorithm("tree")
@@ -38,26 +37,17 @@ def tree(call: Call) -> Iterator[Cost]:
             rate = min(rate * TREE_LL, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             rate *= TREE_LL128_ONE_NODE if group.nodes == 1 else TREE_LL128
-        up_s = table.up_s("tree", protocol) * assumed.latency
         hops = (
-            Steps(2 * (group.per_node - 1), up_s, "steps in the node"),
-            Steps(
-                2 * depth,
-                network_step_s(group, table.net_s("tree", protocol), protocol, assumed),
-                "steps over the network",
-            ),
+            Steps(2 * (group.per_node - 1), call.up_s(protocol, like="tree"), "steps in the node"),
+            Steps(2 * depth, call.net_s(protocol, like="tree"), "steps over the network"),
         )
         yield Cost(
             "tree",
             protocol,
-            (
-                Steps(1, assumed.launch_s, "launch"),
-                Steps(1, table.base_s("tree", protocol) * assumed.latency, "base"),
-                *hops,
-            ),
+            (*call.start(protocol, like="tree"), *hops),
             Traffic(2.0, rate * assumed.rate, "narrowest place of the tree"),
             pipeline=Pipeline(sum(hop.total_s for hop in hops), _largest_s(group, depth) / assumed.rate),
-            rendezvous=rendezvous(group, 2 * depth, protocol, assumed),
+            rendezvous=call.rendezvous(2 * depth, protocol),
             eager_bytes=(group.eager_bytes or 0.0) * (1 if protocol == LL else 2),
         )
 

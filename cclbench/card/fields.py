@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A card's fields by their paths, whatever the card is: valid, half filled in, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cclbench.diagnostics import Path
+
+
+def field(card: Mapping[str, Any], *path: str | int, kind: type | tuple[type, ...] = int) -> Any:
+    """The card's value at `path` where it is there and of `kind`, else None."""
+    value: Any = card
+    for key in path:
+        if isinstance(value, Mapping) and isinstance(key, str):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int):
+            value = value[key]
+        else:
+            return None
+    return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else None
+
+
+def put(card: dict[str, Any], path: str, value: Any) -> None:
+    """Set the field at a dotted path."""
+    *parents, name = path.split(".")
+    for key in parents:
+        card = card.setdefault(key, {})
+    card[name] = value
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Path and value of everything that is no mapping, or an empty one."""
+    if isinstance(value, Mapping) and value:
+        for key, below in value.items():
+            yield from leaves(below, (*path, key))
+    else:
+        yield path, value
+
+
+def filled(**values: Any) -> dict[str, Any]:
+    """The values that are there: neither None nor empty."""
+    return {key: value for key, value in values.items() if value not in (None, {}, [])}
