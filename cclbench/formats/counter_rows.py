@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +72,12 @@ class CounterRows:
             except UnicodeDecodeError:
                 raise self.error("not text") from None
             yield line
+
+    def first_and_all(self) -> tuple[str, Iterator[str]]:
+        """The first line that is not blank, and all that are not, the first among them."""
+        lines = (line for line in self.lines() if line.strip())
+        first = next(lines, "")
+        return first, chain([first] if first else [], lines)
 
     def error(self, what: str, hint: str | None = None) -> InputError:
         """The error to raise about the line being read."""

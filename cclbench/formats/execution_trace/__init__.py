@@ -47,6 +47,10 @@ class _Node(msgspec.Struct, gc=False):
     input_types: msgspec.Raw = msgspec.Raw(b"[]")
     outputs: msgspec.Raw = msgspec.Raw(b"[]")
 
+    @property
+    def around(self) -> int:
+        return (self.ctrl_deps if self.parent is None else self.parent) or 0
+
 
 class _File(msgspec.Struct):
     pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -99,16 +103,11 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
             calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
             return ExecutionTrace(
                 process_id=file.pid,
-                calls=tuple(_call(node, nodes.get(_parent(node)), path) for node in calls),
+                calls=tuple(_call(node, nodes.get(node.around), path) for node in calls),
                 groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise damaged(path, reason_of(error), hint=_HINT) from None
-
-
-def _parent(node: _Node) -> int:
-    parent = node.ctrl_deps if node.parent is None else node.parent
-    return 0 if parent is None else parent
 
 
 def _tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys.capture import Capture
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
+from cclbench.formats.trace import LATEST_NS, impossible
 from cclbench.intervals import Int64
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
@@ -43,7 +43,6 @@ _NIC: Final = {
 }
 _RATE: Final = "bytes/ms"
 _NAMELESS: Final = "hardware sample without a name"
-_LATEST_NS: Final = 1 << 61
 
 
 def samples(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
@@ -195,9 +194,8 @@ def _interfaces(database: Database) -> dict[int, str]:
 
 def _times(capture: Capture, column: pa.Array) -> Int64:
     times = np.asarray(column, np.int64)
-    if len(times) and np.abs(times).max() > _LATEST_NS:
-        where = str(capture.database.path)
-        raise InputError("impossible time of a hardware sample", where=where, hint="is the file damaged?")
+    if len(times) and np.abs(times).max() > LATEST_NS:
+        raise impossible("time of a hardware sample", capture.database.path)
     return times + capture.base_ns
 
 

@@ -6,10 +6,9 @@ Each device is a rank.  Rows of the host belong to the process that drives all o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Rows, Trace
@@ -18,10 +17,8 @@ from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.host_events import decode
 from cclbench.record.facts import TraceFacts
-
-_DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
-_HOST, _PROGRAMS, _ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
 
 
 class Xplane(Reader):
@@ -55,7 +52,8 @@ class Xplane(Reader):
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         space = proto.space(path)
-        return [Part(where.name) for where in _devices(space)] or host.members(path, space.planes, space.cut)
+        devices = [Part(where.name) for where in _devices(space)]
+        return devices or host.members(decode(path, space.planes), path, space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -67,9 +65,10 @@ class Xplane(Reader):
                 hint="re-run with --allow-truncated to use the planes before it",
             )
         devices = _devices(space)
-        trace = (
-            _Device(path, space, devices, part).trace() if devices else host.read(path, space.planes, part)
-        )
+        if devices:
+            trace = _Device(path, space, devices, part).trace()
+        else:
+            trace = host.read(decode(path, space.planes), part)
         trace.cut = space.cut
         if space.complaints:
             trace.notes.append(f"the profiler reports {space.complaints} errors or warnings")
@@ -83,7 +82,7 @@ class _Device:
         self.path, self.space, self.devices = path, space, devices
         self.place = [where.name for where in devices].index(part.member)
         self.own = devices[self.place]
-        kind = _DEVICE.fullmatch(self.own.name)
+        kind = proto.DEVICE.fullmatch(self.own.name)
         assert kind is not None  # noqa: S101 - chosen by it
         self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
         self.epoch_ns = proto.epoch_ns(path, space.planes)
@@ -96,7 +95,7 @@ class _Device:
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
         device = ids[self.place] if len(set(ids)) == len(ids) else None
         programs: dict[int, Program] = {}
-        for where in self._named(_PROGRAMS):
+        for where in self._named(proto.PROGRAMS):
             programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
         placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
         everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
@@ -139,7 +138,7 @@ class _Device:
             others = [where for where in self.devices if where != self.own and not self.is_tpu]
             elsewhere = set().union(*(gpu.correlations(proto.plane(self.path, where)) for where in others))
             self._count_others(trace)
-        for where in self._named(_HOST):
+        for where in self._named(proto.HOST):
             yield from process.batches(
                 trace,
                 proto.plane(self.path, where),
@@ -158,7 +157,7 @@ class _Device:
     def _count_others(self, trace: Trace) -> None:
         """Rows of planes that nobody reads: SparseCores, custom devices, derived ones."""
         for where in self.space.planes:
-            if where in self.devices or where.name in (_HOST, _PROGRAMS, _ENVIRONMENT):
+            if where in self.devices or where.name in (proto.HOST, proto.PROGRAMS, proto.ENVIRONMENT):
                 continue
             left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
             if left_out:
@@ -176,7 +175,9 @@ class _Device:
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:
     """Planes of accelerators, in order of kind and number."""
     found = [
-        (kind[1], int(kind[2]), where) for where in space.planes if (kind := _DEVICE.fullmatch(where.name))
+        (kind[1], int(kind[2]), where)
+        for where in space.planes
+        if (kind := proto.DEVICE.fullmatch(where.name))
     ]
     return [where for _, _, where in sorted(found, key=lambda entry: entry[:2])]
 

@@ -20,11 +20,10 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats import Cut
 from cclbench.formats.json_events import JsonEvents
-from cclbench.formats.xplane.proto import message_class
+from cclbench.formats.trace import impossible
+from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
 
-HOST: Final = "/host:CPU"
-DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 BESIDE: Final = "read the .xplane.pb beside it"
 _ITSELF: Final = ("XLA Ops", "XLA TraceMe")
 _DERIVED: Final = re.compile(
@@ -110,11 +109,7 @@ class Chrome:
     def _checked(self, event: _Event) -> _Event:
         for time in (event.ts, event.dur):
             if time is not None and not abs(time) < _LONGEST_US:
-                raise InputError(
-                    f"impossible time: {time!s:.40} µs of {event.name[:60]!r}",
-                    where=str(self.path),
-                    hint="is the file damaged?",
-                )
+                raise impossible(f"time: {time!s:.40} µs of {event.name[:60]!r}", self.path)
         return event
 
     def _plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:

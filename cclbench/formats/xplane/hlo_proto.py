@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.formats.xplane import descriptors, hlo, proto
+from cclbench.formats.xplane import hlo, proto
 from cclbench.intervals import Int64
 
 _MESSAGES: Final = {
@@ -43,21 +43,11 @@ _MESSAGES: Final = {
     "PlacedModule": "assignment=15:Assignment",
     "Placed": "hlo_module=1:PlacedModule",
 }
-"""See `descriptors`; `Hlo` and `Placed` are two views of an HloProto."""
+"""See `proto.described_class`; `Hlo` and `Placed` are two views of an HloProto."""
 
+_NUMBERS: Final = ("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
 _TYPES: Final = {
-    1: "pred",
-    2: "s8",
-    3: "s16",
-    4: "s32",
-    5: "s64",
-    6: "u8",
-    7: "u16",
-    8: "u32",
-    9: "u64",
-    10: "f16",
-    11: "f32",
-    12: "f64",
+    **dict(enumerate(_NUMBERS, 1)),
     15: "c64",
     16: "bf16",
     18: "c128",
@@ -233,4 +223,4 @@ def _bytes(shapes: Iterable[Any | None]) -> int | None:
 
 @cache
 def _class(view: str) -> Any:
-    return descriptors.message_class("hlo", _MESSAGES, view)
+    return proto.described_class("hlo", _MESSAGES, view)

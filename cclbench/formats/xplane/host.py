@@ -22,22 +22,20 @@ from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, decode, devices
+from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, devices
 from cclbench.formats.xplane.ops import CONTAINERS
-from cclbench.formats.xplane.proto import AGAIN, PlaneRange
+from cclbench.formats.xplane.proto import AGAIN
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
 _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
 
 
-def members(path: Path, planes: Sequence[PlaneRange], cut: Cut | None = None) -> list[Part]:
-    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
-    return members_of(decode(path, planes), path, cut)
+def members(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
+    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did.
 
-
-def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
-    """The same of a profile that is decoded; `hint` is what to do where it is cut before them."""
+    `hint` is what to do where the profile is cut before them.
+    """
     found = devices(profile.ops)
     if cut is not None and not found:
         what = f"{cut.reason}, before any event of a device"
@@ -51,13 +49,8 @@ def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: s
     return [Part(f"{_MEMBER}{device}") for device in found]
 
 
-def read(path: Path, planes: Sequence[PlaneRange], part: Part) -> Trace:
+def read(profile: HostProfile, part: Part) -> Trace:
     """All that a device did; the lowest ordinal has the process's own rows as well."""
-    return trace_of(decode(path, planes), part)
-
-
-def trace_of(profile: HostProfile, part: Part) -> Trace:
-    """The same of a profile that is decoded."""
     everywhere = devices(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
     place = everywhere.index(device)

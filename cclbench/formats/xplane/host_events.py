@@ -23,6 +23,8 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats.xplane.hlo_proto import Program, programs
 from cclbench.formats.xplane.proto import (
+    HOST,
+    PROGRAMS,
     PlaneRange,
     Stats,
     epoch_ns,
@@ -100,20 +102,18 @@ def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
 
 @lru_cache(maxsize=1)
 def _decode(path: Path, planes: tuple[PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
-    wanted = ("/host:metadata", "/host:CPU")
-    messages = {where.name: plane(path, where) for where in planes if where.name in wanted}
+    messages = {where.name: plane(path, where) for where in planes if where.name in (HOST, PROGRAMS)}
     return profile_of(messages, path, epoch_ns(path, planes))
 
 
 def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
     """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
     profile = HostProfile()
-    if "/host:metadata" in messages:
-        plane_of_programs = messages["/host:metadata"]
-        profile.told |= stats(stat_names(plane_of_programs), plane_of_programs.stats)
-        profile.programs = programs(plane_of_programs, str(path))
-    if "/host:CPU" in messages:
-        _Threads(profile, messages["/host:CPU"], path, epoch).read()
+    if of_programs := messages.get(PROGRAMS):
+        profile.told |= stats(stat_names(of_programs), of_programs.stats)
+        profile.programs = programs(of_programs, str(path))
+    if of_host := messages.get(HOST):
+        _Threads(profile, of_host, path, epoch).read()
     return profile
 
 

@@ -23,7 +23,6 @@ from cclbench.formats.xplane import proto
 
 _PLANE, _HOSTS, _NAME = 1, 4, 2
 _DEEPEST: Final = 60
-_HOST_PLANE: Final = "/host:CPU"
 _RUNTIME: Final = ("end: ", "$")
 
 
@@ -61,9 +60,9 @@ class ProtobufRewriter:
 
     def _learn(self, where: proto.PlaneRange) -> None:
         """What a plane's own fields call a host, a user, a command line; and its annotations."""
-        message = proto.plane(self._path, where, lines=self._annotations and where.name == _HOST_PLANE)
+        message = proto.plane(self._path, where, lines=self._annotations and where.name == proto.HOST)
         names = proto.stat_names(message)
-        if self._annotations and where.name == _HOST_PLANE:
+        if self._annotations and where.name == proto.HOST:
             for text in ranges_of_people(message, self._redactor):
                 new, counts = self._redactor.annotation(text)
                 if counts:
