@@ -127,7 +127,9 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
     if at is None:
         return Call(node.name, own)
-    seq, group = _first(values[at - 3]), values[at - 2]
+    seq, group = values[at - 3], values[at - 2]
+    if isinstance(seq, list) and seq:
+        seq = seq[0]  # before whether it counts point-to-point transfers
     name, description = [*group, None, None][:2] if isinstance(group, list) else (group, None)
     first, stride, size = [*(_integer(value) for value in values[at + 3 : at + 6]), None, None, None][:3]
     splits = {len(value) for value in values[at + 1 : at + 3] if isinstance(value, list) and value}
@@ -146,11 +148,6 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
         ranks=_ranks(first, stride, size),
     )
     return Call(node.name, own, payload, _integer(seq))
-
-
-def _first(value: object) -> object:
-    """A sequence number stands alone, or before whether it counts point-to-point transfers."""
-    return value[0] if isinstance(value, list) and value else value
 
 
 def _integer(value: object) -> int | None:

@@ -149,10 +149,11 @@ class NcclInspector(EvidenceReader):
                 raise damaged(path, "belongs to no communicator: no header stands before it", line=at)
             else:
                 _add(timings, seen, header, record, path, at)
+        formats = list(seen.formats)
         return Evidence(
             timings=timings.table(),
-            facts=_facts(seen),
-            left_out=dict(left_out),
+            facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
+            left_out=left_out,
             notes=_notes(seen, len(timings)),
         )
 
@@ -231,11 +232,6 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
         busbw=None if busbw is None else round(busbw * 1e9, 0),
         state="completed",
     )
-
-
-def _facts(seen: _Seen) -> dict[str, str | int | float | list[str]]:
-    formats = list(seen.formats)
-    return {"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {}
 
 
 def _notes(seen: _Seen, rows: int) -> list[str]:

@@ -63,7 +63,8 @@ def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: boo
             dropped[_NAMELESS] = database.count(table)
         return
     owners = _owners(capture)
-    if first and (unused := _count_others(database, owners)):
+    known = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
+    if first and (unused := database.count(table, f"typeId NOT IN ({known})" if known else "")):
         dropped["GPU metric of a GPU that no rank is known to use"] = unused
     mine = owners.get(member, {})
     if not mine:
@@ -117,11 +118,6 @@ def _owners(capture: Capture) -> dict[str, dict[int, int]]:
             kind: cuda for cuda, pw in places.items() if pw is not None for kind in kinds if kind & 0xFF == pw
         }
     return owners
-
-
-def _count_others(database: Database, owners: dict[str, dict[int, int]]) -> int:
-    known = ", ".join(str(kind) for mine in owners.values() for kind in mine)
-    return database.count("GPU_METRICS", f"typeId NOT IN ({known})" if known else "")
 
 
 def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table]:

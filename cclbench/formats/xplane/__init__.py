@@ -91,7 +91,8 @@ class _Device:
     def trace(self) -> Trace:
         """All that the device did, and rows of the process that drives it."""
         message = proto.plane(self.path, self.own)
-        stats = [self._stats(where) for where in self.devices]
+        planes = (proto.plane(self.path, where, lines=False) for where in self.devices)
+        stats = [proto.stats(proto.stat_names(plane), plane.stats) for plane in planes]
         ids = [tpu.global_id(told, str(self.path)) if self.is_tpu else None for told in stats]
         device = ids[self.place] if len(set(ids)) == len(ids) else None
         programs: dict[int, Program] = {}
@@ -99,12 +100,13 @@ class _Device:
             programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
         placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
         everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
-        own = stats[self.place]
+        own, world = stats[self.place], len(everywhere)
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=self._world(everywhere),
+            # Unknown where the programs do not cover the file's devices, or leave out ids between.
+            world_size=world if world >= len(self.devices) and max(everywhere) < world else None,
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -117,11 +119,6 @@ class _Device:
             device = self.number
         trace.batches = self._batches(trace, message, Member(device, placed), programs)
         return trace
-
-    def _world(self, everywhere: set[int]) -> int | None:
-        """Devices of all programs; None where they do not cover the file's, or leave out ids between."""
-        count = len(everywhere)
-        return count if count >= len(self.devices) and max(everywhere) < count else None
 
     def _batches(
         self, trace: Trace, message: Any, member: Member, programs: dict[int, Program]
@@ -166,10 +163,6 @@ class _Device:
 
     def _named(self, name: str) -> list[proto.PlaneRange]:
         return [where for where in self.space.planes if where.name == name]
-
-    def _stats(self, where: proto.PlaneRange) -> proto.Stats:
-        message = proto.plane(self.path, where, lines=False)
-        return proto.stats(proto.stat_names(message), message.stats)
 
 
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:

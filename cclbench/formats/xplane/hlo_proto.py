@@ -124,14 +124,23 @@ class Program:
             shapes = {i.id: i.shape for i in computation.instructions}
             for i in computation.instructions:
                 operands = [shapes.get(operand) for operand in i.operand_ids]
-                types = {kind for shape in (*operands, i.shape) for kind in _types(shape)}
+                known = [shape for shape in (*operands, i.shape) if shape is not None]
+                types = {leaf.element_type for shape in known for leaf in _leaves(shape)}
+                participants = None
+                if _COLLECTIVE.fullmatch(i.opcode):
+                    participants = hlo.Participants(
+                        groups=_groups(i),
+                        pairs=tuple((pair.source, pair.target) for pair in i.pairs),
+                        has_channel=i.channel_id > 0,
+                        has_global_ids=i.global_ids,
+                    )
                 found[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_category(i, inside),
                     dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
                     in_bytes=_bytes(operands),
                     out_bytes=_bytes([i.shape]),
-                    participants=_participants(i) if _COLLECTIVE.fullmatch(i.opcode) else None,
+                    participants=participants,
                 )
         return found
 
@@ -154,15 +163,6 @@ def programs(plane: Any, where: str) -> dict[int, Program]:
         if isinstance(program, bytes) and isinstance(number, int):
             found[number % (1 << 64)] = Program(program, where)
     return found
-
-
-def _participants(i: Any) -> hlo.Participants:
-    return hlo.Participants(
-        groups=_groups(i),
-        pairs=tuple((pair.source, pair.target) for pair in i.pairs),
-        has_channel=i.channel_id > 0,
-        has_global_ids=i.global_ids,
-    )
 
 
 def _groups(i: Any) -> hlo.Groups | None:
@@ -199,10 +199,6 @@ def _leaves(shape: Any) -> Iterable[Any]:
         yield shape
     for part in shape.tuple_shapes:
         yield from _leaves(part)  # as deep as protobuf lets messages nest, 100
-
-
-def _types(shape: Any) -> Iterable[int]:
-    return (leaf.element_type for leaf in _leaves(shape)) if shape is not None else ()
 
 
 def _bytes(shapes: Iterable[Any | None]) -> int | None:

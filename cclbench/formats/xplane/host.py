@@ -9,6 +9,7 @@ holds waiting for a core.  A collective is one op; its rendezvous are rows of ki
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -91,22 +92,13 @@ def _instruction(profile: HostProfile, op: Op) -> Instruction | None:
 
 
 def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
-    names = Names()
-    codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
+    rows = _rows(kind, ops, place)
     told: dict[int, set[str | None]] = defaultdict(set)
-    for code, op in zip(codes.tolist(), ops, strict=True):
+    for code, op in zip(rows.codes.tolist(), ops, strict=True):
         known = _instruction(profile, op)
         told[code].add("communication" if op.meeting else known.category if known else None)
-    start = np.array([op.start_ns for op in ops], np.int64)
-    return Rows(
-        kind=kind,
-        side="device",
-        names=names,
-        codes=codes,
-        start_ns=start,
-        dur_ns=np.array([op.end_ns for op in ops], np.int64) - start,
-        track=np.array([op.track for op in ops], np.int64),
-        device=[place] * len(ops),
+    return dataclasses.replace(
+        rows,
         correlation=[op.run for op in ops],
         # Programs may use one name for different things; then the name alone has to tell.
         name_categories={
@@ -117,7 +109,7 @@ def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows
     )
 
 
-def _rows(kind: str, rows: Sequence[HostRow], device: int | None = None) -> Rows:
+def _rows(kind: str, rows: Sequence[HostRow | Op], device: int | None = None) -> Rows:
     names = Names()
     start = np.array([row.start_ns for row in rows], np.int64)
     return Rows(

@@ -101,7 +101,8 @@ class ProtobufRewriter:
 
     def _value(self, old: bytes, depth: int) -> bytes:
         """A field's content rewritten: a message, a text, or bytes; the same object where nothing changes."""
-        if not self._suspicious(old):
+        exactly = self._exactly is not None and self._exactly.search(old) is not None
+        if not exactly and not self._redactor.suspicious(old):
             return old
         text = _text(old)
         fields = _fields(old) if depth < _DEEPEST else None
@@ -131,10 +132,6 @@ class ProtobufRewriter:
             return new, {kind: 1}
         new, counts = self._redactor.text(text)
         return new, dict(counts)
-
-    def _suspicious(self, data: bytes) -> bool:
-        exactly = self._exactly is not None and self._exactly.search(data) is not None
-        return exactly or self._redactor.suspicious(data)
 
 
 def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
