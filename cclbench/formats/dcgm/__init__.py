@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
 
@@ -188,8 +188,7 @@ def _time(rows: CounterRows, text: str) -> int | None:
     except ValueError:
         raise rows.error("no time where one belongs", "write ISO 8601, or seconds since the epoch") from None
     if moment.tzinfo is None:
-        if NO_ZONE not in rows.notes:
-            rows.notes.append(NO_ZONE)
+        rows.note_no_zone()
         return None
     since = moment - _EPOCH
     return _moment(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
 DMON: Final = {
@@ -164,8 +164,7 @@ def _seconds(text: str) -> int:
 
 
 def _local(rows: CounterRows, text: str) -> int:
-    if NO_ZONE not in rows.notes:
-        rows.notes.append(NO_ZONE)
+    rows.note_no_zone()
     try:
         return _seconds(text)
     except ValueError:
@@ -213,7 +212,7 @@ def _query(rows: CounterRows, lines: Iterable[str]) -> None:
             if value is not None:
                 rows.add(counter, value, device=device)
     if any(name == "timestamp" for name, _ in head):
-        rows.notes.append(NO_ZONE)
+        rows.note_no_zone()
 
 
 def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:

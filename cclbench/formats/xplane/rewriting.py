@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,8 +37,10 @@ class ProtobufRewriter:
 
     def rewrite(self, write: Callable[[bytes], object]) -> None:
         """Write the profile, one part of a plane in memory at a time."""
-        with _mapped(self._path) as data:
-            where = shown(self._path)
+        where = shown(self._path)
+        if not self._path.stat().st_size:
+            raise InputError("empty file", where=where)
+        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             told = list(proto.fields(data, 0, len(data), where))
             if told and told[-1][3] > len(data):
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
@@ -152,15 +153,6 @@ def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
         for text in texts - ops
         if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
     }
-
-
-@contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            raise InputError("empty file", where=shown(path))
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
 
 
 def _text(data: bytes) -> str | None:
