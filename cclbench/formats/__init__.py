@@ -64,7 +64,6 @@ __all__ = [
     "by_precedence",
     "execution_trace_reader",
     "recognise",
-    "recognise_further",
     "several_processes",
     "trace_reader",
 ]
@@ -242,11 +241,3 @@ def recognise(path: Path, head: bytes, among: Iterable[str] | None = None) -> An
             f"could be {' or '.join(winners)}", where=str(path), hint="remove one of the plug-ins"
         )
     return READERS.get(winners[0])
-
-
-def recognise_further(path: Path, head: bytes) -> AnyReader | None:
-    """The same among readers with `after_other_text`, whose files may begin with any amount of it.
-
-    No others are asked about more than `HEAD_BYTES`: a job's log may hold what they know their files by.
-    """
-    return recognise(path, head, [name for name in READERS if READERS.get(name).after_other_text])

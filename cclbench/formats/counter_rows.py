@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ NO_VALUE: Final = "values that are not available"
 NO_COUNTER: Final = "values that are not read"
 WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
 CLOCK_BACK: Final = "values over a clock that went back"
-NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
+_NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
 _MARK = re.compile(r"#\s*time_ns (\d{1,20})\s*")
@@ -72,6 +73,12 @@ class CounterRows:
                 raise self.error("not text") from None
             yield line
 
+    def first_and_all(self) -> tuple[str, Iterator[str]]:
+        """The first line that is not blank, and all that are not, the first among them."""
+        lines = (line for line in self.lines() if line.strip())
+        first = next(lines, "")
+        return first, chain([first] if first else [], lines)
+
     def error(self, what: str, hint: str | None = None) -> InputError:
         """The error to raise about the line being read."""
         return InputError(what, where=f"{self.path}: line {self.line}", hint=hint)
@@ -97,6 +104,11 @@ class CounterRows:
                 f"GPU {int(text)} is another one than before", "give each host a file of its own"
             )
         return int(text)
+
+    def note_no_zone(self) -> None:
+        """Note, once, that times of the file state no zone."""
+        if _NO_ZONE not in self.notes:
+            self.notes.append(_NO_ZONE)
 
     def mark(self, line: str) -> int | None:
         """Nanoseconds since the epoch of a line `# time_ns N`, which capture scripts write; else None."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,8 +141,7 @@ def copied(source: Path, target: Path) -> None:
     with written(source, target, as_gzip=False) as file:
         try:
             with source.open("rb") as original:
-                while block := original.read(BLOCK):
-                    file.write(block)
+                shutil.copyfileobj(original, file)
         except OSError as error:
             raise unreadable(source, error) from None
 

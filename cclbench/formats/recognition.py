@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from cclbench.errors import InputError
-from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, SURE, AnyReader, recognise, recognise_further
+from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise
 from cclbench.formats.json_events import open_bytes
 
 
@@ -16,11 +16,13 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     """The format of a file that begins with `head`, and as much of its beginning as it took to be sure."""
     reader = recognise(path, head)
     size = HEAD_BYTES
+    # Others are asked about no more: a job's log may hold what they know their files by.
+    others = [name for name in READERS if READERS.get(name).after_other_text]
     for more in FURTHER_BYTES:
         if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
             break
         head, size = head_of(path, more), more
-        reader = recognise_further(path, head) or reader
+        reader = recognise(path, head, others) or reader
     return reader, head
 
 

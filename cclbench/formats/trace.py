@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -21,6 +21,11 @@ from cclbench.record.facts import TraceFacts
 
 Column: TypeAlias = list[int | None] | pa.Array
 """A column of integers with gaps, one entry a row."""
+LATEST_NS: Final = 1 << 61
+"""Of a time that is believed: the year 2043, and as long before 1970."""
+NO_GRID: Final = (0, 0, 0)
+"""Of a kernel whose grid is not stated."""
+_MOST_BLOCKS: Final = float(1 << 62)
 
 
 class Names(dict[str, int]):
@@ -62,6 +67,27 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+
+def grid_columns(
+    grids: npt.ArrayLike, where: str, *, hint: str = "is the file damaged?"
+) -> dict[str, pa.Array]:
+    """The columns of `Rows` for grids of shape (kernels, 3); null where a dimension is 0.
+
+    `InputError` for a negative dimension, and for more than 2^62 blocks.
+    """
+    sides = np.asarray(grids, np.float64).reshape(-1, 3)
+    sizes = sides.prod(axis=1)
+    wrong = (sides < 0).any(axis=1) | (np.maximum(sides.max(axis=1), sizes) > _MOST_BLOCKS)
+    if wrong.any():
+        x, y, z = sides[np.argmax(wrong)]
+        raise impossible(f"grid of {x:g} × {y:g} × {z:g} blocks", where, hint)
+    exact = np.asarray(grids, np.int64).reshape(-1, 3)
+    columns = (*exact.T, exact.prod(axis=1))
+    return {
+        name: pa.array(column, mask=sizes == 0)
+        for name, column in zip(("grid_x", "grid_y", "grid_z", "blocks"), columns, strict=True)
+    }
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +196,11 @@ class Cut(msgspec.Struct, frozen=True):
     reason: str
     rows_whole: bool = False
     """Whether only what follows the rows is damaged."""
+
+
+def impossible(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
+    """The error of a value that no file of a program's own can hold."""
+    return InputError(f"impossible {what}", where=str(where), hint=hint)
 
 
 def several_processes(path: Path, processes: Iterable[object]) -> InputError:

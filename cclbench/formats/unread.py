@@ -25,36 +25,29 @@ _EVENTS: Final = re.compile(rb'\s*\{.*"traceEvents"', re.DOTALL)
 # A row a line, without commas between them: dftracer's src/dftracer/writer/chrome_writer.cpp.
 _ROW_A_LINE: Final = re.compile(rb"\s*\[\s*\{[^\n]*\}[ \t\r]*\n\s*\{")
 _CATEGORY: Final = re.compile(rb'"cat"\s*:\s*"([^"\\]{1,40})"')
-_TOOLS: Final = tuple(
-    (re.compile(mark), what, hint)
-    for mark, what, hint in (
-        (
-            rb'"Ascend Hardware"',
-            "torch_npu's trace_view.json of Ascend NPUs, which no reader reads",
-            _OWN_TRACES,
-        ),
-        (
-            rb'"pid"\s*:\s*"CPU [Ff]unctions"',
-            "a trace of PyTorch's former autograd profiler, without streams and launches",
-            "capture with torch.profiler.profile",
-        ),
-        (
-            rb'"NEGOTIATE_[A-Z]+',
-            "a Horovod timeline: its processes are tensors, and it has no kernels",
-            _OWN_TRACES,
-        ),
-        (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
-        (
-            rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
-            "a trace of Chrome or Node.js: their own functions and no kernels",
-            _OWN_TRACES,
-        ),
-        (
-            rb'"cat"\s*:\s*"(?:forward|backward)-(?:compute|send|recv)"',
-            "an operator timeline (forward-compute, backward-compute, ...): stages of the job, no kernels",
-            _OWN_TRACES,
-        ),
-    )
+_TOOLS: Final = (
+    (rb'"Ascend Hardware"', "torch_npu's trace_view.json of Ascend NPUs, which no reader reads", _OWN_TRACES),
+    (
+        rb'"pid"\s*:\s*"CPU [Ff]unctions"',
+        "a trace of PyTorch's former autograd profiler, without streams and launches",
+        "capture with torch.profiler.profile",
+    ),
+    (
+        rb'"NEGOTIATE_[A-Z]+',
+        "a Horovod timeline: its processes are tensors, and it has no kernels",
+        _OWN_TRACES,
+    ),
+    (rb'"cat"\s*:\s*"FEE"', "a VizTracer trace: Python functions and no kernels", _OWN_TRACES),
+    (
+        rb'"cat"\s*:\s*"[^"]*(?:devtools\.timeline|\bv8\b|\bblink\b)',
+        "a trace of Chrome or Node.js: their own functions and no kernels",
+        _OWN_TRACES,
+    ),
+    (
+        rb'"cat"\s*:\s*"(?:forward|backward)-(?:compute|send|recv)"',
+        "an operator timeline (forward-compute, backward-compute, ...): stages of the job, no kernels",
+        _OWN_TRACES,
+    ),
 )
 """Marks of tools that write Chrome's JSON, what a file of theirs is, and what to do instead."""
 
@@ -69,11 +62,10 @@ def refuse_unread(path: Path, head: bytes) -> None:
         what = f"is {tool}: calls of a process, its I/O above all, and no kernels"
         raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)
     for mark, tool, hint in _TOOLS:
-        if mark.search(head):
+        if re.search(mark, head):
             raise UnreadFormatError(f"is {tool}", where=str(path), hint=hint)
     categories = list(dict.fromkeys(c.decode(errors="replace") for c in _CATEGORY.findall(head)))
-    listed = first_few(categories)
-    what = "is a Chrome trace without rows of PyTorch's profiler" + (
-        f": they are of {listed}" if listed else ""
-    )
+    what = "is a Chrome trace without rows of PyTorch's profiler"
+    if categories:
+        what += f": they are of {first_few(categories)}"
     raise UnreadFormatError(what, where=str(path), hint=_OWN_TRACES)

@@ -21,52 +21,42 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.counter_rows import CLOCK_BACK, NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
 
 class Field(NamedTuple):
-    """A field of DCGM: the counter it is, and how many of the counter's unit make one of the field's."""
+    """A field of DCGM: the counter it is, and how many of the counter's unit make one of the field's.
+
+    `tag` is its short name in heads of `dcgmi dmon`.
+    """
 
     counter: str
+    tag: str | None = None
     factor: Decimal = Decimal(1)
 
 
 _PERCENT, _MILLI = Decimal("0.01"), Decimal("0.001")
 FIELDS: Final = {
-    "DCGM_FI_PROF_SM_ACTIVE": Field("sm_active"),
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Field("tensor_active"),
-    "DCGM_FI_PROF_DRAM_ACTIVE": Field("dram_active"),
-    "DCGM_FI_PROF_PCIE_TX_BYTES": Field("pcie_tx_rate"),
-    "DCGM_FI_PROF_PCIE_RX_BYTES": Field("pcie_rx_rate"),
-    "DCGM_FI_PROF_NVLINK_TX_BYTES": Field("nvlink_tx_rate"),
-    "DCGM_FI_PROF_NVLINK_RX_BYTES": Field("nvlink_rx_rate"),
-    "DCGM_FI_DEV_GPU_UTIL": Field("gpu_utilization", _PERCENT),
-    "DCGM_FI_DEV_MEM_COPY_UTIL": Field("memory_utilization", _PERCENT),
-    "DCGM_FI_DEV_POWER_USAGE": Field("power"),
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Field("energy", _MILLI),
+    "DCGM_FI_PROF_SM_ACTIVE": Field("sm_active", "SMACT"),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Field("tensor_active", "TENSO"),
+    "DCGM_FI_PROF_DRAM_ACTIVE": Field("dram_active", "DRAMA"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": Field("pcie_tx_rate", "PCITX"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": Field("pcie_rx_rate", "PCIRX"),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": Field("nvlink_tx_rate", "NVLTX"),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": Field("nvlink_rx_rate", "NVLRX"),
+    "DCGM_FI_DEV_GPU_UTIL": Field("gpu_utilization", "GPUTL", _PERCENT),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": Field("memory_utilization", "MCUTL", _PERCENT),
+    "DCGM_FI_DEV_POWER_USAGE": Field("power", "POWER"),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Field("energy", "TOTEC", _MILLI),
     "DCGM_FI_DEV_NVLINK_COUNT_TX_BYTES": Field("nvlink_tx_bytes"),
     "DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES": Field("nvlink_rx_bytes"),
 }
-TAGS: Final = {
-    "SMACT": "DCGM_FI_PROF_SM_ACTIVE",
-    "TENSO": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-    "DRAMA": "DCGM_FI_PROF_DRAM_ACTIVE",
-    "PCITX": "DCGM_FI_PROF_PCIE_TX_BYTES",
-    "PCIRX": "DCGM_FI_PROF_PCIE_RX_BYTES",
-    "NVLTX": "DCGM_FI_PROF_NVLINK_TX_BYTES",
-    "NVLRX": "DCGM_FI_PROF_NVLINK_RX_BYTES",
-    "GPUTL": "DCGM_FI_DEV_GPU_UTIL",
-    "MCUTL": "DCGM_FI_DEV_MEM_COPY_UTIL",
-    "POWER": "DCGM_FI_DEV_POWER_USAGE",
-    "TOTEC": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
-}
-"""Fields by the short names that heads of `dcgmi dmon` show."""
+_BY_TAG: Final = {field.tag: name for name, field in FIELDS.items() if field.tag is not None}
 
 CUMULATIVE: Final = ("energy", "nvlink_tx_bytes", "nvlink_rx_bytes")
 OTHER: Final = "values of entities that are no whole GPU"
@@ -110,9 +100,7 @@ class Dcgm(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """All samples of whole GPUs."""
         rows = CounterRows(path)
-        lines = (line for line in rows.lines() if line.strip())
-        first = next(lines, "")
-        every = chain([first] if first else [], lines)
+        first, every = rows.first_and_all()
         if _HEAD.fullmatch(first.strip()):
             _dmon(rows, every)
         elif columns := _columns(first):
@@ -148,7 +136,7 @@ def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
                 rows.left_out[CLOCK_BACK] += len(cells)
                 continue
         for column, cell in zip(columns, cells, strict=True):
-            _sample(rows, TAGS.get(column), cell, device, start, end)
+            _sample(rows, _BY_TAG.get(column), cell, device, start, end)
 
 
 def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
@@ -200,8 +188,7 @@ def _time(rows: CounterRows, text: str) -> int | None:
     except ValueError:
         raise rows.error("no time where one belongs", "write ISO 8601, or seconds since the epoch") from None
     if moment.tzinfo is None:
-        if NO_ZONE not in rows.notes:
-            rows.notes.append(NO_ZONE)
+        rows.note_no_zone()
         return None
     since = moment - _EPOCH
     return _moment(rows, (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000)

@@ -47,6 +47,10 @@ class _Node(msgspec.Struct, gc=False):
     input_types: msgspec.Raw = msgspec.Raw(b"[]")
     outputs: msgspec.Raw = msgspec.Raw(b"[]")
 
+    @property
+    def around(self) -> int:
+        return (self.ctrl_deps if self.parent is None else self.parent) or 0
+
 
 class _File(msgspec.Struct):
     pid: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -99,16 +103,11 @@ class PyTorchExecutionTrace(ExecutionTraceReader):
             calls = sorted((n for n in file.nodes if n.name.startswith(_BACKENDS)), key=lambda n: n.id)
             return ExecutionTrace(
                 process_id=file.pid,
-                calls=tuple(_call(node, nodes.get(_parent(node)), path) for node in calls),
+                calls=tuple(_call(node, nodes.get(node.around), path) for node in calls),
                 groups=tuple(g for n in file.nodes if n.name in _GROUPS for g in _groups(n)),
             )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise damaged(path, reason_of(error), hint=_HINT) from None
-
-
-def _parent(node: _Node) -> int:
-    parent = node.ctrl_deps if node.parent is None else node.parent
-    return 0 if parent is None else parent
 
 
 def _tensors(values: msgspec.Raw, types: msgspec.Raw) -> _Tensors:
@@ -128,7 +127,9 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
     at = next((i for i in (4, 3) if len(values) > i and isinstance(values[i], str)), None)
     if at is None:
         return Call(node.name, own)
-    seq, group = _first(values[at - 3]), values[at - 2]
+    seq, group = values[at - 3], values[at - 2]
+    if isinstance(seq, list) and seq:
+        seq = seq[0]  # before whether it counts point-to-point transfers
     name, description = [*group, None, None][:2] if isinstance(group, list) else (group, None)
     first, stride, size = [*(_integer(value) for value in values[at + 3 : at + 6]), None, None, None][:3]
     splits = {len(value) for value in values[at + 1 : at + 3] if isinstance(value, list) and value}
@@ -147,11 +148,6 @@ def _call(node: _Node, around: _Node | None, path: Path) -> Call:
         ranks=_ranks(first, stride, size),
     )
     return Call(node.name, own, payload, _integer(seq))
-
-
-def _first(value: object) -> object:
-    """A sequence number stands alone, or before whether it counts point-to-point transfers."""
-    return value[0] if isinstance(value, list) and value else value
 
 
 def _integer(value: object) -> int | None:

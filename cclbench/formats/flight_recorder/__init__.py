@@ -25,9 +25,7 @@ import msgspec
 
 from cclbench.classify import collective, element_bytes, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.flight_recorder.pickled import NotPlainError, plain
-from cclbench.formats.flight_recorder.rewriting import MOST_BYTES as MOST_FILE_BYTES
-from cclbench.formats.flight_recorder.rewriting import rewrite_pickle
+from cclbench.formats.flight_recorder.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds
@@ -35,7 +33,6 @@ from cclbench.schema import group_id
 
 _PICKLE: Final = b"\x80"
 _MOST_RANKS: Final = 1 << 20
-_NS_PER_MS: Final = 10**6
 _UNEVEN: Final = ("all_gather", "reduce_scatter", "gather", "scatter")
 _STATES: Final = ("scheduled", "started", "completed")
 _RANK = re.compile(r"(rank)?[_.-]?(\d{1,7})$", re.ASCII | re.IGNORECASE)
@@ -108,7 +105,7 @@ class FlightRecorder(EvidenceReader):
         ids = {name: group_id(ranks) for name, ranks in groups.items() if ranks}
         for at, entry in enumerate(dump.entries, 1):
             name = entry.process_group[0] if entry.process_group else None
-            ranks = groups.get(name or "")
+            ranks, milliseconds = groups.get(name or ""), entry.duration_ms
             timings.add(
                 rank=rank,
                 kind=_kind(entry.profiling_name),
@@ -118,10 +115,14 @@ class FlightRecorder(EvidenceReader):
                 seq=entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id,
                 dtype=_dtype(entry),
                 bytes=_payload(entry, path, at),
-                dur_ns=_duration(entry.duration_ms),
+                # Exactly the single-precision number that the recorder writes.
+                dur_ns=None if milliseconds is None else nanoseconds(Decimal(milliseconds), per_unit=10**6),
                 state=_state(entry),
             )
-        return Evidence(timings=timings.table(), facts=_facts(dump), notes=_notes(dump))
+        version = dump.comm_lib_version or dump.nccl_version
+        told = {"flight_recorder_version": dump.version, "library_version": version}
+        facts: dict[str, str | int | float | list[str]] = {k: v[:60] for k, v in told.items() if v}
+        return Evidence(timings=timings.table(), facts=facts, notes=_notes(dump))
 
 
 def _decoded(path: Path) -> _Dump:
@@ -199,17 +200,6 @@ def _state(entry: _Entry) -> str | None:
     """What became of the call; None where it was retired without having been watched, as gloo's are."""
     unwatched = entry.retired and entry.state != "completed"
     return entry.state if entry.state in _STATES and not unwatched else None
-
-
-def _duration(milliseconds: float | None) -> int | None:
-    """Exactly the single-precision number that the recorder writes, in whole ns."""
-    return None if milliseconds is None else nanoseconds(Decimal(milliseconds), per_unit=_NS_PER_MS)
-
-
-def _facts(dump: _Dump) -> dict[str, str | int | float | list[str]]:
-    version = dump.comm_lib_version or dump.nccl_version
-    told = {"flight_recorder_version": dump.version, "library_version": version}
-    return {name: value[:60] for name, value in told.items() if value}
 
 
 def _notes(dump: _Dump) -> list[str]:

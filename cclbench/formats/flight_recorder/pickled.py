@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles of plain data, read without pickle: dictionaries, lists, numbers and texts, and nothing that runs.
+"""Pickles of plain data, read without pickle (nothing that runs) and written again with other texts.
 
 A pickle is a program for a stack machine; `pickle.load` runs whatever it names.  This machine knows the
 instructions that build plain data and refuses the file at the first other one.
@@ -11,9 +11,16 @@ process while it is hashed.  To see either beforehand takes a machine like this 
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from pickletools import genops
 from typing import Any, Final
+
+from cclbench.formats.files import output, shown
+from cclbench.formats.rewriting import ENVIRONMENT, JOB, Redactor
+from cclbench.formats.texts import damaged, whole
 
 _EMPTY: Final[dict[str, Callable[[], object]]] = {
     "NONE": lambda: None,
@@ -26,6 +33,9 @@ _EMPTY: Final[dict[str, Callable[[], object]]] = {
 _VALUES: Final = {*("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), *("BINUNICODE", "SHORT_BINUNICODE")}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MOST_INSTRUCTIONS: Final = 10_000_000
+MOST_FILE_BYTES: Final = 1 << 28
+"""Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB."""
+_PROTOCOL = 2  # the recorder's own
 
 
 class NotPlainError(ValueError):
@@ -123,3 +133,48 @@ class _Machine:
         if not isinstance(top, dict) or not all(isinstance(key, (str, int)) for key in keys):
             raise NotPlainError("pickle is damaged (items without a dictionary)")
         top.update(zip(keys, values, strict=True))
+
+
+def rewrite_pickle(path: Path, target: Path | None, redactor: Redactor) -> None:
+    """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data."""
+    try:
+        new = _rewritten(plain(whole(path, MOST_FILE_BYTES)), "", redactor)
+    except NotPlainError as error:
+        raise damaged(Path(shown(path)), str(error)) from None
+    except RecursionError:
+        raise damaged(Path(shown(path)), "is nested too deeply") from None
+    with output(path, target) as write:
+        write(pickle.dumps(new, protocol=_PROTOCOL))
+
+
+def _rewritten(value: Any, place: str, redactor: Redactor, kind: str | None = None, name: str = "") -> Any:
+    """The same data with other texts; `place` is the key whose value it is in, `kind` what that key says.
+
+    `name` is a variable's, within an environment.
+    """
+    new: str | None
+    match value:
+        case str() if kind is not None:
+            new, counts = redactor.field(kind, value, name=name)
+        case str():
+            new, counts = redactor.text(value, place)
+        case int() if kind == JOB:
+            new, counts = None, Counter({JOB: 1})
+        case list() | tuple():
+            return type(value)(_rewritten(each, place, redactor, kind, name) for each in value)
+        case dict():
+            return {
+                _rewritten(key, "", redactor): _of_key(str(key), held, redactor, kind)
+                for key, held in value.items()
+            }
+        case _:
+            return value
+    redactor.count(place or "a key", counts)
+    return new
+
+
+def _of_key(key: str, value: Any, redactor: Redactor, within: str | None) -> Any:
+    """The value of a key; `within` is what a key around all of it says."""
+    if within is None:
+        return _rewritten(value, key, redactor, redactor.kind_of_field(key))
+    return _rewritten(value, key, redactor, within, key if within == ENVIRONMENT else "")

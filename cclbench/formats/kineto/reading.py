@@ -18,14 +18,12 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
-from cclbench.formats.grids import NONE as NO_GRID
-from cclbench.formats.grids import grid_columns
 from cclbench.formats.json_events import CHUNK, JsonEvents, open_bytes
-from cclbench.formats.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args
+from cclbench.formats.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args, operators, shapes
 from cclbench.formats.kineto.facts import facts
 from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
-from cclbench.formats.kineto.operators import operators, shapes
 from cclbench.formats.kineto.payloads import payload, speaks_of_collectives
+from cclbench.formats.trace import LATEST_NS, NO_GRID, grid_columns, impossible
 from cclbench.intervals import Int64
 
 _PHASES: Final = {
@@ -36,7 +34,6 @@ _PHASES: Final = {
 }
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
-_LATEST_NS: Final = 1 << 61
 _TRAILER_BYTES: Final = 1 << 16
 _BACKWARD_ONE_IN: Final = 1000
 """Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
@@ -95,7 +92,7 @@ class KinetoFile:
         if base is None:
             found = _BASE.findall(self._trailer())
             base = int(found[-1]) if found else 0
-        if not isinstance(base, int) or abs(base) > _LATEST_NS:
+        if not isinstance(base, int) or abs(base) > LATEST_NS:
             raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
         return base
 
@@ -160,9 +157,9 @@ class KinetoFile:
         names, table = [e.name for e in events], self.names[kind]
         start = self._times([e.ts for e in events]) + self.base_ns
         dur = self._times([e.dur or 0 for e in events])
-        if max(-start.min(), start.max(), dur.max()) > _LATEST_NS:
+        if max(-start.min(), start.max(), dur.max()) > LATEST_NS:
             raise self._impossible(
-                _time_of(events[int(np.argmax((abs(start) > _LATEST_NS) | (dur > _LATEST_NS)))])
+                _time_of(events[int(np.argmax((abs(start) > LATEST_NS) | (dur > LATEST_NS)))])
             )
         if side == "device":
             tracks = [stream(e) if a.stream is None else a.stream for e, a in zip(events, args, strict=True)]
@@ -238,7 +235,7 @@ class KinetoFile:
     def _times(self, microseconds: list[Any]) -> Int64:
         """µs to int64 ns, exact: by the whole and the fractional part, or by decimal digits."""
         values = np.array(microseconds)
-        if max(values.max(), -values.min()) > _LATEST_NS // 1000:
+        if max(values.max(), -values.min()) > LATEST_NS // 1000:
             raise self._impossible(f"time: {max(microseconds, key=abs)!s:.40} µs")
         if self.exact:
             return np.array([int(value * 1000) for value in microseconds], np.int64)
@@ -250,7 +247,7 @@ class KinetoFile:
         return ns
 
     def _impossible(self, what: str) -> InputError:
-        return InputError(f"impossible {what}", where=self._where(), hint="is the file damaged?")
+        return impossible(what, self._where())
 
     def _where(self) -> str:
         return f"{self.path}: within {CHUNK >> 20} MiB after byte {self.stream.position:,}"

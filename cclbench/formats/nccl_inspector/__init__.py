@@ -14,6 +14,7 @@ hand the plugin's records on with times like `5663.0`, or spread over lines as `
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -134,7 +135,7 @@ class NcclInspector(EvidenceReader):
 
     def read(self, path: Path) -> Evidence:
         """A row a collective; `InputError` with the line that is damaged."""
-        timings, seen, left_out = Timings(path), _Seen(), dict[str, int]()
+        timings, seen, left_out = Timings(path), _Seen(), Counter[str]()
         for at, header, line in _decoded(path):
             record = _record(line)
             if line.metadata and line.metadata.inspector_output_format_version and len(seen.formats) < 8:
@@ -143,14 +144,17 @@ class NcclInspector(EvidenceReader):
                 stats = line.dump_stats
                 seen.dropped += stats.coll_dropped_since_last_dump + stats.p2p_dropped_since_last_dump
             elif record is None:
-                what = "proxy traces" if line.proxy_trace else "of an unknown kind"
-                left_out[what] = left_out.get(what, 0) + 1
+                left_out["proxy traces" if line.proxy_trace else "of an unknown kind"] += 1
             elif header is None:
                 raise damaged(path, "belongs to no communicator: no header stands before it", line=at)
             else:
                 _add(timings, seen, header, record, path, at)
+        formats = list(seen.formats)
         return Evidence(
-            timings=timings.table(), facts=_facts(seen), left_out=left_out, notes=_notes(seen, len(timings))
+            timings=timings.table(),
+            facts={"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {},
+            left_out=left_out,
+            notes=_notes(seen, len(timings)),
         )
 
 
@@ -228,11 +232,6 @@ def _add(timings: Timings, seen: _Seen, header: _Header, record: _Record, path: 
         busbw=None if busbw is None else round(busbw * 1e9, 0),
         state="completed",
     )
-
-
-def _facts(seen: _Seen) -> dict[str, str | int | float | list[str]]:
-    formats = list(seen.formats)
-    return {"inspector_format": formats[0] if len(formats) == 1 else formats} if formats else {}
 
 
 def _notes(seen: _Seen, rows: int) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Final
 from cclbench.classify import kind_of
 from cclbench.formats.nccl_lines import LineFacts
 from cclbench.formats.nccl_tests.labels import Labels, LibraryLines
-from cclbench.formats.nccl_tests.rows import Heading, SweepRows, library_version
+from cclbench.formats.nccl_tests.rows import Heading, SweepRows, contradicted, even_groups, library_version
 from cclbench.formats.nccl_tests.tables import MISFIT, Columns, PrintedRow, Rows
 from cclbench.formats.texts import lines
 
@@ -55,11 +55,7 @@ class _Process:
         ranks = sorted(rank for _, rank in self.devices)
         if not ranks or self.incomplete or ranks != list(range(len(ranks))):
             return None, None
-        groups: dict[int, list[str]] = {}
-        for (group, _), host in self.devices.items():
-            groups.setdefault(group, []).append(host)
-        sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
-        return sizes.pop() if len(sizes) == 1 else (None, None)
+        return even_groups((group, host) for (group, _), host in self.devices.items())
 
 
 @dataclass(slots=True)
@@ -210,29 +206,30 @@ class Printed:
         if table is None:
             return
         table.end_row()
-        for why, times in table.left_out.items():
-            self.rows.leave_out(why, times)
-        printed = tuple(row.words for row in table)
+        self.rows.left_out.update(table.left_out)
+        printed = tuple(row.words for row in table.found)
         if printed and self._printed.setdefault(printed, label) != label:
-            self.rows.leave_out(_COPY, len(printed))
+            self.rows.left_out[_COPY] += len(printed)
         else:
-            for row in table:
-                self._row(process, table.columns, row)
+            for row in table.found:
+                if why := self._left_out(process, table.columns, row):
+                    self.rows.left_out[why] += 1
         process.table = None
 
-    def _row(self, process: _Process, columns: Columns, row: PrintedRow) -> None:
+    def _left_out(self, process: _Process, columns: Columns, row: PrintedRow) -> str | None:
+        """Keep a row, or say why not."""
         if columns.host_time:
-            return self.rows.leave_out("of CPU times, which are not the collective's")
+            return "of CPU times, which are not the collective's"
         if not process.units:
-            return self.rows.leave_out("of a table whose units are not stated")
+            return "of a table whose units are not stated"
         parts = columns.split(row.words)
         placements = None if parts is None else columns.placements(parts[1])
         if parts is None or placements is None:
-            return self.rows.leave_out("with text in place of a number")
+            return "with text in place of a number"
         size, dtype = int(row.words[0][:20]), row.words[2]
         if row.joined:
-            if not all(self.rows.consistent(process.heading, size, figures) for figures in placements):
-                return self.rows.leave_out(MISFIT)
+            if any(contradicted(process.heading, size, figures) for figures in placements):
+                return MISFIT
             self._joined += 1
         for in_place, figures in enumerate(placements):
             self.rows.add(process.heading, size, dtype, figures, in_place=bool(in_place), line=row.line)

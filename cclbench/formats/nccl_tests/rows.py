@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -51,7 +53,8 @@ class SweepRows:
         self.facts: dict[str, str | int | float | list[str]] = {}
         self.notes: list[str] = []
         self._timings = Timings(path)
-        self._left_out: dict[str, int] = {}
+        self.left_out: Counter[str] = Counter()
+        """Rows, or halves of one, that are not kept, by why."""
         self._contradicting: dict[str, list[int]] = {}
         self._wrong: list[int] = []
         self._unnamed = 0
@@ -59,14 +62,6 @@ class SweepRows:
 
     def __len__(self) -> int:
         return len(self._timings)
-
-    def leave_out(self, why: str, times: int = 1) -> None:
-        """Count rows, or a half of one, that are not kept."""
-        self._left_out[why] = self._left_out.get(why, 0) + times
-
-    def consistent(self, heading: Heading, size: int, figures: Figures) -> bool:
-        """Whether a row's bandwidths follow from its size and time."""
-        return _contradiction(heading, size, figures) is None
 
     def gpu(self, name: str) -> None:
         """A device of the sweep, by its model."""
@@ -79,12 +74,13 @@ class SweepRows:
         """A row, unless no time was measured; `line` (of JSON: the ordinal) is where people find it."""
         time = figures.time
         if time is None or time == 0:
-            return self.leave_out("without a time")
+            self.left_out["without a time"] += 1
+            return
         ns = nanoseconds(time, per_unit=_NS_PER_US)
         known = all(rate is None or believable(rate) for rate in (figures.algbw, figures.busbw))
         if ns is None or not known or not 0 <= size <= MOST_BYTES:
             raise damaged(self.path, "has an impossible size, time or bandwidth", line=line)
-        figure = _contradiction(heading, size, figures)
+        figure = contradicted(heading, size, figures)
         if figure is not None:
             self._contradicting.setdefault(figure, []).append(line)
         if figures.errors:
@@ -103,7 +99,6 @@ class SweepRows:
             busbw=bytes_per_s(figures.busbw),
             errors=figures.errors,
         )
-        return None
 
     def evidence(self) -> Evidence:
         """All of it."""
@@ -124,10 +119,13 @@ class SweepRows:
         gpus = list(self._gpus)
         if gpus:
             self.facts["device_name"] = gpus[0] if len(gpus) == 1 else gpus
-        return Evidence(timings=self._timings.table(), facts=self.facts, left_out=self._left_out, notes=notes)
+        return Evidence(
+            timings=self._timings.table(), facts=self.facts, left_out=dict(self.left_out), notes=notes
+        )
 
 
-def _contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
+def contradicted(heading: Heading, size: int, figures: Figures) -> str | None:
+    """Which of a row's bandwidths does not follow from its size and time, if one does not."""
     if figures.time is None:
         return None
     return contradiction(
@@ -138,6 +136,15 @@ def _contradiction(heading: Heading, size: int, figures: Figures) -> str | None:
 def _places(where: list[int], of: int) -> str:
     first = first_few([f"{line:,}" for line in where])
     return f"{len(where):,} of {of:,} rows: line{'s'[: len(where) > 1]} {first}"
+
+
+def even_groups(devices: Iterable[tuple[int, str]]) -> tuple[int | None, int | None]:
+    """Devices and hosts of a group, of the group and host of each; unknown where groups are unequal."""
+    groups: dict[int, list[str]] = {}
+    for group, host in devices:
+        groups.setdefault(group, []).append(host)
+    sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
+    return sizes.pop() if len(sizes) == 1 else (None, None)
 
 
 def count(value: Decimal | None) -> int | None:

@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from cclbench.classify import kind_of
-from cclbench.formats.nccl_tests.rows import Figures, Heading, SweepRows, count, library_version
+from cclbench.formats.nccl_tests.rows import Figures, Heading, SweepRows, count, even_groups, library_version
 from cclbench.formats.texts import damaged, lines, number, reason_of, whole
 
 _MOST_BYTES: Final = 1 << 28
@@ -105,11 +105,7 @@ def _heading(file: _File) -> Heading:
     config = file.config
     if config is None or not config.devices:
         return Heading(kind=kind, library="nccl")
-    groups: dict[int, list[str]] = {}
-    for device in config.devices:
-        groups.setdefault(device.group, []).append(device.hostname)
-    sizes = {(len(hosts), len(set(hosts))) for hosts in groups.values()}
-    processes, nodes = sizes.pop() if len(sizes) == 1 else (None, None)
+    processes, nodes = even_groups((device.group, device.hostname) for device in config.devices)
     each = config.nthreads * config.ngpus
     return Heading(kind=kind, library="nccl", ranks=processes and processes * each, nodes=nodes)
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -72,7 +73,7 @@ class Rows:
 
     columns: Columns
     found: list[PrintedRow] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     _pieces: tuple[str, ...] = ()
     _line: int = 0
     _torn: bool = False
@@ -91,7 +92,7 @@ class Rows:
                 self._pieces, self._line, self._torn = tuple(words), line, torn
                 self._complete()
             else:
-                self._leave_out(CUT)
+                self.left_out[CUT] += 1
             return True
         if not all(word == "N/A" or number(word.rstrip("*")) is not None for word in words):
             return False
@@ -99,13 +100,13 @@ class Rows:
             self._pieces, self._torn = (*self._pieces, *words), True
             self._complete()
         elif len(words) > 2:
-            self._leave_out(BEHEADED)
+            self.left_out[BEHEADED] += 1
         return True
 
     def end_row(self) -> None:
         """No more pieces of the row at hand come."""
         if self._pieces:
-            self._leave_out(MISFIT if self._torn else CUT)
+            self.left_out[MISFIT if self._torn else CUT] += 1
             self._pieces = ()
 
     def _complete(self) -> None:
@@ -114,9 +115,3 @@ class Rows:
             self._pieces = ()
         elif len(self._pieces) > len(self.columns):
             self.end_row()
-
-    def _leave_out(self, why: str) -> None:
-        self.left_out[why] = self.left_out.get(why, 0) + 1
-
-    def __iter__(self) -> Iterator[PrintedRow]:
-        return iter(self.found)

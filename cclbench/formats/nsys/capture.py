@@ -12,6 +12,7 @@ from typing import Final
 
 from cclbench.errors import InputError
 from cclbench.formats.nsys.database import EXPORT_AGAIN, Database
+from cclbench.formats.trace import LATEST_NS
 
 KERNELS: Final[str] = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -43,7 +44,6 @@ _LOST: Final = re.compile(
     re.IGNORECASE,
 )
 _PROCESS_BITS: Final = ~0xFFFFFF
-_LATEST_NS: Final = 1 << 61
 _NO_DEVICE: Final = "host row of a process without device work"
 _NO_PROCESS: Final = "row of no known process"
 
@@ -163,7 +163,7 @@ def _members(database: Database) -> dict[str, int | None]:
 def _base(database: Database) -> tuple[int, tuple[str, ...]]:
     table = "TARGET_INFO_SESSION_START_TIME"
     told = [t for (t,) in database.select(table, "utcEpochNs")] if database.has(table, "utcEpochNs") else []
-    if len(told) == 1 and isinstance(told[0], int) and 0 < told[0] < _LATEST_NS:
+    if len(told) == 1 and isinstance(told[0], int) and 0 < told[0] < LATEST_NS:
         return told[0], ()
     return 0, ("the export does not say when the session began: times count from its start",)
 

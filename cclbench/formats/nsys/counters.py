@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats.nsys.capture import Capture
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.facts import cuda_devices
+from cclbench.formats.trace import LATEST_NS, impossible
 from cclbench.intervals import Int64
 from cclbench.schema import COUNTER_UNITS, COUNTERS
 
@@ -43,7 +43,6 @@ _NIC: Final = {
 }
 _RATE: Final = "bytes/ms"
 _NAMELESS: Final = "hardware sample without a name"
-_LATEST_NS: Final = 1 << 61
 
 
 def samples(capture: Capture, member: str, dropped: Counter[str], *, first: bool) -> Iterator[pa.Table]:
@@ -64,7 +63,8 @@ def _of_gpus(capture: Capture, member: str, dropped: Counter[str], *, first: boo
             dropped[_NAMELESS] = database.count(table)
         return
     owners = _owners(capture)
-    if first and (unused := _count_others(database, owners)):
+    known = ", ".join(str(kind) for kinds in owners.values() for kind in kinds)
+    if first and (unused := database.count(table, f"typeId NOT IN ({known})" if known else "")):
         dropped["GPU metric of a GPU that no rank is known to use"] = unused
     mine = owners.get(member, {})
     if not mine:
@@ -118,11 +118,6 @@ def _owners(capture: Capture) -> dict[str, dict[int, int]]:
             kind: cuda for cuda, pw in places.items() if pw is not None for kind in kinds if kind & 0xFF == pw
         }
     return owners
-
-
-def _count_others(database: Database, owners: dict[str, dict[int, int]]) -> int:
-    known = ", ".join(str(kind) for mine in owners.values() for kind in mine)
-    return database.count("GPU_METRICS", f"typeId NOT IN ({known})" if known else "")
 
 
 def _of_interfaces(capture: Capture, dropped: Counter[str]) -> Iterator[pa.Table]:
@@ -195,9 +190,8 @@ def _interfaces(database: Database) -> dict[int, str]:
 
 def _times(capture: Capture, column: pa.Array) -> Int64:
     times = np.asarray(column, np.int64)
-    if len(times) and np.abs(times).max() > _LATEST_NS:
-        where = str(capture.database.path)
-        raise InputError("impossible time of a hardware sample", where=where, hint="is the file damaged?")
+    if len(times) and np.abs(times).max() > LATEST_NS:
+        raise impossible("time of a hardware sample", capture.database.path)
     return times + capture.base_ns
 
 

@@ -106,18 +106,15 @@ def _rank(
             told = database.select("MPI_RANKS", "DISTINCT rank", mine, "LIMIT 2")
         else:
             told = _named_thread(database, process)
-        if len(told) == 1 and _is_rank(told[0][0]):
-            return told[0][0], None, "MPI"
+        ranks = [rank for (rank,) in told]
+        if len(ranks) == 1 and isinstance(ranks[0], int) and 0 <= ranks[0] < 1 << 31:
+            return ranks[0], None, "MPI"
     if alone:
         variables = _variables(database)
         for rank, world in _RANK_VARIABLES:
             if rank in variables:
                 return variables[rank], variables.get(world) or None, "environment"
     return None, None, None
-
-
-def _is_rank(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value < 1 << 31
 
 
 def _named_thread(database: Database, process: int) -> list[tuple[int]]:

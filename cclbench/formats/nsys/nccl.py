@@ -11,6 +11,7 @@ the same in all its processes; its size and the process's place come with the ca
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ import numpy as np
 from cclbench.classify import kind_of
 from cclbench.formats import Payload, StatedPayloads
 from cclbench.formats.nsys.capture import NVTX, RANGES
-from cclbench.formats.nsys.payloads import LONGEST_BLOB, decode, layout_of
+from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.rows import Columns, TableReader, thread
 from cclbench.intervals import Int64
 from cclbench.record.facts import Communicator
@@ -34,6 +35,16 @@ _LARGEST_BYTES: Final = 1 << 56
 _MOST_RANKS: Final = 1 << 24
 _FIELDS: Final = ("NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank")
 _COMMUNICATOR, _SIZE, _RANKS, _RANK = _FIELDS
+_SCHEMAS: Final = ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "NVTX_PAYLOAD_ENTRIES")
+_FORMATS: Final = {5: "<i", 6: "<I", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
+"""Integers among NVTX's payload entry types (nvToolsExtPayload.h)."""
+_HEADER: Final = struct.Struct("<QQQQ")
+"""Of `binaryData`: domain, schema, size of the payload, its offset."""
+_LONGEST_BLOB: Final = 4096
+"""Bytes of a range's binary data that are worth reading: NCCL's payloads have some tens."""
+
+_Layout = dict[tuple[int, int], dict[str, tuple[int, str]]]
+"""Offset and format of each field, by domain and schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +98,10 @@ def tell(reader: TableReader, told: StatedPayloads) -> tuple[Communicator, ...]:
 
 def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communicator, ...]]:
     """NCCL's ranges by thread, in order, and the communicators they tell of."""
-    database, layout = reader.database, layout_of(reader.database, _FIELDS)
+    database, layout = reader.database, _layout(reader.database)
     blob = "NULL"
     if layout and database.has(NVTX, "binaryData"):
-        blob = f"hex(substr(binaryData, 1, {LONGEST_BLOB}))"
+        blob = f"hex(substr(binaryData, 1, {_LONGEST_BLOB}))"
     named = "GLOB 'nccl[A-Z]*'"
     registered = database.select("StringIds", "id", f"value {named}", "LIMIT 500")
     ids = ", ".join(str(i) for (i,) in registered)
@@ -101,7 +112,7 @@ def _calls(reader: TableReader) -> tuple[dict[int, list[_Range]], tuple[Communic
     calls: dict[int, list[_Range]] = defaultdict(list)
     communicators: dict[Communicator, None] = {}
     for one, domain, payload in _ranges(reader, where, blob):
-        fields = decode(payload, domain, layout) if payload else {}
+        fields = _decode(payload, domain, layout) if payload else {}
         # An id of 0 is NCCL's for a call without a communicator.
         communicator = f"{fields[_COMMUNICATOR]:#x}" if fields.get(_COMMUNICATOR) else None
         rank, count, size = fields.get(_RANK, -1), fields.get(_RANKS, 0), fields.get(_SIZE, -1)
@@ -233,3 +244,38 @@ def _launches(read: Sequence[tuple[Int64, Int64]]) -> dict[int, Int64]:
         return {}
     track, start = (np.concatenate(column) for column in zip(*read, strict=True))
     return {int(one): np.sort(start[track == one]) for one in np.unique(track)}
+
+
+def _layout(database: Database) -> _Layout:
+    """Where the fields lie; schemas that contradict themselves are left out."""
+    table = next(
+        (t for t in _SCHEMAS if database.has(t, "domainId", "schemaId", "name", "type", "offset")), None
+    )
+    if table is None:
+        return {}
+    columns = "DISTINCT domainId, schemaId, name, type, coalesce(offset, 0)"
+    listed = ", ".join(f"'{name}'" for name in _FIELDS)
+    layout: _Layout = defaultdict(dict)
+    contradicted = set()
+    for domain, schema, name, kind, offset in database.select(
+        table, columns, f"name IN ({listed})", "LIMIT 65536"
+    ):
+        place = (offset, _FORMATS.get(kind, ""))
+        if layout[domain, schema].setdefault(name, place) != place or not place[1]:
+            contradicted.add((domain, schema))
+    return {key: fields for key, fields in layout.items() if key not in contradicted}
+
+
+def _decode(payload: str, domain: int, layout: _Layout) -> dict[str, int]:
+    """The fields of a payload; none where it is not what its schema says."""
+    blob = bytes.fromhex(payload)
+    if len(blob) < _HEADER.size:
+        return {}
+    _, schema, size, offset = _HEADER.unpack_from(blob)
+    if offset < _HEADER.size or offset + size > len(blob):
+        return {}
+    fields = {}
+    for name, (at, form) in layout.get((domain, schema), {}).items():
+        if at >= 0 and at + struct.calcsize(form) <= size:
+            (fields[name],) = struct.unpack_from(form, blob, offset + at)
+    return fields

@@ -56,7 +56,7 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 rows = batch.filter(pa.array(chosen))
-                codes = recoded(reader, kind, named.names, named.codes[chosen])
+                codes = reader.recoded(kind, named.names, named.codes[chosen])
                 made = reader.made(kind, "host", rows, codes, track=thread(rows["track"]))
                 if kind == "op":
                     _count_mpi(reader, made)
@@ -75,13 +75,6 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
             _tell(rows, batch, told)
             _count_mpi(reader, rows)
             yield rows
-
-
-def recoded(reader: TableReader, kind: str, names: list[str], codes: Codes) -> Codes:
-    """Codes in a kind's table of names for codes into a list of names."""
-    table = reader.names[kind]
-    unique, inverse = np.unique(codes, return_inverse=True)
-    return np.array([table[names[code]] for code in unique.tolist()], np.int32)[inverse]
 
 
 def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:

@@ -96,15 +96,11 @@ class DatabaseRewriter:
         (found,) = database.execute(f"SELECT {held} FROM {_quoted(table)}")  # noqa: S608 - quoted names
         pairs = all(name in columns for name in _PAIRS)
         for i, column in enumerate(columns):
-            if found[2 * i]:
-                by = "name" if pairs and column == "value" else None
-                changes = list(self._changes(database, table, column, "text", by))
-                if writable:
-                    _apply(database, table, column, "text", by, changes)
-            if found[2 * i + 1]:
-                changes = list(self._changes(database, table, column, "blob", None))
-                if writable:
-                    _apply(database, table, column, "blob", None, changes)
+            by = "name" if pairs and column == "value" else None
+            for kind, own, any_of_kind in (("text", by, found[2 * i]), ("blob", None, found[2 * i + 1])):
+                changes = list(self._changes(database, table, column, kind, own)) if any_of_kind else []
+                if writable and changes:
+                    _apply(database, table, column, kind, own, changes)
 
     def _changes(
         self, database: sqlite3.Connection, table: str, column: str, kind: str, by: str | None
@@ -167,8 +163,6 @@ def _apply(
     changes: list[tuple[bytes, bytes, bytes | None]],
 ) -> None:
     """Change all rows at once, by a table of what becomes what."""
-    if not changes:
-        return
     database.execute("CREATE TEMP TABLE changes (old BLOB, name, new BLOB)")
     database.executemany(
         "INSERT INTO changes VALUES (?, ?, ?)", ((old, name, new) for old, new, name in changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,8 @@ import pyarrow.compute as pc
 
 from cclbench.errors import InputError
 from cclbench.formats import Names, Rows
-from cclbench.formats.grids import grid_columns
 from cclbench.formats.nsys.capture import CALLS, COPIES, GRAPHS, KERNELS, MEMSETS, OVERHEADS, SYNCS, Capture
-from cclbench.formats.nsys.enumerations import COPY_KINDS, SYNC_KINDS, call_kind, copy_name
+from cclbench.formats.trace import LATEST_NS, grid_columns, impossible
 from cclbench.intervals import Int64, Mask
 
 Codes = npt.NDArray[np.int32]
@@ -26,9 +26,29 @@ Columns = dict[str, tuple[str, ...]]
 _NO_STREAM: Final = (1 << 32) - 1
 _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
-_LATEST_NS: Final = 1 << 61
 _LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
+_COPY_KINDS: Final = {
+    1: ("HtoD", "h2d"),
+    2: ("DtoH", "d2h"),
+    3: ("HtoA", "h2d"),
+    4: ("AtoH", "d2h"),
+    5: ("AtoA", "d2d"),
+    6: ("AtoD", "d2d"),
+    7: ("DtoA", "d2d"),
+    8: ("DtoD", "d2d"),
+    9: ("HtoH", None),
+    10: ("PtoP", "p2p"),
+    11: ("unified HtoD", None),
+    12: ("unified DtoH", None),
+    13: ("unified DtoD", None),
+}
+"""CUPTI's kinds of copy; arrays lie on the device, and unified memory moves by faults, not by copies."""
+_MEMORIES: Final = (
+    *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"),
+)
+"""Of a copy's `srcKind` and `dstKind`, as Nsight Systems numbers them."""
+_SYNC_KINDS: Final = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
 
 class TableReader:
@@ -50,7 +70,7 @@ class TableReader:
         yield from self._kernels()
         yield from self._copies()
         yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
-        yield from self._plain(SYNCS, "sync", lambda kind: SYNC_KINDS.get(kind, "Sync"), "syncType")
+        yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
         yield from self._graphs()
         for table in CALLS:
             yield from self._calls(table)
@@ -101,15 +121,19 @@ class TableReader:
                 found[kind, i] = self.names[kind][name]
         return np.array([found[kind, i] for i in unique.tolist()], np.int32)[inverse]
 
+    def recoded(self, kind: str, names: list[str], codes: Codes) -> Codes:
+        """Codes in a kind's table of names for codes into a list of names."""
+        unique, inverse = np.unique(codes, return_inverse=True)
+        return np.array([self.names[kind][names[code]] for code in unique.tolist()], np.int32)[inverse]
+
     def made(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
         """Rows of a batch, times on the wall clock."""
         start, end = np.asarray(batch["start"], np.int64), np.asarray(batch["end"], np.int64)
-        absurd = (np.abs(start) > _LATEST_NS) | (np.abs(end) > _LATEST_NS) | (end < start)
+        absurd = (np.abs(start) > LATEST_NS) | (np.abs(end) > LATEST_NS) | (end < start)
         if absurd.any():
             i = int(np.argmax(absurd))
             name = list(self.names[kind])[codes[i]][:60]
-            what = f"impossible time: {name!r} from {start[i]} to {end[i]} ns"
-            raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+            raise impossible(f"time: {name!r} from {start[i]} to {end[i]} ns", self.database.path)
         return Rows(
             kind=kind,
             side=side,
@@ -126,8 +150,7 @@ class TableReader:
         if len(device) > device.null_count:
             least, most = pc.min_max(device).as_py().values()
             if least < 0 or most > _LARGEST_DEVICE:
-                what = f"impossible device {least if least < 0 else most}"
-                raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+                raise impossible(f"device {least if least < 0 else most}", self.database.path)
         stream = np.asarray(batch["track"].fill_null(-1), np.int64)
         return {
             "device": device,
@@ -162,8 +185,8 @@ class TableReader:
             ways = np.stack([kinds, source, target], axis=1)
             unique, inverse = np.unique(ways, axis=0, return_inverse=True)
             table = self.names["copy"]
-            codes = np.array([table[copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
-            words = [COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
+            codes = np.array([table[_copy_name(*way)] for way in unique.tolist()], np.int32)[inverse]
+            words = [_COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
             direction = pa.array(words, pa.string()).take(pa.array(inverse))
             size = self._sizes(batch)
             yield self.made(
@@ -177,8 +200,7 @@ class TableReader:
     def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
         size = batch["bytes"]
         if len(size) > size.null_count and pc.min(size).as_py() < 0:
-            what = f"impossible size {pc.min(size).as_py()} B"
-            raise InputError(what, where=str(self.database.path), hint="is the file damaged?")
+            raise impossible(f"size {pc.min(size).as_py()} B", self.database.path)
         return size
 
     def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
@@ -207,7 +229,7 @@ class TableReader:
         for batch in self.batches(table, columns):
             codes = self.codes("call", batch["name"])
             names = list(self.names["call"])
-            kinds = np.array([call_kind(name) for name in names], object)[codes]
+            kinds = np.array([_call_kind(name) for name in names], object)[codes]
             kinds[np.asarray(batch["class"].fill_null(0), np.int64) == _BACKTRACE] = "backtrace"
             for kind in ("launch", "sync", "other", "backtrace"):
                 chosen: Mask = kinds == kind
@@ -216,15 +238,12 @@ class TableReader:
 
     def _call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
         written = "other" if kind == "backtrace" else kind
-        table = self.names[written]
-        unique, inverse = np.unique(codes, return_inverse=True)
-        own = np.array([table[names[code]] for code in unique.tolist()], np.int32)[inverse]
         columns: dict[str, Any] = {"track": thread(batch["track"])}
         if kind != "backtrace":
             columns["correlation"] = pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"])
-        rows = self.made(written, "host", batch, own, **columns)
+        rows = self.made(written, "host", batch, self.recoded(written, names, codes), **columns)
         if kind == "launch":
-            kernels = np.array(["Launch" in names[code] for code in unique.tolist()], np.bool_)[inverse]
+            kernels = np.array(["Launch" in name for name in names], np.bool_)[codes]
             self.launches.append((rows.track[kernels], rows.start_ns[kernels]))
         return rows
 
@@ -240,3 +259,18 @@ def thread(ids: pa.Array) -> Int64:
     """Thread numbers: the lowest 24 bits of `globalTid`; −1 where there is none."""
     filled = np.asarray(ids.fill_null(-1), np.int64)
     return np.where(filled < 0, -1, filled & 0xFFFFFF)
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    """`Memcpy HtoD (Pinned -> Device)`, as PyTorch's profiler writes it."""
+    known = range(len(_MEMORIES))
+    way = f" ({_MEMORIES[source]} -> {_MEMORIES[target]})" if source in known and target in known else ""
+    return f"Memcpy {_COPY_KINDS.get(kind, ('of unknown kind', None))[0]}{way}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _call_kind(name: str) -> str:
+    """Kind of row of a CUDA call: those that put work on a device launch it."""
+    if "Launch" in name or "Memcpy" in name or "Memset" in name:
+        return "launch"
+    return "sync" if "Synchronize" in name else "other"

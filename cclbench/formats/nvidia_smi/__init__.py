@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, NO_ZONE, CounterRows, unit_of
+from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
 DMON: Final = {
@@ -57,13 +57,15 @@ _FACTORS: Final = {
 }
 """Of a unit as the tool writes it: our unit, and how many of it."""
 
-_SECOND: Final = timedelta(seconds=1)
 _GPU = re.compile(r"GPU (\d{1,5}): .*?(?:\(UUID: ([^)]*)\))?\s*")
 _LINK = re.compile(r"\s*Link (\d{1,3}): (Data|Raw) (Tx|Rx): (\S+)(?: (\w+))?\s*")
 _NO_LINK = re.compile(r"\s*(?:NVML: )?Unable to retrieve NVLink .*")
 _SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
 _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
+
+_Rates = dict[tuple[str, int], list[tuple[int | None, Decimal]]]
+"""Time and rate of each sample, by counter and GPU."""
 
 
 class NvidiaSmi(EvidenceReader):
@@ -88,9 +90,7 @@ class NvidiaSmi(EvidenceReader):
     def read(self, path: Path) -> Evidence:
         """All samples, by GPU and link."""
         rows = CounterRows(path)
-        lines = (line for line in rows.lines() if line.strip())
-        first = next(lines, "")
-        every = chain([first] if first else [], lines)
+        first, every = rows.first_and_all()
         if _dmon_head(first):
             _dmon(rows, every)
         elif _QUERY_HEAD.fullmatch(first):
@@ -113,13 +113,13 @@ def _cells(line: str) -> list[str]:
 def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
     columns: list[str] = []
     units: list[str] = []
-    moved = Moved(rows)
+    rates: _Rates = defaultdict(list)
     for line in lines:
         cells = _cells(line)
         if line.lstrip().startswith("#"):
             if "gpu" in cells:
                 if cells != columns:
-                    moved.close()
+                    _moved(rows, rates)
                 columns, units = cells, []
             else:
                 units = cells
@@ -138,10 +138,10 @@ def _dmon(rows: CounterRows, lines: Iterable[str]) -> None:
             if value is None:
                 continue
             if counter.startswith("nvlink"):
-                moved.see(counter, device, at, value)
+                rates[counter, device].append((at, value))
             else:
                 rows.add(counter, value, device=device)
-    moved.close()
+    _moved(rows, rates)
 
 
 def _value(rows: CounterRows, counter: str | None, unit: str, cell: str) -> tuple[str, Decimal | None]:
@@ -160,39 +160,27 @@ def _value(rows: CounterRows, counter: str | None, unit: str, cell: str) -> tupl
 def _seconds(text: str) -> int:
     """Seconds on the wall clock of the zone that nobody states."""
     moment = datetime.strptime(text, "%Y%m%d %H:%M:%S")
-    return (moment - datetime(1970, 1, 1)) // _SECOND
+    return (moment - datetime(1970, 1, 1)) // timedelta(seconds=1)
 
 
 def _local(rows: CounterRows, text: str) -> int:
-    if NO_ZONE not in rows.notes:
-        rows.notes.append(NO_ZONE)
+    rows.note_no_zone()
     try:
         return _seconds(text)
     except ValueError:
         raise rows.error("no date and time where they belong") from None
 
 
-class Moved:
+def _moved(rows: CounterRows, seen: _Rates) -> None:
     """NVLink's mean rates: bytes where a GPU's samples are evenly spaced, else rates."""
-
-    def __init__(self, rows: CounterRows) -> None:
-        self.rows = rows
-        self._seen: dict[tuple[str, int], list[tuple[int | None, Decimal]]] = defaultdict(list)
-
-    def see(self, counter: str, device: int, at: int | None, rate: Decimal) -> None:
-        """A sample."""
-        self._seen[counter, device].append((at, rate))
-
-    def close(self) -> None:
-        """Hand on what was seen: the columns change, or the file ends."""
-        for (counter, device), samples in self._seen.items():
-            spacing = _spacing([at for at, _ in samples])
-            for i, (_, rate) in enumerate(samples):
-                if spacing is None or i == 0:
-                    self.rows.add(counter, rate, device=device)
-                else:
-                    self.rows.add(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
-        self._seen.clear()
+    for (counter, device), samples in seen.items():
+        spacing = _spacing([at for at, _ in samples])
+        for i, (_, rate) in enumerate(samples):
+            if spacing is None or i == 0:
+                rows.add(counter, rate, device=device)
+            else:
+                rows.add(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
+    seen.clear()
 
 
 def _spacing(stamps: list[int | None]) -> Decimal | None:
@@ -224,7 +212,7 @@ def _query(rows: CounterRows, lines: Iterable[str]) -> None:
             if value is not None:
                 rows.add(counter, value, device=device)
     if any(name == "timestamp" for name, _ in head):
-        rows.notes.append(NO_ZONE)
+        rows.note_no_zone()
 
 
 def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:

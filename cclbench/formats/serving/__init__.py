@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.serving import figures, requests
+from cclbench.formats.serving import figures
 from cclbench.formats.serving.lines import Written, results
 from cclbench.formats.texts import bare
 from cclbench.schema import SERVING
@@ -57,7 +57,7 @@ class Serving(EvidenceReader):
         tables, rows, settings = list[pa.Table](), list[dict[str, Any]](), list[dict[str, Setting]]()
         left_out, notes = Counter[str](), list[str]()
         for number, written in enumerate(results(path)):
-            tables.append(requests.table(written, number))
+            tables.append(figures.requests(written, number))
             stated, missed = figures.rows(written, number)
             rows, left_out = rows + stated, left_out + missed
             settings.append(figures.settings(written))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures and settings a client states of a whole benchmark, under the names of all generations."""
+"""What a client states of a whole benchmark, under the names of all generations, and of each request."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
 from cclbench.formats.serving.lines import MOST, Written, is_number
-from cclbench.formats.serving.requests import LISTS
+from cclbench.schema import REQUESTS
 
 _FIGURES: Final = {
     "duration": ("duration", "s"),
@@ -38,6 +40,7 @@ _STAT: Final = r"mean|median|std|min|max|p(?:[1-9]?\d|99\.9{1,3})"
 """A closed set: the stat's column has room for 127 words."""
 _LATENCY = re.compile(rf"({_STAT})_(ttft|tpot|itl|e2el|e2e_latency)_ms")
 _PERCENTILES = re.compile(r"percentiles_(ttft|tpot|itl|e2el)_ms")
+_LISTS: Final = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "errors")
 _LOAD: Final = ("request_rate", "max_concurrency", "num_prompts", "burstiness")
 _TEXTS: Final = ("generated_texts",)
 _NAME = re.compile(r"[\w.+:@-]{1,128}", re.ASCII)
@@ -45,6 +48,7 @@ _LONGEST_RUN_S: Final = 30 * 86_400
 _LONGEST_WAIT_S: Final = 86_400
 
 Key = tuple[str, str | None]
+Column = list[int | None]
 
 
 def settings(written: Written) -> dict[str, str | int | float]:
@@ -105,7 +109,7 @@ def _stated(written: Written) -> Iterator[tuple[str, Any, Key | None, str, int]]
                 stat = f"p{written.number(name, pair[0], 100):g}"
                 key = _key(latency[1], stat) if re.fullmatch(_STAT, stat) else None
                 yield name, _seconds(pair[1]), key, "s", _LONGEST_WAIT_S
-        elif name not in (*_LOAD, *LISTS, *_TEXTS) and not isinstance(value, str | bool | None):
+        elif name not in (*_LOAD, *_LISTS, *_TEXTS) and not isinstance(value, str | bool | None):
             yield name, value, None, "", MOST
 
 
@@ -117,3 +121,70 @@ def _seconds(milliseconds: object) -> object:
 
 def _key(figure: str, stat: str) -> Key:
     return "e2e_latency" if figure == "e2el" else figure, "p50" if stat == "median" else stat
+
+
+def requests(written: Written, benchmark: int) -> pa.Table:
+    """Rows of `schema.REQUESTS`; none where the result has no lists.
+
+    A time to first token or a latency of 0 is what the clients begin with: nothing came, so it is null.
+    """
+    lists = {name: values for name in _LISTS if (values := written.list_of(name)) is not None}
+    if len({len(values) for values in lists.values()}) > 1:
+        lengths = ", ".join(f"{name} {len(values):,}" for name, values in lists.items())
+        raise written.bad(f"its lists are about different numbers of requests: {lengths}")
+    count = len(next(iter(lists.values()), []))
+    nothing: list[None] = [None] * count
+    output = _tokens(written, "output_lens", lists)
+    ttft = [ns or None for ns in _nanoseconds(written, "ttfts", lists.get("ttfts", []))] or nothing
+    e2e = [ns or None for ns in _nanoseconds(written, "latencies", lists.get("latencies", []))] or nothing
+    columns = {
+        "benchmark": [benchmark] * count,
+        "request": range(count),
+        "success": _success(written, lists, output or [], [a or b for a, b in zip(ttft, e2e, strict=True)]),
+        "input_tokens": _tokens(written, "input_lens", lists),
+        "output_tokens": output,
+        "ttft_ns": ttft,
+        "e2e_ns": e2e,
+        "itl_ns": _gaps(written, lists),
+    }
+    return pa.table({name: columns.get(name) or nothing for name in REQUESTS.names}, schema=REQUESTS)
+
+
+def _tokens(written: Written, name: str, lists: dict[str, list[Any]]) -> Column | None:
+    values = lists.get(name)
+    if values is not None and any(type(v) is not int or not 0 <= v < 1 << 31 for v in values):
+        raise written.bad(f"{name} holds something that is no number of tokens")
+    return values
+
+
+def _gaps(written: Written, lists: dict[str, list[Any]]) -> list[list[int]] | None:
+    listed = lists.get("itls")
+    if listed is None:
+        return None
+    if not all(isinstance(gaps, list) for gaps in listed):
+        raise written.bad("itls holds something that is no list of times")
+    return [_nanoseconds(written, "itls", gaps) for gaps in listed]
+
+
+def _nanoseconds(written: Written, name: str, seconds: list[Any]) -> list[int]:
+    """From the digits of the file."""
+    if not all(is_number(value) and 0 <= value <= _LONGEST_WAIT_S for value in seconds):
+        raise written.bad(f"{name} holds something that is no time from 0 s to a day")
+    return [round(value * 10**9) for value in seconds]
+
+
+def _success(
+    written: Written, lists: dict[str, list[Any]], output: Column, times: Column
+) -> list[bool | None]:
+    """Whether each request was answered: without an error, with at least one token.
+
+    Where neither is listed, whether it has a time, if as many have one as the client says completed.
+    """
+    if "errors" in lists and output:
+        return [not error and tokens != 0 for error, tokens in zip(lists["errors"], output, strict=True)]
+    if "errors" in lists:
+        return [not error for error in lists["errors"]]
+    if output:
+        return [tokens != 0 for tokens in output]
+    timed = [ns is not None for ns in times]
+    return list(timed) if sum(timed) == written.entries.get("completed") else [None] * len(times)

@@ -54,7 +54,11 @@ def is_number(value: object) -> TypeGuard[int | Decimal]:
 
 def results(path: Path) -> Iterator[Written]:
     """Each result of the file; `InputError` with the line of the first that is none."""
-    lines = [(number, line) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
+    try:
+        text = whole(path, LARGEST).decode()
+    except UnicodeDecodeError as error:
+        raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise InputError("the file is empty", where=str(path), hint="run the benchmark again")
     if len(lines) > 1 and not (lines[0][1].rstrip().endswith("}") or lines[1][1].startswith("{")):
@@ -75,10 +79,3 @@ def results(path: Path) -> Iterator[Written]:
         raise InputError(
             what, where=f"{path}: line {at}", hint="run the benchmark again, or remove this line"
         )
-
-
-def _text(path: Path) -> str:
-    try:
-        return whole(path, LARGEST).decode()
-    except UnicodeDecodeError as error:
-        raise InputError("bytes that are not UTF-8", where=f"{path}: byte {error.start:,}") from None

@@ -18,9 +18,10 @@ from cclbench.formats import READERS, Part, Reader, Rows, Trace
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, host, process, tpu
-from cclbench.formats.xplane.chrome import BESIDE, DEVICE, HOST, Chrome, chrome
+from cclbench.formats.xplane.chrome import BESIDE, Chrome, chrome
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.host_events import HostProfile, profile_of
+from cclbench.formats.xplane.proto import DEVICE, HOST
 from cclbench.record.facts import TraceFacts
 
 MOST_EVENTS: Final = 1_000_000
@@ -58,7 +59,7 @@ class XlaJson(Reader):
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         profile = chrome(path)
         devices = [Part(name) for name in profile.devices]
-        return devices or host.members_of(_of_host(profile), path, profile.cut, BESIDE)
+        return devices or host.members(_of_host(profile), path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -73,7 +74,7 @@ class XlaJson(Reader):
             first, trace = profile.devices[0], _device(profile, part.member)
         else:
             on_host = _of_host(profile)
-            first, trace = host.members_of(on_host, path)[0].member, host.trace_of(on_host, part)
+            first, trace = host.members(on_host, path)[0].member, host.read(on_host, part)
         if part.member == first:
             trace.dropped += profile.dropped
         trace.cut = profile.cut

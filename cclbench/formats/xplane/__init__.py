@@ -6,11 +6,10 @@ Each device is a rank.  Rows of the host belong to the process that drives all o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Rows, Trace
@@ -19,10 +18,8 @@ from cclbench.formats.rewriting import Redactor
 from cclbench.formats.xplane import gpu, hlo_proto, host, process, proto, tpu
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.host_events import decode
 from cclbench.record.facts import TraceFacts
-
-_DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
-_HOST, _ENVIRONMENT = "/host:CPU", "Task Environment"
 
 
 class Xplane(Reader):
@@ -56,8 +53,8 @@ class Xplane(Reader):
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         profile = _profile(path)
-        space = profile.space
-        return [Part(where.name) for where in profile.devices] or host.members(path, space.planes, space.cut)
+        devices = [Part(where.name) for where in profile.devices]
+        return devices or host.members(decode(path, profile.space.planes), path, profile.space.cut)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -69,7 +66,10 @@ class Xplane(Reader):
                 where=f"{path}: byte {space.cut.byte:,}",
                 hint="re-run with --allow-truncated to use the planes before it",
             )
-        trace = _Device(profile, part).trace() if profile.devices else host.read(path, space.planes, part)
+        if profile.devices:
+            trace = _Device(profile, part).trace()
+        else:
+            trace = host.read(decode(path, space.planes), part)
         trace.cut = space.cut
         if space.complaints:
             trace.notes.append(f"the profiler reports {space.complaints} errors or warnings")
@@ -121,7 +121,7 @@ class _Device:
         self.profile = profile
         self.place = [where.name for where in self.devices].index(part.member)
         self.own = self.devices[self.place]
-        kind = _DEVICE.fullmatch(self.own.name)
+        kind = proto.DEVICE.fullmatch(self.own.name)
         assert kind is not None  # noqa: S101 - chosen by it
         self.is_tpu, self.number = kind[1] == "TPU", int(kind[2])
         self.epoch_ns = profile.epoch_ns
@@ -138,12 +138,13 @@ class _Device:
             programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
         placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
         everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
-        own = stats[self.place]
+        own, world = stats[self.place], len(everywhere)
         facts = TraceFacts(
             rank=device,
             rank_source=None if device is None else "metadata",
             local_rank=self.place,
-            world_size=self._world(everywhere),
+            # Unknown where the programs do not cover the file's devices, or leave out ids between.
+            world_size=world if world >= len(self.devices) and max(everywhere) < world else None,
             producer="XLA profiler",
             device_count=len(self.devices),
             **(tpu.facts(own) if self.is_tpu else gpu.facts(own)),
@@ -156,11 +157,6 @@ class _Device:
             device = self.number
         trace.batches = self._batches(trace, message, Member(device, placed), programs)
         return trace
-
-    def _world(self, everywhere: set[int]) -> int | None:
-        """Devices of all programs; None where they do not cover the file's, or leave out ids between."""
-        count = len(everywhere)
-        return count if count >= len(self.devices) and max(everywhere) < count else None
 
     def _batches(
         self, trace: Trace, message: Any, member: Member, programs: dict[int, Program]
@@ -177,7 +173,7 @@ class _Device:
             others = [where for where in self.devices if where != self.own and not self.is_tpu]
             elsewhere = set().union(*(gpu.correlations(proto.plane(self.path, where)) for where in others))
             self._count_others(trace)
-        for where in self._named(_HOST):
+        for where in self._named(proto.HOST):
             yield from process.batches(
                 trace,
                 proto.plane(self.path, where),
@@ -190,7 +186,7 @@ class _Device:
     def _count_others(self, trace: Trace) -> None:
         """Rows of planes that nobody reads: SparseCores, custom devices, derived ones."""
         for where in self.space.planes:
-            if where in self.devices or where.name in (_HOST, proto.PROGRAMS, _ENVIRONMENT):
+            if where in self.devices or where.name in (proto.HOST, proto.PROGRAMS, proto.ENVIRONMENT):
                 continue
             left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
             if left_out:
@@ -204,7 +200,9 @@ class _Device:
 def _devices(space: proto.Space) -> list[proto.PlaneRange]:
     """Planes of accelerators, in order of kind and number."""
     found = [
-        (kind[1], int(kind[2]), where) for where in space.planes if (kind := _DEVICE.fullmatch(where.name))
+        (kind[1], int(kind[2]), where)
+        for where in space.planes
+        if (kind := proto.DEVICE.fullmatch(where.name))
     ]
     return [where for _, _, where in sorted(found, key=lambda entry: entry[:2])]
 

@@ -20,11 +20,10 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats import Cut
 from cclbench.formats.json_events import JsonEvents
-from cclbench.formats.xplane.proto import message_class
+from cclbench.formats.trace import impossible
+from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
 
-HOST: Final = "/host:CPU"
-DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
 BESIDE: Final = "read the .xplane.pb beside it"
 _ITSELF: Final = ("XLA Ops", "XLA TraceMe")
 _DERIVED: Final = re.compile(
@@ -81,8 +80,11 @@ class Chrome:
                     self.events += 1
                     if event.ts is None or (event.dur is None and event.ph == "X"):
                         self.dropped["row without a time or duration"] += 1
-                    else:
-                        processes[event.pid or 0][event.tid or 0].append(self._checked(event))
+                        continue
+                    for time in (event.ts, event.dur or Decimal(0)):
+                        if not abs(time) < _LONGEST_US:
+                            raise impossible(f"time: {time!s:.40} µs of {event.name[:60]!r}", path)
+                    processes[event.pid or 0][event.tid or 0].append(event)
                 elif event.ph == "M":
                     self._name(event)
                 elif event.ph:
@@ -106,16 +108,6 @@ class Chrome:
         if isinstance(name, str) and event.name in ("process_name", "thread_name"):
             thread = event.tid or 0 if event.name == "thread_name" else None
             self._names[event.pid or 0, thread] = name
-
-    def _checked(self, event: _Event) -> _Event:
-        for time in (event.ts, event.dur):
-            if time is not None and not abs(time) < _LONGEST_US:
-                raise InputError(
-                    f"impossible time: {time!s:.40} µs of {event.name[:60]!r}",
-                    where=str(self.path),
-                    hint="is the file damaged?",
-                )
-        return event
 
     def _plane(self, name: str, pid: int, threads: dict[int, list[_Event]]) -> Any:
         plane = message_class()(name=name)

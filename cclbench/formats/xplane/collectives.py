@@ -21,16 +21,12 @@ from cclbench.intervals import Int64
 from cclbench.record.facts import Communicator, ProcessGroup, TraceFacts
 from cclbench.schema import group_id
 
+_AS_OURS: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send", "recv")
 _KINDS: Final = {
-    "all-reduce": "all_reduce",
-    "all-gather": "all_gather",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
+    **{opcode: opcode.replace("-", "_") for opcode in _AS_OURS},
     "ragged-all-to-all": "all_to_all",
     "collective-permute": "send_recv",
     "collective-broadcast": "broadcast",
-    "send": "send",
-    "recv": "recv",
 }
 _NAMELESS: Final = "unknown"
 _BY_PARTITION: Final = ("all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
-from cclbench.formats.grids import NONE as NO_GRID
-from cclbench.formats.grids import grid_columns
+from cclbench.formats.trace import NO_GRID, grid_columns
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction, Program

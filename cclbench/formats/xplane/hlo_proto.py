@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.formats.xplane import descriptors, hlo, proto
+from cclbench.formats.xplane import hlo, proto
 from cclbench.intervals import Int64
 
 _MESSAGES: Final = {
@@ -43,21 +43,11 @@ _MESSAGES: Final = {
     "PlacedModule": "assignment=15:Assignment",
     "Placed": "hlo_module=1:PlacedModule",
 }
-"""See `descriptors`; `Hlo` and `Placed` are two views of an HloProto."""
+"""See `proto.described_class`; `Hlo` and `Placed` are two views of an HloProto."""
 
+_NUMBERS: Final = ("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
 _TYPES: Final = {
-    1: "pred",
-    2: "s8",
-    3: "s16",
-    4: "s32",
-    5: "s64",
-    6: "u8",
-    7: "u16",
-    8: "u32",
-    9: "u64",
-    10: "f16",
-    11: "f32",
-    12: "f64",
+    **dict(enumerate(_NUMBERS, 1)),
     15: "c64",
     16: "bf16",
     18: "c128",
@@ -134,14 +124,23 @@ class Program:
             shapes = {i.id: i.shape for i in computation.instructions}
             for i in computation.instructions:
                 operands = [shapes.get(operand) for operand in i.operand_ids]
-                types = {kind for shape in (*operands, i.shape) for kind in _types(shape)}
+                known = [shape for shape in (*operands, i.shape) if shape is not None]
+                types = {leaf.element_type for shape in known for leaf in _leaves(shape)}
+                participants = None
+                if _COLLECTIVE.fullmatch(i.opcode):
+                    participants = hlo.Participants(
+                        groups=_groups(i),
+                        pairs=tuple((pair.source, pair.target) for pair in i.pairs),
+                        has_channel=i.channel_id > 0,
+                        has_global_ids=i.global_ids,
+                    )
                 found[i.name] = Instruction(
                     opcode=i.opcode,
                     category=_category(i, inside),
                     dtype=_TYPES.get(types.pop()) if len(types) == 1 else None,
                     in_bytes=_bytes(operands),
                     out_bytes=_bytes([i.shape]),
-                    participants=_participants(i) if _COLLECTIVE.fullmatch(i.opcode) else None,
+                    participants=participants,
                 )
         return found
 
@@ -164,15 +163,6 @@ def programs(plane: Any, where: str) -> dict[int, Program]:
         if isinstance(program, bytes) and isinstance(number, int):
             found[number % (1 << 64)] = Program(program, where)
     return found
-
-
-def _participants(i: Any) -> hlo.Participants:
-    return hlo.Participants(
-        groups=_groups(i),
-        pairs=tuple((pair.source, pair.target) for pair in i.pairs),
-        has_channel=i.channel_id > 0,
-        has_global_ids=i.global_ids,
-    )
 
 
 def _groups(i: Any) -> hlo.Groups | None:
@@ -211,10 +201,6 @@ def _leaves(shape: Any) -> Iterable[Any]:
         yield from _leaves(part)  # as deep as protobuf lets messages nest, 100
 
 
-def _types(shape: Any) -> Iterable[int]:
-    return (leaf.element_type for leaf in _leaves(shape)) if shape is not None else ()
-
-
 def _bytes(shapes: Iterable[Any | None]) -> int | None:
     """Bytes of arrays; None where a type is unknown or the size absurd."""
     total = 0
@@ -233,4 +219,4 @@ def _bytes(shapes: Iterable[Any | None]) -> int | None:
 
 @cache
 def _class(view: str) -> Any:
-    return descriptors.message_class("hlo", _MESSAGES, view)
+    return proto.described_class("hlo", _MESSAGES, view)

@@ -9,6 +9,7 @@ holds waiting for a core.  A collective is one op; its rendezvous are rows of ki
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -22,22 +23,20 @@ from cclbench.errors import InputError
 from cclbench.formats import Cut, DeviceStep, Names, Part, Payload, Rows, Trace
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
-from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, decode, devices
+from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, devices
 from cclbench.formats.xplane.ops import CONTAINERS
-from cclbench.formats.xplane.proto import AGAIN, PlaneRange
+from cclbench.formats.xplane.proto import AGAIN
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
 _MEMBER: Final = "cpu:"
 _CALLED: Final = {"collective-permute": "send_recv", "collective permute": "send_recv"}
 
 
-def members(path: Path, planes: Sequence[PlaneRange], cut: Cut | None = None) -> list[Part]:
-    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did."""
-    return members_of(decode(path, planes), path, cut)
+def members(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
+    """A part for each device that ran ops, `cpu:0`, `cpu:1`, ...; `InputError` where none did.
 
-
-def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: str = AGAIN) -> list[Part]:
-    """The same of a profile that is decoded; `hint` is what to do where it is cut before them."""
+    `hint` is what to do where the profile is cut before them.
+    """
     found = devices(profile.ops)
     if cut is not None and not found:
         what = f"{cut.reason}, before any event of a device"
@@ -51,13 +50,8 @@ def members_of(profile: HostProfile, path: Path, cut: Cut | None = None, hint: s
     return [Part(f"{_MEMBER}{device}") for device in found]
 
 
-def read(path: Path, planes: Sequence[PlaneRange], part: Part) -> Trace:
+def read(profile: HostProfile, part: Part) -> Trace:
     """All that a device did; the lowest ordinal has the process's own rows as well."""
-    return trace_of(decode(path, planes), part)
-
-
-def trace_of(profile: HostProfile, part: Part) -> Trace:
-    """The same of a profile that is decoded."""
     everywhere = devices(profile.ops)
     device = int(part.member.removeprefix(_MEMBER))
     place = everywhere.index(device)
@@ -98,22 +92,13 @@ def _instruction(profile: HostProfile, op: Op) -> Instruction | None:
 
 
 def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
-    names = Names()
-    codes = np.fromiter((names[op.name] for op in ops), np.int32, len(ops))
+    rows = _rows(kind, ops, place)
     told: dict[int, set[str | None]] = defaultdict(set)
-    for code, op in zip(codes.tolist(), ops, strict=True):
+    for code, op in zip(rows.codes.tolist(), ops, strict=True):
         known = _instruction(profile, op)
         told[code].add("communication" if op.meeting else known.category if known else None)
-    start = np.array([op.start_ns for op in ops], np.int64)
-    return Rows(
-        kind=kind,
-        side="device",
-        names=names,
-        codes=codes,
-        start_ns=start,
-        dur_ns=np.array([op.end_ns for op in ops], np.int64) - start,
-        track=np.array([op.track for op in ops], np.int64),
-        device=[place] * len(ops),
+    return dataclasses.replace(
+        rows,
         correlation=[op.run for op in ops],
         # Programs may use one name for different things; then the name alone has to tell.
         name_categories={
@@ -124,7 +109,7 @@ def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows
     )
 
 
-def _rows(kind: str, rows: Sequence[HostRow], device: int | None = None) -> Rows:
+def _rows(kind: str, rows: Sequence[HostRow | Op], device: int | None = None) -> Rows:
     names = Names()
     start = np.array([row.start_ns for row in rows], np.int64)
     return Rows(

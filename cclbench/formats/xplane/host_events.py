@@ -21,17 +21,8 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
+from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.hlo_proto import Program, programs
-from cclbench.formats.xplane.proto import (
-    PlaneRange,
-    Stats,
-    epoch_ns,
-    event_metadata,
-    plane,
-    stat_names,
-    stats,
-    times,
-)
 
 _DEVICES: Final = range(1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -85,35 +76,35 @@ class HostProfile:
     others: list[tuple[str, HostRow]] = field(default_factory=list)
     """By kind: `annotation` on threads of the program, `other` on those of the executor."""
     dropped: Counter[str] = field(default_factory=Counter)
-    told: Stats = field(default_factory=dict)
+    told: proto.Stats = field(default_factory=dict)
     """Stats of the planes: process_id, jax_version, ..."""
     world_size: int | None = None
     programs: dict[int, Program] = field(default_factory=dict)
     """Compiled programs by id."""
 
 
-def decode(path: Path, planes: Sequence[PlaneRange]) -> HostProfile:
+def decode(path: Path, planes: Sequence[proto.PlaneRange]) -> HostProfile:
     """The profile of a file with those planes; the last one asked for is remembered, for its next device."""
     state = path.stat()
     return _decode(path, tuple(planes), state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _decode(path: Path, planes: tuple[PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
-    wanted = ("/host:metadata", "/host:CPU")
-    messages = {where.name: plane(path, where) for where in planes if where.name in wanted}
-    return profile_of(messages, path, epoch_ns(path, planes))
+def _decode(path: Path, planes: tuple[proto.PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
+    messages = {
+        where.name: proto.plane(path, where) for where in planes if where.name in (proto.HOST, proto.PROGRAMS)
+    }
+    return profile_of(messages, path, proto.epoch_ns(path, planes))
 
 
 def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:
     """The profile in planes by name; `epoch` is when it began, in ns, 0 where nobody tells."""
     profile = HostProfile()
-    if "/host:metadata" in messages:
-        plane_of_programs = messages["/host:metadata"]
-        profile.told |= stats(stat_names(plane_of_programs), plane_of_programs.stats)
-        profile.programs = programs(plane_of_programs, str(path))
-    if "/host:CPU" in messages:
-        _Threads(profile, messages["/host:CPU"], path, epoch).read()
+    if of_programs := messages.get(proto.PROGRAMS):
+        profile.told |= proto.stats(proto.stat_names(of_programs), of_programs.stats)
+        profile.programs = programs(of_programs, str(path))
+    if of_host := messages.get(proto.HOST):
+        _Threads(profile, of_host, path, epoch).read()
     return profile
 
 
@@ -122,10 +113,10 @@ class _Threads:
 
     def __init__(self, profile: HostProfile, message: Any, path: Path, epoch: int) -> None:
         self.profile, self.message, self.path, self.epoch = profile, message, path, epoch
-        self.stat_names = stat_names(message)
-        self.names = {key: metadata.name for key, metadata in event_metadata(message).items()}
+        self.stat_names = proto.stat_names(message)
+        self.names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
         self.ends: dict[object, int] = {}
-        profile.told |= stats(self.stat_names, message.stats)
+        profile.told |= proto.stats(self.stat_names, message.stats)
 
     def read(self) -> None:
         """All lines; then ends are known, whichever thread they are on."""
@@ -140,7 +131,7 @@ class _Threads:
 
     def _line(self, line: Any) -> None:
         events = list(line.events)
-        start, dur = times(line, events, self.path, self.epoch)
+        start, dur = proto.times(line, events, self.path, self.epoch)
         end, profile = start + dur, self.profile
         around: list[Op] = []
         others: list[HostRow] = []
@@ -151,7 +142,7 @@ class _Threads:
             if name.startswith(_MARK):
                 profile.dropped["mark of the thread pool"] += 1
                 continue
-            told = stats(self.stat_names, event.stats)
+            told = proto.stats(self.stat_names, event.stats)
             row = HostRow(name, line.id, int(start[i]), int(end[i]), _integer(told.get("run_id")))
             while around and around[-1].end_ns < row.end_ns:
                 around.pop()
@@ -174,7 +165,7 @@ class _Threads:
         inner = len(profile.ops) > first and not line.name.startswith("python")
         profile.others += [("other" if inner else "annotation", row) for row in others]
 
-    def _op(self, row: HostRow, told: Stats) -> Op | None:
+    def _op(self, row: HostRow, told: proto.Stats) -> Op | None:
         device, program = told.get("device_ordinal"), _integer(told.get("program_id"))
         if not isinstance(device, int) or row.run is None:
             self.profile.dropped["op without a device or run"] += 1
@@ -193,7 +184,7 @@ class _Threads:
             context=told.get("_p"),
         )
 
-    def _size(self, told: Stats) -> None:
+    def _size(self, told: proto.Stats) -> None:
         replicas, partitions = (_integer(told.get(f"num_{part}")) for part in ("replicas", "partitions"))
         if replicas is not None and partitions is not None and 0 < replicas * partitions < 1 << 20:
             self.profile.world_size = max(self.profile.world_size or 0, replicas * partitions)

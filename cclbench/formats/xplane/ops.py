@@ -22,14 +22,8 @@ _CATEGORIES: Final = {
     "non-fusion elementwise": "elementwise",
     "reduce": "reduction",
     "reduce-window": "reduction",
-    "data formatting": "copy",
-    "broadcast": "copy",
-    "copy": "copy",
-    "pad": "copy",
-    "concatenate": "copy",
-    "slice": "copy",
-    "dynamic-slice": "copy",
-    "dynamic-update-slice": "copy",
+    **dict.fromkeys(("data formatting", "broadcast", "copy", "pad", "concatenate", "slice"), "copy"),
+    **dict.fromkeys(("dynamic-slice", "dynamic-update-slice"), "copy"),
 }
 """By XLA's `hlo_category`; those that are not listed are left to the op's name.
 

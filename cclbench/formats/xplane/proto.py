@@ -20,21 +20,21 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats import Cut
-from cclbench.formats.xplane import descriptors
+from cclbench.formats.trace import LATEST_NS
 from cclbench.intervals import Int64
 
 LARGEST_PLANE: Final = (1 << 31) - 1
 """Bytes; protobuf parses no longer message."""
 AGAIN: Final = "copy the file again, or profile again"
 """What helps where bytes of a profile are damaged."""
-PROGRAMS: Final = "/host:metadata"
-"""The plane of programs, the one that may come several times: programs are told apart by their ids."""
+DEVICE: Final = re.compile(r"/device:(TPU|GPU):(\d{1,4})")
+HOST, PROGRAMS, ENVIRONMENT = "/host:CPU", "/host:metadata", "Task Environment"
+"""Names of planes; that of programs may come several times: they are told apart by their ids."""
 MOST_PLANES: Final = 1024
 """A host has tens of devices."""
 _TWICE: Final = "profiles joined to one file count everything twice: give each its own file"
 Stats = dict[str, str | int | float | bytes]
 
-_LATEST_NS: Final = 1 << 61
 _LONGEST_PS: Final = 1 << 61
 _PLANE, _COMPLAINTS, _NAME, _LINES, _EVENTS = 1, (2, 3), 2, 3, 4
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
@@ -177,10 +177,10 @@ def stats(names: Mapping[int, str], of: Iterable[Any]) -> Stats:
 def epoch_ns(path: Path, planes: Iterable[PlaneRange]) -> int:
     """When the profile began, since the epoch; 0 where the file does not tell."""
     for where in planes:
-        if where.name == "Task Environment":
+        if where.name == ENVIRONMENT:
             message = plane(path, where)
             begin = stats(stat_names(message), message.stats).get("profile_start_time", 0)
-            if not isinstance(begin, int) or not 0 <= begin < _LATEST_NS:
+            if not isinstance(begin, int) or not 0 <= begin < LATEST_NS:
                 raise InputError(f"profile_start_time is {begin!r:.40}, not a time", where=str(path))
             return begin
     return 0
@@ -197,7 +197,7 @@ def times(line: Any, events: Iterable[Any], path: Path, epoch_ns: int = 0) -> tu
     duration = np.fromiter((event.duration_ps for event in events), np.int64, len(events))
     absurd = (duration < 0) | (duration > _LONGEST_PS) | (offset < -_LONGEST_PS) | (offset > _LONGEST_PS)
     begin: int = line.timestamp_ns
-    if absurd.any() or not -_LATEST_NS < begin < _LATEST_NS:
+    if absurd.any() or not -LATEST_NS < begin < LATEST_NS:
         bad = events[int(np.argmax(absurd))] if events else None
         of_event = f", offset {bad.offset_ps} ps, duration {bad.duration_ps} ps" if bad else ""
         raise InputError(
@@ -268,4 +268,33 @@ def _why(data: Any) -> str:
 @cache
 def message_class() -> Any:
     """The class of XPlane messages."""
-    return descriptors.message_class("xplane", _MESSAGES, "XPlane")
+    return described_class("xplane", _MESSAGES, "XPlane")
+
+
+def described_class(package: str, messages: Mapping[str, str], wanted: str) -> Any:
+    """The class of the message `wanted`, of those described by name.
+
+    Fields are `name=number:type`, a scalar type of protobuf or one of the messages; `*` behind it repeats,
+    `?` makes it one of the message's alternatives.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name=package, package=f"cclbench.{package}", syntax="proto3")
+    for message, fields in messages.items():
+        described = file.message_type.add(name=message)
+        if "?" in fields:
+            described.oneof_decl.add(name="value")
+        for text in fields.split():
+            name, number, kind = re.split("[=:]", text)
+            field = described.field.add(name=name, number=int(number))
+            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+            if kind.endswith("?"):
+                field.oneof_index = 0
+            kind = kind.rstrip("*?")
+            if kind in messages:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".{file.package}.{kind}"
+            else:
+                field.type = getattr(field, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{wanted}"))

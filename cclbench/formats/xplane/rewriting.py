@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,6 @@ from cclbench.formats.xplane import proto
 
 _PLANE, _HOSTS, _NAME = 1, 4, 2
 _DEEPEST: Final = 60
-_HOST_PLANE: Final = "/host:CPU"
 _RUNTIME: Final = ("end: ", "$")
 
 
@@ -39,8 +37,10 @@ class ProtobufRewriter:
 
     def rewrite(self, write: Callable[[bytes], object]) -> None:
         """Write the profile, one part of a plane in memory at a time."""
-        with _mapped(self._path) as data:
-            where = shown(self._path)
+        where = shown(self._path)
+        if not self._path.stat().st_size:
+            raise InputError("empty file", where=where)
+        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             told = list(proto.fields(data, 0, len(data), where))
             if told and told[-1][3] > len(data):
                 raise InputError("is cut within a plane", where=where, hint=WHOLE)
@@ -61,9 +61,9 @@ class ProtobufRewriter:
 
     def _learn(self, where: proto.PlaneRange) -> None:
         """What a plane's own fields call a host, a user, a command line; and its annotations."""
-        message = proto.plane(self._path, where, lines=self._annotations and where.name == _HOST_PLANE)
+        message = proto.plane(self._path, where, lines=self._annotations and where.name == proto.HOST)
         names = proto.stat_names(message)
-        if self._annotations and where.name == _HOST_PLANE:
+        if self._annotations and where.name == proto.HOST:
             for text in ranges_of_people(message, self._redactor):
                 new, counts = self._redactor.annotation(text)
                 if counts:
@@ -102,7 +102,8 @@ class ProtobufRewriter:
 
     def _value(self, old: bytes, depth: int) -> bytes:
         """A field's content rewritten: a message, a text, or bytes; the same object where nothing changes."""
-        if not self._suspicious(old):
+        exactly = self._exactly is not None and self._exactly.search(old) is not None
+        if not exactly and not self._redactor.suspicious(old):
             return old
         text = _text(old)
         fields = _fields(old) if depth < _DEEPEST else None
@@ -133,10 +134,6 @@ class ProtobufRewriter:
         new, counts = self._redactor.text(text)
         return new, dict(counts)
 
-    def _suspicious(self, data: bytes) -> bool:
-        exactly = self._exactly is not None and self._exactly.search(data) is not None
-        return exactly or self._redactor.suspicious(data)
-
 
 def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
     """What people called ranges of the host: events on threads of the program that are no framework's own."""
@@ -156,15 +153,6 @@ def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
         for text in texts - ops
         if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
     }
-
-
-@contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            raise InputError("empty file", where=shown(path))
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
 
 
 def _text(data: bytes) -> str | None:
