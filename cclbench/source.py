@@ -35,6 +35,20 @@ class SourceFile:
     bytes: int
     sha256: str
     ranks_by_card: tuple[int, ...] = ()
+    stamp: tuple[int, ...] = ()
+    """Inode, size, times of change: as the file was when its hash was taken."""
+
+    def require_unchanged(self) -> None:
+        """`InputError` where the file is another by now than the one whose hash was taken."""
+        try:
+            if _stamp(self.path.stat()) == self.stamp:
+                return
+            with self.path.open("rb") as file:
+                changed = hashlib.file_digest(file, "sha256").hexdigest() != self.sha256
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        if changed:
+            raise InputError("changed while it was read", where=str(self.path), hint="wait for its writer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,11 @@ class Source:
         stem = _SUFFIX.sub("", path.name) if path.is_file() else path.name
         stem = stem.removesuffix(".yaml").removesuffix(".yml")
         return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:80] or "run"
+
+    def require_unchanged(self) -> None:
+        """`InputError` where any file changed since its hash was taken."""
+        for file in (*self.files, *self.beside, *self.evidence):
+            file.require_unchanged()
 
     def fingerprint(self, *options: object) -> str:
         """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
@@ -254,6 +273,10 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     return reader.name
 
 
+def _stamp(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
 _Found = tuple[Path, str, str, tuple[int, ...]]
 """Path, name within the source, reader, ranks by the card."""
 
@@ -264,10 +287,17 @@ def _hashed(found: Sequence[_Found]) -> list[SourceFile]:
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                size = os.fstat(file.fileno()).st_size
+                stat = os.fstat(file.fileno())
         except OSError as error:
             raise _unreadable(path, error) from None
-        return SourceFile(path, name, reader, size, digest, ranks)
+        return SourceFile(path, name, reader, stat.st_size, digest, ranks, _stamp(stat))
 
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(entry, found))
+        files = list(pool.map(entry, found))
+    names: dict[tuple[str, str], str] = {}
+    for file in files:
+        first = names.setdefault((file.reader, file.sha256), file.name)
+        if first != file.name:
+            hint = f"everything would count twice: remove one of {first} and {file.name}"
+            raise InputError(f"has the same content as {first}", where=str(file.path), hint=hint)
+    return files

@@ -30,6 +30,7 @@ NO_VALUE: Final = "values that are not available"
 NO_COUNTER: Final = "values that are not read"
 WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
 CLOCK_BACK: Final = "values over a clock that went back"
+AGAIN: Final = "values of a time that earlier ones are of"
 _NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
@@ -54,6 +55,8 @@ class CounterRows:
         }
         self._last: dict[tuple[str, int | None, str | None], tuple[Decimal | int, int | None]] = {}
         self._twice: set[tuple[str, int | None, str | None]] = set()
+        self._until: dict[tuple[str, int | None, str | None], tuple[int, int]] = {}
+        """The latest period that a counter has a row of: begin and end."""
         self._devices: dict[int, str] = {}
 
     def lines(self) -> Iterator[str]:
@@ -129,7 +132,18 @@ class CounterRows:
         start_ns: int | None = None,
         end_ns: int | None = None,
     ) -> None:
-        """Append a row; its unit is that of `COUNTER_UNITS`, and of other names `unit_of`."""
+        """Append a row; its unit is that of `COUNTER_UNITS`, and of other names `unit_of`.
+
+        One of a time that the counter has a row of is left out and counted: a file joined to itself would
+        count everything twice.
+        """
+        if start_ns is not None and end_ns is not None:
+            key, period = (counter, device, port), (start_ns, end_ns)
+            before = self._until.get(key)
+            if before is not None and (start_ns < before[1] or period == before):
+                self.left_out[AGAIN] += 1
+                return
+            self._until[key] = period
         row = (device, port, counter, unit_of(counter), start_ns, end_ns, float(value))
         for column, cell in zip(self._columns.values(), row, strict=True):
             column.append(cell)
@@ -145,15 +159,15 @@ class CounterRows:
     ) -> None:
         """A sample of a cumulative count: a row of its difference to the sample before."""
         key = (counter, device, port)
-        before = self._last.get(key)
-        self._last[key] = (value, at_ns)
-        if before is None:
-            return
-        self._twice.add(key)
-        earlier, since = before
+        earlier, since = self._last.get(key, (None, None))
         if since is not None and at_ns is not None and at_ns < since:
             self.left_out[CLOCK_BACK] += 1
-        elif value < earlier:
+            return
+        self._last[key] = (value, at_ns)
+        if earlier is None:
+            return
+        self._twice.add(key)
+        if value < earlier:
             self.left_out[WENT_BACK] += 1
         else:
             start, end = (None, None) if since is None or at_ns is None else (since, at_ns)

@@ -48,7 +48,8 @@ def ingest(
         measured = found.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
     versions = (VERSION, LAYOUT, TAXONOMY, __version__)
-    fingerprint = found.fingerprint(*versions, options, *filter(None, [calibration]))
+    of_run = (*versions, options, *filter(None, [calibration]))
+    fingerprint = found.fingerprint(*of_run)
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.record.fingerprint == fingerprint:
@@ -75,6 +76,9 @@ def ingest(
             notes=[*_notes(found, first, others, measured), *own.notes],
         )
         _finish(folder, found, calibration, whole)
+        found.require_unchanged()
+        if found.card is not None and found.fingerprint(*of_run) != fingerprint:
+            raise InputError("changed while it was read", where=str(found.card), hint="wait for its writer")
     return Run(store.folder / run)
 
 

@@ -17,7 +17,7 @@ from cclbench.normalize import clocks, matching
 from cclbench.normalize.dimensions import by_shape
 from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
-from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES
+from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 
 _PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
 
@@ -62,7 +62,7 @@ def match_ranks(
         estimated = clocks_by(found)
     arrival = estimated.corrected(rows.rank, starts)
     split, overshoot = _split(found, arrival, ends - starts)
-    groups = read_table(folder / "groups.parquet")
+    groups = read_table(folder / "groups.parquet", GROUPS)
     dimensions = {
         group: dimension
         for group, members in zip(groups["group"].to_pylist(), groups["ranks"].to_pylist(), strict=True)
@@ -89,7 +89,7 @@ def _gather(folder: Path, ranks: Sequence[int]) -> Gathered:
     libraries: set[str] = set()
     parts: list[dict[str, Any]] = []
     for rank in ranks:
-        table = read_table(path_of(folder, rank))
+        table = read_table(path_of(folder, rank), COLLECTIVES)
         libraries.update(table["library"].cast(pa.string()).unique().to_pylist())
         table = table.take(pa.array(np.argsort(table["start_ns"].to_numpy(), kind="stable")))
         sides = (_integers(table["in_bytes"], np.int64), _integers(table["out_bytes"], np.int64))
@@ -200,7 +200,7 @@ def _write(
     begin = 0
     for rank, length in zip(ranks, lengths, strict=True):
         here = slice(begin, begin + length)
-        table = read_table(path_of(folder, rank))
+        table = read_table(path_of(folder, rank), COLLECTIVES)
         # The rows were gathered in order of their start; put them back in the file's own order.
         order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
         place = np.empty(length, np.int64)

@@ -78,7 +78,7 @@ def infer_groups(folder: Path, gathered: Gathered, ranks: Sequence[int], job: Jo
     missing = int(((rows.group < 0) & ~peers).sum())
     if not missing:
         return None
-    stated = read_table(folder / "groups.parquet")["size"].to_numpy()
+    stated = read_table(folder / "groups.parquet", GROUPS)["size"].to_numpy()
     if (stated > 1).any() or (rows.group >= 0).any():
         reason = f"the traces name process groups, and not those of {missing} collectives"
         found = inferred_groups.Inference(None, reason)
@@ -115,7 +115,7 @@ def path_of(folder: Path, rank: int) -> Path:
 def _assign(folder: Path, ranks: Sequence[int], group: str) -> None:
     """Make all ranks' collectives those of that group; of two ranks the other one is each one's peer."""
     for rank in ranks:
-        table = read_table(path_of(folder, rank))
+        table = read_table(path_of(folder, rank), COLLECTIVES)
         columns: dict[str, npt.NDArray[Any] | pa.Array] = {
             "group": pa.array([group] * len(table), COLLECTIVES.field("group").type),
             "group_size": np.full(len(table), len(ranks), np.int32),

@@ -43,6 +43,8 @@ class Pending:
     call_track: Int64
     call_name: Int64
     names: list[str]
+    again: int
+    """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
     repeat_correlation: bool
     """Whether what stands for the rows' operator is their correlation once more, as in torch 1.12 to 2.0."""
 
@@ -51,12 +53,16 @@ _COLUMNS: Final = {
     **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name"), np.int64),
     **dict.fromkeys(("by_device", "is_kernel", "is_call"), np.bool_),
     "launch": np.int32,
+    "identity": np.uint64,
 }
+_TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
+"""What tells rows of one name apart."""
 
 
 def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     """Times, launches and communication rows of all pending files, in order."""
-    columns = ["start_ns", "dur_ns", "track", "correlation", "category", "name", "kind", "operator"]
+    columns = ["start_ns", "dur_ns", "track", "device", "correlation", "category", "name"]
+    columns += ["kind", "operator"]
     found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     names: dict[str, int] = {}
     kernels = 0
@@ -85,12 +91,25 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                     "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
                     "call_track": batch["track"].to_numpy()[here],
                     "call_name": codes[word[here]],
+                    "identity": _identities(batch, codes[word]),
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
                 kernels += len(batch) if kind == "kernel" else 0
     whole = {column: np.concatenate(values) for column, values in found.items()}
-    return Pending(**whole, names=list(names), repeat_correlation=repeats - {None} == {True})
+    identity = whole.pop("identity")
+    again = len(identity) - len(np.unique(identity))
+    return Pending(**whole, names=list(names), again=again, repeat_correlation=repeats - {None} == {True})
+
+
+def _identities(batch: pa.RecordBatch, name: Int64) -> npt.NDArray[np.uint64]:
+    """A hash of what tells each row of some duration from others; shape (rows,) or fewer."""
+    hashed = np.zeros(len(batch), np.uint64)
+    for column in (*(batch[told].fill_null(-1).to_numpy() for told in _TELLING), name):
+        # FNV-1a's step with its 64-bit prime, then a shift that brings high bits down.
+        hashed = (hashed ^ column.astype(np.int64).view(np.uint64)) * np.uint64(0x100000001B3)
+        hashed ^= hashed >> np.uint64(29)
+    return np.asarray(hashed[batch["dur_ns"].to_numpy() > 0])
 
 
 def _by_mpi(name: str) -> bool:

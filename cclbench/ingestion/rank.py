@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from cclbench import classify
+from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead, concatenated
@@ -24,6 +26,9 @@ from cclbench.record.manifest import RankEntry, Truncation
 from cclbench.schema import group_id
 from cclbench.source import SourceFile
 
+_MOST_AGAIN: Final = 0.1
+"""Share of repeated rows above which a trace is taken as joined to itself."""
+_ALIKE: Final = "the same times, stream, launch and name"
 _GUESSED = ("record_param_comms",)
 """Sources of a rank that count only where no other part of the trace states one."""
 
@@ -80,6 +85,14 @@ def finish_rank(task: RankTask) -> RankDone:
         facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in p.pending]
     pending = scan(files, launches, on_device)
+    if pending.again > _MOST_AGAIN * len(pending.starts):
+        raise InputError(
+            f"{pending.again:,} of its {len(pending.starts):,} rows equal an earlier one: {_ALIKE}",
+            where=str(task.file.path),
+            hint="a trace joined to itself counts everything twice: remove the copy",
+        )
+    if pending.again:
+        notes.append(f"{pending.again:,} rows equal an earlier one: {_ALIKE}; both count")
     cut = next((p.trace.cut for p in parts if p.trace.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:

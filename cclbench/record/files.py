@@ -76,21 +76,46 @@ def refuse_links(path: Path) -> None:
 
 
 @contextmanager
-def opened_table(path: Path) -> Iterator[pq.ParquetFile]:
-    """A Parquet file, open; `InputError` where it is damaged, then or while it is read."""
+def opened_table(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read."""
     refuse_links(path)
     try:
         with pq.ParquetFile(path) as file:
+            _require_schema(file, schema)
             yield file
-    except (OSError, pa.ArrowInvalid) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"damaged table: {first}", where=str(path), hint="delete the run") from None
+    except (OSError, pa.ArrowException, OverflowError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise damaged(path, first) from None
 
 
-def read_table(path: Path) -> pa.Table:
+def damaged(path: Path, why: str) -> InputError:
+    """The error for a file of a run that is not as it was written."""
+    hint = "delete the run and read its traces again: cclbench ingest SOURCE"
+    return InputError(f"damaged table: {why}", where=str(path), hint=hint)
+
+
+def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
+    """`ArrowInvalid` where columns are missing, doubled, of another type, or null where none may be."""
+    found = file.schema_arrow
+    if found.names != schema.names:
+        raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)[:200]}")
+    for field in schema:
+        if found.field(field.name).type != field.type:
+            raise pa.ArrowInvalid(f"column {field.name} is {found.field(field.name).type}, not {field.type}")
+
+
+def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
+    """Those rows as they are; `InputError` where a column of the schema has nulls and may have none."""
+    for name in table.schema.names:
+        if not schema.field(name).nullable and table[name].null_count:
+            raise damaged(path, f"column {name} has nulls")
+    return table
+
+
+def read_table(path: Path, schema: pa.Schema) -> pa.Table:
     """One of the run's files, whole."""
-    with opened_table(path) as file:
-        return file.read()
+    with opened_table(path, schema) as file:
+        return whole(file.read(), schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from cclbench.errors import UsageError, near
 from cclbench.record import manifest, rows
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import UNFINISHED, opened_table, read_table, scratch, unwritable
+from cclbench.record.files import UNFINISHED, opened_table, read_table, scratch, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.rows import Row
-from cclbench.schema import EVENTS, EVIDENCE, KINDS, RESULTS, TABLES
+from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, STEPS, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ class Run:
 
     def groups(self) -> pa.Table:
         """Rows of `schema.GROUPS`: the process groups that traces state, or that were inferred."""
-        return read_table(self.path / "groups.parquet")
+        return read_table(self.path / "groups.parquet", GROUPS)
 
     def evidence(self, table: str) -> pa.Table:
         """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
@@ -162,7 +162,7 @@ class Run:
     def saved_results(self) -> pa.Table | None:
         """Rows of `schema.RESULTS` of the last full computation, None before the first."""
         path = self.path / _RESULTS
-        return read_table(path) if path.is_file() else None
+        return read_table(path, RESULTS) if path.is_file() else None
 
     @property
     def saved_by(self) -> str | None:
@@ -170,7 +170,7 @@ class Run:
         path = self.path / _RESULTS
         if not path.is_file():
             return None
-        with opened_table(path) as file:
+        with opened_table(path, RESULTS) as file:
             made = (file.schema_arrow.metadata or {}).get(_MADE)
         return None if made is None else str(made, "utf-8", "replace")
 
@@ -221,21 +221,23 @@ class Rank:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
         for kind in _checked_names("kind of event", kinds, KINDS):
             for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob(f"{kind}-*.parquet")):
-                with opened_table(path) as file:
-                    yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
+                with opened_table(path, EVENTS) as file:
+                    for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                        yield whole(batch, EVENTS, path)
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
-        return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet")
+        return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet", COLLECTIVES)
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""
-        return read_table(self.path / "steps" / f"rank={self.entry.rank}.parquet")
+        return read_table(self.path / "steps" / f"rank={self.entry.rank}.parquet", STEPS)
 
 
 def _joined(name: str, paths: Sequence[Path]) -> pa.Table:
-    tables = [read_table(path) for path in paths]
-    return pa.concat_tables([TABLES[name].empty_table(), *tables]).unify_dictionaries()
+    schema = TABLES[name]
+    tables = [read_table(path, schema) for path in paths]
+    return pa.concat_tables([schema.empty_table(), *tables]).unify_dictionaries()
 
 
 def _checked_names(noun: str, names: str | Sequence[str], known: Sequence[str]) -> list[str]:
