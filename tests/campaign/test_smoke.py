@@ -20,7 +20,7 @@ def campaign(repository: Path, name: str, *words: str) -> subprocess.CompletedPr
 @pytest.mark.parametrize(
     ("name", "words", "last"),
     [
-        ("kill", ["--kills", "2", "--command", "ingest"], ["ingest", "2", "1", "0"]),
+        ("kill", ["--kills", "2", "--command", "import"], ["import", "1", "2", "0"]),
         ("concurrent", ["--rounds", "1", "--processes", "2"], ["with", "deleting"]),
         ("disk", ["--sizes", "1", "--command", "import"], ["forbidden", "store", "1", "0"]),
     ],
@@ -72,4 +72,4 @@ def test_a_finding_is_made_smaller_and_seen_again(repository: Path, tmp_path: Pa
     (finding,) = findings.iterdir()
     told = json.loads((finding / "finding.json").read_text())
     assert told["kind"] == "traceback"
-    assert (finding / "input" / "a.tar").read_bytes() == b""
+    assert (finding / "input" / "a.tar").stat().st_size <= 1
