@@ -70,7 +70,7 @@ class Bench:
     """A store with one clean run in it, and a place for inputs: one a process."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.store = folder, folder / "store"
+        self.folder, self.store, self.input, self.number = folder, folder / "store", folder / "input", 0
         write(folder / "clean", kineto())
         self._call(["run", str(folder / "clean"), "--store", str(self.store), "--jobs", "1"])
         (self.resident,) = (run.id for run in Store(self.store).runs())
@@ -79,7 +79,10 @@ class Bench:
 
     def attempt(self, seed: Seed, files: Files, command: str, *, deep: bool = False) -> Outcome:
         """Run one command on one input; `deep` also compares with inputs that mean the same."""
-        place = self.store / seed.stored if seed.stored else self.folder / "input"
+        # Each in a folder of its own name: a process may remember what a file that it knows said.
+        self.number += 1
+        self.input = self.folder / f"input-{self.number}"
+        place = self.store / seed.stored if seed.stored else self.input
         try:
             return self._attempt(seed, files, command, place, deep=deep)
         finally:
@@ -137,7 +140,7 @@ class Bench:
         *,
         may_refuse: bool,
     ) -> Iterator[str]:
-        place = self.folder / "input"
+        place = self.input
         try:
             changed = change(files)
         except Exception:  # noqa: BLE001 - no such form of this input
