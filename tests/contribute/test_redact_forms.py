@@ -168,6 +168,42 @@ def test_names_that_metrics_go_by_stay(name: str) -> None:
     assert Scrubber(known).text(name) == (name, {})
 
 
+LEARNT = {
+    "variable of a user name": "bobby",
+    "variable of a host name": "gpu-17",
+    "variable of a job": "secret-plan",
+    "field of a host name": "gpu-17",
+    "field of a user name": "bobby",
+    "field of a job": "4711-a",
+    "job in an option": "secret-plan",
+    "job in prose": "1234567",
+    "host in an option": "gpu-18",
+    "user in an option": "bobby",
+    "home folder": "ada",
+    "home folder of Windows": "ada",
+    "host before a line of NCCL": "gpu17",
+    "host of a cloud or cluster": "ip-10-0-1-22",
+    "host by its domain": "gpu-17",
+}
+"""By a form that learns: the name in its example, a host's without its domain."""
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_a_bare_name_is_replaced_wherever_a_form_has_told_it(pattern) -> None:
+    learner = Learner()
+    Scrubber(learner).text(CATCHES[pattern.name][0])
+    known = learner.identities(frozenset())
+    if pattern.name not in LEARNT:
+        assert known.everywhere == frozenset()
+        return
+    name = LEARNT[pattern.name]
+    new, counts = Scrubber(known).text(f"node-{name}_x and (epoch-{name})")
+    pseudonym = known.pseudonym(pattern.role, name)
+    assert not pseudonym.endswith("unknown")
+    assert new == f"node-{pseudonym}_x and (epoch-{pseudonym})"
+    assert sum(counts.values()) == 2
+
+
 def test_an_environment_keeps_what_tells_of_the_run() -> None:
     text = "RANK=3 NCCL_ALGO=Ring SECRET_PLAN=x PATH=/bin:/usr/bin PS1='a b' LANG=C MY=1"
     new, counts = Scrubber(Learner()).text(text)

@@ -93,6 +93,14 @@ def test_tree_all_reduce() -> None:
     assert simple.beta_s_per_byte == pytest.approx(2 / 40e9)
 
 
+def test_ll128_trees_carry_120_of_128_bytes() -> None:
+    """Over the network 120/128 of 40 GB/s; in a node 7/9 of the tree's 92 GB/s.  S passes twice."""
+    across = cost("all_reduce", nodes(4, 2), "tree", "LL128")
+    assert across.beta_s_per_byte == pytest.approx(2 / (40e9 * 120 / 128))
+    inside = cost("all_reduce", one_node(4), "tree", "LL128")
+    assert inside.beta_s_per_byte == pytest.approx(2 / (92e9 * 7 / 9))
+
+
 def test_a_pipeline_is_filled() -> None:
     """Moving 100 µs over hops of 25 µs: 2 √(100 · 25) µs more; never more than the largest chunks take."""
     pipeline = Pipeline(hops_s=25e-6, largest_s=300e-6)

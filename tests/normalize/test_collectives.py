@@ -127,6 +127,20 @@ class TestOnDevice:
         found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
         assert found.tolist() == [1]
 
+    def test_a_kernel_without_metadata_beside_ones_with(self):
+        told = StatedPayloads()
+        told.add(Payload(source="kernel"), row=5)
+        told.add(Payload(source="kernel"), row=7)
+        found = collectives.on_device(calls({"row": 7}, {"row": 6}, {"row": 5}, {"row": 8}), told)
+        assert found.tolist() == [1, -1, 0, -1]
+
+    def test_the_first_entry_owns_as_any_other(self):
+        told = StatedPayloads()
+        told.add(Payload(source="kernel"), row=5)
+        told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
+        found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
+        assert found.tolist() == [0]
+
     def test_host_op_before_annotation(self):
         told = StatedPayloads()
         told.add(Payload(source="annotation"), track=1, start_ns=20, end_ns=80)
@@ -248,6 +262,26 @@ class TestOnHost:
         )
         assert (owner.tolist(), refused) == ([1, 0, 2], {})
 
+    def test_rows_and_calls_of_known_and_unknown_size_in_one_group(self):
+        """The first row and the third tell their sizes, the first call and the second do."""
+        told = StatedPayloads()
+        own(told, 10, 100)
+        own(told, 30, 300)
+        for seq, nbytes in enumerate((400, 800, None)):
+            told.add(annotated("all_reduce", (0, 1), in_bytes=nbytes), start_ns=seq, seq=seq)
+        rows = calls(row(10), row(20), row(30), names=GLOO)
+        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 3, 4]
+
+    def test_size_that_fits_no_call_of_the_first_entry(self):
+        """Three calls of 400 B; the row of 396 B is told first of all, and contradicts its call."""
+        told = StatedPayloads()
+        own(told, 10, 99)
+        for seq in range(3):
+            told.add(annotated("all_reduce", (0, 1), in_bytes=400), start_ns=seq, seq=seq)
+        owner, refused = collectives.on_host(calls(row(10), row(20), row(30), names=GLOO), told, TraceFacts())
+        assert owner.tolist() == [0, -1, -1]
+        assert refused == {"the group's annotated calls and its rows differ": 3}
+
     def test_size_that_fits_no_call(self):
         told = StatedPayloads()
         told.add(annotated("all_reduce", (0, 1), in_bytes=400), seq=0)
@@ -338,6 +372,10 @@ class TestTable:
             "transfer_ns": None,
             "least_wait_ns": None,
         }
+
+    @pytest.mark.parametrize("seq", [0, None])
+    def test_number_0_is_a_number(self, seq):
+        assert self.one(Payload(source="kernel"), seq=seq)["seq"] == seq
 
     def test_group_that_the_trace_lists_by_name(self):
         listed = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1))
