@@ -312,7 +312,8 @@ class Copy:
         """The first test that fails, whatever its parameters, `time` past the limit; None where all pass."""
         here = {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
         bounded = ["/bin/sh", "-c", f'ulimit -t {math.ceil(limit_s)}; exec "$@"', "sh"]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+        command += ["--hypothesis-profile=ci", *tests]  # the same examples each time, however slow
         with subprocess.Popen(
             bounded + command,
             cwd=self.folder,
