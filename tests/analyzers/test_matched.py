@@ -236,6 +236,18 @@ def test_hockneys_line_through_points_of_last_ranks() -> None:
     assert "5 matched instances of 2 sizes" in rows_of("comm.beta", *short)[0]["reason"]
 
 
+def test_an_unknown_size_is_no_point_beside_known_ones() -> None:
+    """t = 100 ns + S / 10 B per ns in five all-gathers; a sixth states one side of 9 B, and takes 5 µs."""
+    late = []
+    for n, size in enumerate((1000, 1000, 2000, 4000, 8000)):
+        late.append(met("all_gather", n, n * 2000, n * 2000 + 100 + size // 10, 0, size))
+    late.append(met("all_gather", 5, 10_000, 15_000, 0, 9, out_bytes=None))
+    early = [call | {"arrival_ns": call["arrival_ns"] - 1, "wait_ns": 1} for call in late]
+    rows = rows_of("comm.alpha", *ranks_of(early, late, end=20_000))
+    assert by(rows)["all_gather", "0-1", None, None] == pytest.approx(100 * NS)
+    assert rows[0]["reason"] == "5 collectives of 4 sizes"
+
+
 def test_hockneys_interval_by_hand() -> None:
     """S = 1, 1, 1, 2, 2, 2 B with times around 10 and 20 ns by a share of −10 %, 0, +10 %, weights 1/t².
 
