@@ -204,6 +204,22 @@ def test_a_bare_name_is_replaced_wherever_a_form_has_told_it(pattern) -> None:
     assert sum(counts.values()) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "elsewhere"),
+    [
+        ("mpirun --host gpu-18 train", "on GPU-18:"),
+        ("#SBATCH -w gpu-18", "on gpu-18:"),
+        ("torchrun --rdzv-endpoint=gpu-18:29500", "on gpu-18:"),
+        ("train --master_addr gpu-18", "on gpu-18:"),
+        ("at nid001234.", "on NID001234:"),  # the form alone, in other letters elsewhere
+    ],
+)
+def test_a_host_told_by_one_form_alone_is_replaced_wherever_it_stands(text: str, elsewhere: str) -> None:
+    learner = Learner()
+    Scrubber(learner).text(text)
+    assert Scrubber(learner.identities(frozenset())).text(elsewhere)[0] == "on host-1:"
+
+
 def test_an_environment_keeps_what_tells_of_the_run() -> None:
     text = "RANK=3 NCCL_ALGO=Ring SECRET_PLAN=x PATH=/bin:/usr/bin PS1='a b' LANG=C MY=1"
     new, counts = Scrubber(Learner()).text(text)
