@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import itertools
 import json
 import math
@@ -90,9 +89,11 @@ class Mutant:
 
     def diff(self, text: bytes) -> tuple[str, str]:
         """The lines that differ, before and after, stripped."""
-        pair = [part.decode().splitlines() for part in (text, self.applied(text))]
-        lines = [line for line in difflib.ndiff(*pair) if line[:2] in ("- ", "+ ")]
-        before, after = ("\n".join(s[2:].strip() for s in lines if s[0] == sign) for sign in "-+")
+        first = text.count(b"\n", 0, self.begin)
+        behind = text.count(b"\n", self.end)
+        before, after = (part.decode().split("\n") for part in (text, self.applied(text)))
+        whole = (lines[first : len(lines) - behind] for lines in (before, after))
+        before, after = ("\n".join(line.strip() for line in lines) for lines in whole)
         return before, after
 
 
@@ -235,10 +236,10 @@ def drawn(count: int, seed: int, modules: tuple[str, ...] = MODULES) -> list[Mut
     chance = random.Random(seed)  # noqa: S311 - a sample, no secret
     found: list[Mutant] = []
     for line in chance.sample(sorted(by_line), len(by_line)):
-        own = by_line[line]
-        found += itertools.islice(filter(compiles, chance.sample(own, len(own))), 1)
         if len(found) == count:
             break
+        own = by_line[line]
+        found += itertools.islice(filter(compiles, chance.sample(own, len(own))), 1)
     return found
 
 
