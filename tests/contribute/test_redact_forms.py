@@ -270,6 +270,14 @@ def test_a_field_says_what_its_value_is(kind: str, text: str, expected: str) -> 
     assert scrubber.field(kind, expected) == (expected, {})
 
 
+def test_a_command_line_that_is_hidden_has_told_its_names() -> None:
+    learner = Learner()
+    command = "python /home/zoe4/train.py --host gpu-18"
+    assert Scrubber(learner).field(kinds.COMMAND, command)[0] == "redacted-command-line"
+    known = learner.identities(frozenset())
+    assert Scrubber(known).text("by zoe4 on gpu-18")[0] == "by user-1 on host-1"
+
+
 def test_markers_are_frameworks_own() -> None:
     for name in ("ProfilerStep#3", "train_step 5", "nccl:all_reduce", "dataloader_next", "FSDP::all_gather"):
         assert Scrubber(Identities()).is_marker(name), name
