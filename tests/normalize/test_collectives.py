@@ -209,6 +209,14 @@ class TestOnHost:
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([2, 0, 1], {})
 
+    def test_what_no_annotation_tells_is_no_call(self):
+        """The framework's own row of the call speaks of the same group."""
+        told = StatedPayloads()
+        told.add(Payload(source="host_op", collective="all_reduce", ranks=(0, 1)), track=1, end_ns=99)
+        told.add(annotated("all_reduce", (0, 1)), track=1, start_ns=10, end_ns=11, seq=0)
+        owner, refused = collectives.on_host(calls(row(50), names=GLOO), told, TraceFacts())
+        assert (owner.tolist(), refused) == ([1], {})
+
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
         told = StatedPayloads()
         told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
