@@ -101,6 +101,16 @@ def test_one_side_of_an_uneven_collective_is_not_its_payload() -> None:
     assert reason(rank, "comm.volume") == "none of the 1 collectives in the window states its bytes"
 
 
+def test_one_side_adds_nothing_beside_two() -> None:
+    """Of two all_gathers in one group one states both sides, 1000 and 4000 B."""
+    both = collective("all_gather", 0, 10, in_bytes=1000, out_bytes=4000, **OF_FOUR)
+    calls = [both, collective("all_gather", 20, 30, in_bytes=7000, **OF_FOUR)]
+    rank = a_rank([comm(0, 10), comm(20, 30)], [window(0, 40)], calls)
+    found = by(rank, "comm.volume")
+    assert {found[None, None, None], found["all_gather", "0-3", None]} == {4000}
+    assert values(rank, "comm.volume")[0].coverage == Coverage(1, 2, 10, 20)
+
+
 def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     algorithm, bus = by(a_talk(), "comm.algbw"), by(a_talk(), "comm.busbw")
     assert algorithm["all_reduce", None, None] == pytest.approx(6000 / 400e-9)
@@ -110,6 +120,32 @@ def test_bandwidth_is_payload_over_duration_in_bytes_per_second() -> None:
     assert bus["send", None, None] == pytest.approx(2000 / 50e-9)
     assert algorithm[None, None, None] == pytest.approx(15000 / 650e-9)
     assert bus[None, None, None] == pytest.approx((9000 + 3000 + 1500 + 2000) / 650e-9)
+
+
+def test_known_and_unknown_sizes_in_one_group_make_its_figures_partial() -> None:
+    """Each figure counts the unknown ones of its kind and group; of a range of sizes nobody knows which."""
+    calls = [
+        collective("all_reduce", 0, 100, in_bytes=1000, **OF_FOUR),
+        collective("all_reduce", 100, 130, **OF_FOUR),
+        collective("all_reduce", 130, 135, **OF_FOUR | {"group": "1-4"}),
+        collective("all_reduce", 200, 250, **OF_TWO),
+        collective("all_gather", 300, 320, in_bytes=1000, out_bytes=4000, **OF_FOUR),
+        collective("broadcast", 400, 407, **OF_FOUR),
+    ]
+    rank = a_rank([comm(0, 407)], [window(0, 500)], calls)
+    found = {(v.collective, v.group, v.category): v for v in values(rank, "comm.algbw")}
+    gathers = Coverage(1, 1, 20, 20)
+    assert {key: value.coverage for key, value in found.items()} == {
+        (None, None, None): Coverage(2, 6, 120, 100 + 30 + 5 + 50 + 20 + 7),
+        ("all_reduce", None, None): Coverage(1, 4, 100, 100 + 30 + 5 + 50),
+        ("all_reduce", "0-3", None): Coverage(1, 2, 100, 130),
+        ("all_reduce", "0-3", "256B-1KiB"): Coverage(1, 1, 100, 100),
+        ("all_gather", None, None): gathers,
+        ("all_gather", "0-3", None): gathers,
+        ("all_gather", "0-3", "1KiB-4KiB"): gathers,
+    }
+    left_out = {key: value.left_out for key, value in found.items() if value.left_out}
+    assert left_out == {(None, None, None): {"of unknown kind, bytes or duration": 4}}
 
 
 @pytest.mark.parametrize(

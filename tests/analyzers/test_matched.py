@@ -16,6 +16,7 @@ from cclbench.analyzers.balance import chance
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.verdict import verdict
+from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.waiting import AT_ONCE
 
 NS = 1e-9
@@ -235,6 +236,18 @@ def test_hockneys_line_through_points_of_last_ranks() -> None:
     assert "5 matched instances of 2 sizes" in rows_of("comm.beta", *short)[0]["reason"]
 
 
+def test_an_unknown_size_is_no_point_beside_known_ones() -> None:
+    """t = 100 ns + S / 10 B per ns in five all-gathers; a sixth states one side of 9 B, and takes 5 µs."""
+    late = []
+    for n, size in enumerate((1000, 1000, 2000, 4000, 8000)):
+        late.append(met("all_gather", n, n * 2000, n * 2000 + 100 + size // 10, 0, size))
+    late.append(met("all_gather", 5, 10_000, 15_000, 0, 9, out_bytes=None))
+    early = [call | {"arrival_ns": call["arrival_ns"] - 1, "wait_ns": 1} for call in late]
+    rows = rows_of("comm.alpha", *ranks_of(early, late, end=20_000))
+    assert by(rows)["all_gather", "0-1", None, None] == pytest.approx(100 * NS)
+    assert rows[0]["reason"] == "5 collectives of 4 sizes"
+
+
 def test_hockneys_interval_by_hand() -> None:
     """S = 1, 1, 1, 2, 2, 2 B with times around 10 and 20 ns by a share of −10 %, 0, +10 %, weights 1/t².
 
@@ -243,7 +256,7 @@ def test_hockneys_interval_by_hand() -> None:
     points = [(1, 9), (1, 10), (1, 11), (2, 18), (2, 20), (2, 22)]
     late = [met("all_reduce", n, n * 100, n * 100 + t, 0, s) for n, (s, t) in enumerate(points)]
     early = [met("all_reduce", n, n * 100 - 1, n * 100 + t, 1, s) for n, (s, t) in enumerate(points)]
-    beta = by(rows_of("comm.beta", *ranks_of(early, late)))
+    alpha, beta = (by(rows_of(f"comm.{name}", *ranks_of(early, late))) for name in ("alpha", "beta"))
     place = ("all_reduce", "0-1", None)
     mean = (1 / 9 + 1 / 10 + 1 / 11) / (1 / 81 + 1 / 100 + 1 / 121)
     assert beta[*place, None] == pytest.approx(mean * NS)
@@ -251,6 +264,11 @@ def test_hockneys_interval_by_hand() -> None:
     variance = 2 * sum((t - mean) ** 2 / t**2 for t in (9, 10, 11)) / 4
     error = (variance * (1 / mass + 4 / mass)) ** 0.5
     assert beta[*place, "high"] - beta[*place, None] == pytest.approx(2.776445 * error * NS, rel=1e-3)
+    # α is twice the first size's mean less the second's: variance 4/m of the first, 1/(m/4) of the second.
+    error = (variance * (4 / mass + 4 / mass)) ** 0.5
+    assert alpha[*place, None] == 0
+    assert alpha[*place, "high"] == pytest.approx(2.776445 * error * NS, rel=1e-3)
+    assert alpha[*place, "low"] == -alpha[*place, "high"]
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182446), (10, 2.228139), (60, 2.000298)])
@@ -293,6 +311,36 @@ def test_a_pipelines_bubble_is_idling_and_waiting_for_its_neighbour() -> None:
     assert main(told, "overlap.pipeline_bubble") == pytest.approx(0.7)
     blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **stages)])
     assert "1 not matched with another rank's" in reason(blind, "overlap.pipeline_bubble")
+
+
+@pytest.mark.parametrize("kind", ["send", "recv", "send_recv"])
+def test_a_pipelines_transfers_of_each_kind_alone_make_a_bubble(kind: str) -> None:
+    """Idle 50-100, waiting 0-30; the wait of another kind in the same group is none of the pipeline's."""
+    stages = {"group": "0-1", "group_size": 2, "dimension": "pp"}
+    rank = a_rank([comm(0, 50)], [window(0, 100, 1)], [met(kind, 1, 0, 50, 30, **stages)])
+    assert main(rank, "overlap.pipeline_bubble") == pytest.approx((50 + 30) / 100)
+    other = met("all_reduce", 2, 50, 80, 20, **stages)
+    both = [met(kind, 1, 0, 50, 30, **stages), other]
+    rank = a_rank([comm(0, 50), comm(50, 80)], [window(0, 100, 1)], both)
+    assert main(rank, "overlap.pipeline_bubble") == pytest.approx((20 + 30) / 100)
+
+
+def test_what_a_rank_does_before_it_arrives_is_told_once() -> None:
+    """From 100 to 200: kernels 110-150, a copy 140-180 of which 150-160 is its own, communication 160-190.
+
+    Kernels hide the copy, and compute hides communication; what is left of 100 ns is idle.
+    """
+    calls = [met("all_reduce", 1, 90, 100, 0), met("all_reduce", 2, 200, 210, 0)]
+    rows = [compute(110, 150), event("copy", 140, 180), comm(160, 190), comm(90, 100), comm(200, 210)]
+    rank = a_rank(rows, [window(0, 1000, 1)], calls)
+    found, _ = rank.arrivals
+    assert found.instance.tolist() == [1, 2]
+    assert dict(zip(SPENT, found.spent[:, 1].tolist(), strict=True)) == {
+        "compute": 40,
+        "copy": 10,
+        "communication": 30,
+        "idle": 20,
+    }
 
 
 def test_phases_and_the_gaps_between_them() -> None:

@@ -70,6 +70,43 @@ def test_a_launch_at_the_moment_the_stream_becomes_free_is_not_late() -> None:
     assert main(rank, "time.idle_host") == 0
 
 
+def test_streams_of_two_devices_are_two_though_their_numbers_are_one() -> None:
+    """Stream 7 of either device; both gaps end with a kernel launched when its own stream was free.
+
+    50-60 on device 1 is launched at 20, before device 0's stream is free at 40; 70-100 on device 0 at 45,
+    before device 1's is free at 60.
+    """
+    rows = [
+        compute(0, 40, correlation=1),
+        compute(50, 60, correlation=2, device=1),
+        compute(70, 100, correlation=3),
+        launch(0, 1),
+        launch(20, 2),
+        launch(45, 3),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert main(rank, "time.idle_host") == pytest.approx(20 * NS)
+    assert main(rank, "time.idle_device") == 0
+
+
+def test_a_stream_is_the_same_one_in_every_batch() -> None:
+    """Stream 9 of device 1, beside stream 7 of device 0 in one batch and alone in the next.
+
+    It is busy until 50, so that its kernel at 60, launched at 30, waited for the device.
+    """
+    rows = [
+        compute(0, 40, correlation=1),
+        compute(10, 50, correlation=2, device=1, track=9),
+        compute(60, 70, correlation=3, device=1, track=9),
+        launch(0, 1),
+        launch(5, 2),
+        launch(30, 3),
+    ]
+    rank = a_rank(rows, [window(0, 70)], rows_a_batch=2)
+    assert main(rank, "time.idle_device") == pytest.approx(10 * NS)
+    assert main(rank, "time.idle_host") == 0
+
+
 def test_one_launch_of_a_graph_stands_for_all_its_kernels() -> None:
     rows = [compute(10, 20, correlation=1), compute(25, 30, correlation=1), launch(5, 1)]
     rank = a_rank(rows, [window(10, 30)])

@@ -73,6 +73,13 @@ def test_a_transfer_of_two_spans_what_its_two_ends_span() -> None:
     assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("end", ["src_rank", "dst_rank"])
+def test_a_transfer_that_states_one_end_spans_what_its_group_does(end: str) -> None:
+    """Two nodes' interfaces, 42.5 B/ns."""
+    call = collective("send", 0, 1000, in_bytes=8_500, **{end: 1}, **TWO_NODES)
+    assert main(a_talk(call, rank=1), METRIC) == pytest.approx(0.2)
+
+
 def test_where_nobody_states_the_usable_share_it_is_of_the_line_rate() -> None:
     """EFA v2: 32 × 12.5 GB/s = 400 B/ns."""
     rank = a_talk(reduce(40_000, 1000, **TWO_NODES), card=card(hardware__system="aws-p5"))

@@ -65,6 +65,18 @@ def test_a_difference_by_part_and_what_moved() -> None:
     assert (host.untold, idle.untold) == (("A",), ())
 
 
+def test_what_moves_most_comes_first_whether_it_rises_or_falls() -> None:
+    before = parts_of(compute=0.7, compute__gemm=0.4, compute__copy=0.2, compute__moe=0.1)
+    after = parts_of(compute=0.55, compute__gemm=0.1, compute__copy=0.15, compute__moe=0.3)
+    base, other = subject("A", before), subject("B", after)
+    (compute,) = changes(base, other, change_of_step(base, other) or 0)
+    assert [(m.name, round(m.change_s, 9)) for m in compute.movers] == [
+        ("gemm", -0.3),
+        ("moe", 0.2),
+        ("copy", -0.05),
+    ]
+
+
 def test_movers_are_told_apart_by_collective_group_and_dimension() -> None:
     def rows(gather: float, reduce: float) -> list:
         found = parts_of(exposed_wait=gather + reduce)

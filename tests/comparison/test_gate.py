@@ -53,6 +53,10 @@ OTHER = subject(
         ("overlap.ratio < -3%", False),
         ("overlap.ratio < -0.01", False),
         ("overlap.ratio < 0.4", True),
+        ("overlap.ratio < 0.48", True),  # what it is
+        ("overlap.ratio <= 0.48", False),
+        ("overlap.ratio > 0.48", True),
+        ("overlap.ratio >= 0.48", False),
         ("comm.busbw[collective=all_reduce] < -10%", False),
         ("comm.busbw[ collective = all_reduce, group = 1,3 ] < -10%", True),
         ("comm.busbw[collective=all_reduce] < 81 GB/s", False),
@@ -147,6 +151,25 @@ def test_a_change_of_step_time_is_judged_by_its_interval() -> None:
     assert found == "failed"
     assert "+100.00 % (95 % interval +" in reason
     assert outcome("time.step < -5%", much, subject("C", steps_of("time.step", NOISY)))[0] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("expression", "factor"),
+    [
+        ("time.step > +5%", 1.08),
+        ("time.step >= +5%", 1.08),
+        ("time.step < -5%", 0.92),
+        ("time.step <= -5%", 0.92),
+    ],
+)
+def test_the_interval_must_lie_beyond_the_limit_with_its_nearer_end(expression: str, factor: float) -> None:
+    """8 % more or less in the mean, which 5 steps do not tell from none; five times that they do."""
+    base = subject("A", steps_of("time.step", NOISY))
+    near, far = (
+        subject("B", steps_of("time.step", [s * times for s in NOISY])) for times in (factor, factor**10)
+    )
+    assert outcome(expression, base, near)[0] == "passed"
+    assert outcome(expression, base, far)[0] == "failed"
 
 
 def test_a_change_of_a_rate_is_judged_by_its_interval_too() -> None:

@@ -199,6 +199,25 @@ def test_steps_of_unknown_work_are_longer_or_shorter_and_not_slower_or_faster() 
     assert "Whether a step of each is equal work is unknown." in found.words
 
 
+def test_the_work_of_either_may_be_unknown() -> None:
+    base = subject("A", steps_of("time.step", [3.0] * 3), card())
+    found = versus(base, subject("B", steps_of("time.step", [1.0] * 3)))
+    assert found.words.startswith("B's step is 3.00× shorter than A's (1.00 s against 3.00 s a step;")
+    assert "Whether a step of each is equal work is unknown." in found.words
+    known = versus(base, subject("B", steps_of("time.step", [1.0] * 3), card()))
+    assert "unknown" not in known.words
+
+
+def test_parts_are_told_by_how_much_they_change_either_way() -> None:
+    """Compute falls by 400 ms, waiting rises by 100 ms, copies fall by 50 ms; 15 ms are too few to tell."""
+    before = parts_of(compute=0.8, exposed_wait=0.1, exposed_copy=0.1, idle_host=0.1)
+    after = parts_of(compute=0.4, exposed_wait=0.2, exposed_copy=0.05, idle_host=0.115)
+    found = versus(subject("A", before, card()), subject("B", after, card()))
+    assert found.words.endswith(
+        "a step of B is 335 ms shorter: compute -400 ms, exposed wait +100 ms, exposed copies -50.0 ms."
+    )
+
+
 def test_a_published_figure_says_so() -> None:
     figure = row("time.step", 2.0, provenance="published")
     found = versus(

@@ -169,6 +169,58 @@ def test_names_that_metrics_go_by_stay(name: str) -> None:
     assert Scrubber(known).text(name) == (name, {})
 
 
+LEARNT = {
+    "variable of a user name": "bobby",
+    "variable of a host name": "gpu-17",
+    "variable of a job": "secret-plan",
+    "field of a host name": "gpu-17",
+    "field of a user name": "bobby",
+    "field of a job": "4711-a",
+    "job in an option": "secret-plan",
+    "job in prose": "1234567",
+    "host in an option": "gpu-18",
+    "user in an option": "bobby",
+    "home folder": "ada",
+    "home folder of Windows": "ada",
+    "host before a line of NCCL": "gpu17",
+    "host of a cloud or cluster": "ip-10-0-1-22",
+    "host by its domain": "gpu-17",
+}
+"""By a form that learns: the name in its example, a host's without its domain."""
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_a_bare_name_is_replaced_wherever_a_form_has_told_it(pattern) -> None:
+    learner = Learner()
+    Scrubber(learner).text(CATCHES[pattern.name][0])
+    known = learner.identities(frozenset())
+    if pattern.name not in LEARNT:
+        assert known.everywhere == frozenset()
+        return
+    name = LEARNT[pattern.name]
+    new, counts = Scrubber(known).text(f"node-{name}_x and (epoch-{name})")
+    pseudonym = known.pseudonym(pattern.role, name)
+    assert not pseudonym.endswith("unknown")
+    assert new == f"node-{pseudonym}_x and (epoch-{pseudonym})"
+    assert sum(counts.values()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "elsewhere"),
+    [
+        ("mpirun --host gpu-18 train", "on GPU-18:"),
+        ("#SBATCH -w gpu-18", "on gpu-18:"),
+        ("torchrun --rdzv-endpoint=gpu-18:29500", "on gpu-18:"),
+        ("train --master_addr gpu-18", "on gpu-18:"),
+        ("at nid001234.", "on NID001234:"),  # the form alone, in other letters elsewhere
+    ],
+)
+def test_a_host_told_by_one_form_alone_is_replaced_wherever_it_stands(text: str, elsewhere: str) -> None:
+    learner = Learner()
+    Scrubber(learner).text(text)
+    assert Scrubber(learner.identities(frozenset())).text(elsewhere)[0] == "on host-1:"
+
+
 def test_an_environment_keeps_what_tells_of_the_run() -> None:
     text = "RANK=3 NCCL_ALGO=Ring SECRET_PLAN=x PATH=/bin:/usr/bin PS1='a b' LANG=C MY=1"
     new, counts = Scrubber(Learner()).text(text)
@@ -217,6 +269,14 @@ def test_a_field_says_what_its_value_is(kind: str, text: str, expected: str) -> 
     scrubber = Scrubber(Learner())
     assert scrubber.field(kind, text)[0] == expected
     assert scrubber.field(kind, expected) == (expected, {})
+
+
+def test_a_command_line_that_is_hidden_has_told_its_names() -> None:
+    learner = Learner()
+    command = "python /home/zoe4/train.py --host gpu-18"
+    assert Scrubber(learner).field(kinds.COMMAND, command)[0] == "redacted-command-line"
+    known = learner.identities(frozenset())
+    assert Scrubber(known).text("by zoe4 on gpu-18")[0] == "by user-1 on host-1"
 
 
 def test_markers_are_frameworks_own() -> None:

@@ -95,6 +95,8 @@ def test_bytes_of_a_tuple_are_unknown_where_one_part_is():
         ("replica_groups=mesh['a'=8] {'a':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
         ("replica_groups=mesh['a'=8] {'a':(4)2}", ((0, 1), (2, 3), (4, 5), (6, 7))),
         ("replica_groups=mesh['a'=8] {'a':(3)2}", None),
+        ("replica_groups=mesh['a'=8] {'a':(0)2}", None),
+        ("replica_groups=mesh['a'=8] {'a':(2)0}", None),
         ("replica_groups=mesh['a'=8] {'a','a'}", None),
         ("replica_groups=mesh['a'=0] {'a'}", None),
         ("replica_groups=mesh['a'=8] {'b'}", None),

@@ -167,3 +167,11 @@ def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):
 )
 def test_recognised_by_its_first_plane(head, sure):
     assert (Xplane().sniff(head) > 0.5) is sure
+
+
+@pytest.mark.parametrize("tag", [0x00, 0x02, 0x0B, 0x0C, 0x0E, 0x0F])
+def test_fields_of_number_0_and_of_unknown_kinds_are_no_protobuf(tag: int) -> None:
+    """A tag is number << 3 | kind; numbers begin at 1, groups (3, 4) are none here, 6 and 7 nowhere."""
+    assert [field[0] for field in proto.fields(b"\x08\x01", 0, 2, "x")] == [1]
+    with pytest.raises(InputError):
+        list(proto.fields(bytes([tag, 1, 1]), 0, 3, "x"))

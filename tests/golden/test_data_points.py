@@ -84,8 +84,10 @@ def sweep(rows: list[dict[str, Any]]) -> dict[int, Counter[str]]:
 
 
 def files(run: Run, repository: Path) -> dict[int, Path]:
-    """Each rank's trace."""
-    return {entry["rank"]: repository / entry["files"][0]["name"] for entry in run.manifest["ranks"]}
+    """Each rank's trace, of four."""
+    found = {entry["rank"]: repository / entry["files"][0]["name"] for entry in run.manifest["ranks"]}
+    assert sorted(found) == [0, 1, 2, 3]
+    return found
 
 
 def test_times_are_those_of_a_sweep_over_the_rows(
@@ -146,10 +148,11 @@ def test_collectives_are_those_annotated_the_same_on_all_ranks(
 def test_every_gloo_row_is_one_collective(
     data_point: tuple[str, Run], repository: Path, complete_rows: Rows
 ) -> None:
-    _, run = data_point
+    name, run = data_point
     calls = run.collectives().to_pandas()
     for rank, file in files(run, repository).items():
         gloo = [row for row in complete_rows(file) if row["name"].startswith("gloo:")]
         own = calls[calls["rank"] == rank]
         lengths = sorted(int(row["dur"] * 1000) for row in gloo)
+        assert len(lengths) >= sum(COUNTS[name].values())
         assert sorted(own["end_ns"] - own["start_ns"]) == lengths

@@ -41,6 +41,7 @@ def test_every_figure_has_a_source_with_a_date_or_is_marked_unverified(path: Pat
         match = re.fullmatch(r".+ \(([a-z0-9-]+)\)", str(value))
         assert match, f"{field} is {value!r}: no source"
         cited.add(match[1])
+    assert cited or path.stem == "generic-cpu"  # of which nothing is known
     sources = raw.get("sources", {})
     cited |= {other["source"] for other in raw.get("disagreements", ())}
     assert cited - set(sources) <= {"unverified"}
@@ -85,9 +86,13 @@ def test_attainable_peaks_lie_below_the_dense_ones(id: str, flops: float) -> Non
     entry = accelerator(id)
     assert entry.attainable_flops_per_s["bf16"] == flops
     assert entry.cited["attainable_flops_per_s.bf16"] == "ml-engineering"
-    for machine in accelerators().values():
-        for dtype, attainable in machine.attainable_flops_per_s.items():
-            assert (attainable or 0) < (machine.peak_flops_per_s[dtype] or 0)
+    stated = [
+        (attainable, machine.peak_flops_per_s[dtype])
+        for machine in accelerators().values()
+        for dtype, attainable in machine.attainable_flops_per_s.items()
+    ]
+    assert len(stated) >= 7
+    assert all((attainable or 0) < (peak or 0) for attainable, peak in stated)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +139,13 @@ def test_what_nobody_could_source_is_null(id: str, dtype: str) -> None:  # noqa:
 
 def test_dense_peaks_halve_from_fp8_to_fp16() -> None:
     """Sparse figures, twice the dense ones, are the common mistake: fp8 and fp16 would not agree."""
+    compared = set()
     for entry in accelerators().values():
         fp8, fp16 = entry.peak_flops_per_s["fp8"], entry.peak_flops_per_s["fp16"]
         if fp8 and fp16 and entry.vendor in ("nvidia", "amd"):
             assert fp8 / fp16 == pytest.approx(2, rel=0.01), entry.id
+            compared.add(entry.id)
+    assert compared >= {"nvidia-h100-sxm", "nvidia-b200-sxm", "nvidia-l4", "amd-mi300x", "amd-mi355x"}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,20 @@ def test_outliers_do_not_pull_a_clock():
     assert abs(found.offset_ns[2]) < 1_000
 
 
+def test_an_outlier_counts_as_far_as_hubers_bound():
+    """Rank 0's ends less rank 1's, in µs, in 20 instances: 100 nine times, 110 ten times, and once 1100.
+
+    Between 105 and 110 the median distance from μ is 5, whatever μ: its scale is 1.4826 · 5, the bound
+    1.5 · 1.4826 · 5 = 11.12.  So Σ of bounded distances is 9 (100 − μ) + 10 (110 − μ) + 11.12 = 0.
+    """
+    ahead = np.array([100_000] * 9 + [110_000] * 10 + [1_100_000])
+    rank, instance = np.tile(np.array([0, 1], np.int32), 20), np.repeat(np.arange(20), 2)
+    ends = 10**18 + np.stack([ahead, np.zeros(20, np.int64)], axis=1).ravel()
+    found = estimate(rank, instance, ends, np.full(2, -1, np.int32))
+    expected = (9 * 100_000 + 10 * 110_000 + 1.5 * 1.4826 * 5_000) / 19
+    assert found.offset_ns[0] - found.offset_ns[1] == pytest.approx(expected, abs=20)
+
+
 def test_ranks_of_one_host_share_its_offset():
     """Host 1 (ranks 4 to 7) is 300 µs ahead; its ranks differ by less than the ends spread."""
     offset = np.array([0, 0, 0, 0, 300_400, 299_700, 300_200, 299_900])

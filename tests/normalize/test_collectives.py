@@ -127,6 +127,20 @@ class TestOnDevice:
         found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
         assert found.tolist() == [1]
 
+    def test_a_kernel_without_metadata_beside_ones_with(self):
+        told = StatedPayloads()
+        told.add(Payload(source="kernel"), row=5)
+        told.add(Payload(source="kernel"), row=7)
+        found = collectives.on_device(calls({"row": 7}, {"row": 6}, {"row": 5}, {"row": 8}), told)
+        assert found.tolist() == [1, -1, 0, -1]
+
+    def test_the_first_entry_owns_as_any_other(self):
+        told = StatedPayloads()
+        told.add(Payload(source="kernel"), row=5)
+        told.add(Payload(source="host_op"), track=1, start_ns=0, end_ns=100)
+        found = collectives.on_device(calls({"row": 5, "launch_track": 1, "launch_ns": 50}), told)
+        assert found.tolist() == [0]
+
     def test_host_op_before_annotation(self):
         told = StatedPayloads()
         told.add(Payload(source="annotation"), track=1, start_ns=20, end_ns=80)
@@ -195,6 +209,14 @@ class TestOnHost:
         owner, refused = collectives.on_host(calls(*rows, names=GLOO), told, TraceFacts())
         assert (owner.tolist(), refused) == ([2, 0, 1], {})
 
+    def test_what_no_annotation_tells_is_no_call(self):
+        """The framework's own row of the call speaks of the same group."""
+        told = StatedPayloads()
+        told.add(Payload(source="host_op", collective="all_reduce", ranks=(0, 1)), track=1, end_ns=99)
+        told.add(annotated("all_reduce", (0, 1)), track=1, start_ns=10, end_ns=11, seq=0)
+        owner, refused = collectives.on_host(calls(row(50), names=GLOO), told, TraceFacts())
+        assert (owner.tolist(), refused) == ([1], {})
+
     def test_reduce_scatter_of_several_tensors_runs_as_all_reduces(self):
         told = StatedPayloads()
         told.add(annotated("reduce_scatter", (0, 1), rows=2), seq=0)
@@ -247,6 +269,26 @@ class TestOnHost:
             calls(row(10, 8), row(11, 7), row(20, 7), names=GLOO), told, TraceFacts()
         )
         assert (owner.tolist(), refused) == ([1, 0, 2], {})
+
+    def test_rows_and_calls_of_known_and_unknown_size_in_one_group(self):
+        """The first row and the third tell their sizes, the first call and the second do."""
+        told = StatedPayloads()
+        own(told, 10, 100)
+        own(told, 30, 300)
+        for seq, nbytes in enumerate((400, 800, None)):
+            told.add(annotated("all_reduce", (0, 1), in_bytes=nbytes), start_ns=seq, seq=seq)
+        rows = calls(row(10), row(20), row(30), names=GLOO)
+        assert collectives.on_host(rows, told, TraceFacts())[0].tolist() == [2, 3, 4]
+
+    def test_size_that_fits_no_call_of_the_first_entry(self):
+        """Three calls of 400 B; the row of 396 B is told first of all, and contradicts its call."""
+        told = StatedPayloads()
+        own(told, 10, 99)
+        for seq in range(3):
+            told.add(annotated("all_reduce", (0, 1), in_bytes=400), start_ns=seq, seq=seq)
+        owner, refused = collectives.on_host(calls(row(10), row(20), row(30), names=GLOO), told, TraceFacts())
+        assert owner.tolist() == [0, -1, -1]
+        assert refused == {"the group's annotated calls and its rows differ": 3}
 
     def test_size_that_fits_no_call(self):
         told = StatedPayloads()
@@ -338,6 +380,10 @@ class TestTable:
             "transfer_ns": None,
             "least_wait_ns": None,
         }
+
+    @pytest.mark.parametrize("seq", [0, None])
+    def test_number_0_is_a_number(self, seq):
+        assert self.one(Payload(source="kernel"), seq=seq)["seq"] == seq
 
     def test_group_that_the_trace_lists_by_name(self):
         listed = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1))

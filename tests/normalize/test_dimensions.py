@@ -28,6 +28,8 @@ MESH = {"tp": 2, "dp_shard": 4, "pp": 2}
         ((0, 1), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
         ((0, 2), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
         ((0, 1, 2, 3), {"dp_shard": 2, "dp_replicate": 2}, "dp"),
+        # replicas of both stages together are no dimension
+        (tuple(range(0, 32, 4)), {"tp": 2, "cp": 2, "dp_replicate": 4, "pp": 2}, None),
         # all ranks are the tensor parallel ones
         ((0, 1, 2, 3), {"tp": 4}, "tp"),
     ],

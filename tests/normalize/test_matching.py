@@ -51,6 +51,12 @@ def test_by_sequence_number_in_any_order():
     assert (found.present.tolist(), found.expected.tolist(), found.counts()) == ([2, 2], [2, 2], {})
 
 
+def test_number_0_is_a_number():
+    """Without numbers these differ, by their bytes."""
+    assert instances(matched((0, 0, REDUCE, 0, 100), (1, 0, REDUCE, 0, 200))) == [[0, 1]]
+    assert instances(matched((0, 0, REDUCE, -1, 100), (1, 0, REDUCE, -1, 200))) == []
+
+
 def test_groups_count_on_their_own():
     found = matched((0, 0, REDUCE, 1), (0, 7, REDUCE, 1), (1, 0, REDUCE, 1), (2, 7, REDUCE, 1))
     assert instances(found) == [[0, 2], [1, 3]]

@@ -92,6 +92,14 @@ def test_ranges_of_one_number_that_overlap_are_one_step():
     )
 
 
+def test_a_range_within_another_of_its_number_does_not_end_it():
+    """Step 2 begins behind the inner range's end and before the outer one's."""
+    assert found(("step 1", 0, 100), ("step 1", 20, 50), ("step 2", 70, 80), ("step 3", 100, 110)) == (
+        [(1, 0, 100), (3, 100, 110)],
+        {"its annotation lies inside another step's": 1},
+    )
+
+
 def test_repeated_numbers_are_counted_from_0():
     assert found(("step 5", 0, 10), ("step 5", 20, 30), ("step 6", 40, 50))[0] == [
         (0, 0, 10),

@@ -82,6 +82,15 @@ def test_a_row_waited_for_what_ended_last() -> None:
     assert found(rows) == [(1, 2, 0, True)]
 
 
+def test_of_three_lanes_the_latest_end_counts_whatever_their_starts() -> None:
+    """They begin at 5, 10 and 15 and end at 50, 40 and 30; one more begins at 50."""
+    rows = issued((0, 0, 5, 5, 50), (2, 1, 6, 10, 40), (3, 2, 7, 15, 30), (1, 3, 8, 50, 60))
+    assert found(rows) == [(0, 3, 0, True)]
+    # and where the one that begins first ends first
+    rows = issued((0, 0, 5, 5, 30), (2, 1, 6, 10, 40), (3, 2, 7, 15, 50), (1, 3, 8, 50, 60))
+    assert found(rows) == [(2, 3, 0, True)]
+
+
 def test_collectives_wait_for_the_busiest_stream_unless_they_overlap_it() -> None:
     """The collective starts with its launch, 10 µs behind the kernel's end; no row shows that it waits."""
     behind = (0, 0, 5, 5, 50), (1, 55, 60, 60, 70)

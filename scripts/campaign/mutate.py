@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes single places of the modules that carry meaning and counts the changes that some test notices.
+
+    python scripts/campaign/mutate.py --mutants 250 --seed 7 --out mutants.jsonl
+
+A mutant is one change: a comparison's bound or sense, + for -, `and` for `or`, a constant one off, a `not`
+less, a statement less, two arguments swapped, min for max.  At most one a source line is drawn.  Each runs in
+a copy of the checkout, against the tests nearest to it first: those named like the module, then its folder's
+and those that import it, then those of whole runs; the first that fails kills it.  A test that kills must
+pass without the mutant.  A mutant that exceeds its time counts as killed.
+
+Results are appended to --out; mutants that it holds are not run again, so that a campaign goes on where it
+was stopped.  equivalent_mutants.yaml names changes that no test can notice, with an argument each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import Queue
+from threading import Lock
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
+MODULES = (
+    "analyzers",
+    "normalize",
+    "classify",
+    "intervals.py",
+    "formats",
+    "comparison",
+    "replay",
+    "hardware",
+    "contribute/redaction",
+    "machine.py",
+)
+WHOLE_RUNS = ("tests/test_synthetic_truth.py", "tests/test_api.py", "tests/contract", "tests/golden")
+"""Tests of everything at once, slow: they run where no nearer one has noticed."""
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+OPERATORS: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.BitAnd: "|", ast.BitOr: "&"}
+WAITING = 10
+"""How many times its limit of CPU time a test run may last, on a machine that others use too."""
+EXTREMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
+ANNOTATIONS = ("annotation", "returns")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of a file: its bytes from `begin` to `end` become `new`."""
+
+    path: str
+    line: int
+    begin: int
+    end: int
+    new: str
+
+    def applied(self, text: bytes) -> bytes:
+        """The file's text with the change."""
+        return text[: self.begin] + self.new.encode() + text[self.end :]
+
+    def diff(self, text: bytes) -> tuple[str, str]:
+        """The lines that differ, before and after, stripped."""
+        first = text.count(b"\n", 0, self.begin)
+        behind = text.count(b"\n", self.end)
+        before, after = (part.decode().split("\n") for part in (text, self.applied(text)))
+        whole = (lines[first : len(lines) - behind] for lines in (before, after))
+        before, after = ("\n".join(line.strip() for line in lines) for lines in whole)
+        return before, after
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a mutant."""
+
+    before: str
+    after: str
+    path: str
+    line: int
+    outcome: str
+    """`killed`, `survived`, or `equivalent`."""
+    by: str
+    """The test that noticed, `time` where it took too long, else why the mutant is equivalent."""
+
+
+class Mutants(ast.NodeVisitor):
+    """All mutants of one file, in the order of its text."""
+
+    def __init__(self, path: str, text: bytes) -> None:
+        self.path, self.text = path, text
+        self.found: list[Mutant] = []
+        self._lines = [0]
+        for line in text.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+        self.visit(ast.parse(text))
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """Everything but what is not run: annotations; and texts, whose places ast does not know."""
+        for name, value in ast.iter_fields(node):
+            if name not in ANNOTATIONS:
+                for child in value if isinstance(value, list) else [value]:
+                    if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr):
+                        self.visit(child)
+
+    def visit_If(self, node: ast.If) -> None:
+        """All but imports for types alone."""
+        if not (isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """Each bound taken in or out, each sense turned."""
+        sides = [node.left, *node.comparators]
+        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+            self._between(left, right, COMPARISONS[type(operator)])
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """`and` for `or`: of two and more the first."""
+        self._between(node.values[0], node.values[1], "or" if isinstance(node.op, ast.And) else "and")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        """+ for -, & for |, where the operands are no texts."""
+        if type(node.op) in OPERATORS and not (_is_text(node.left) or _is_text(node.right)):
+            self._between(node.left, node.right, OPERATORS[type(node.op)])
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        """A `not`, `~` or sign less."""
+        self._replace(node, self._of(node.operand))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """Numbers one more and one less."""
+        if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            for other in (node.value + 1, node.value - 1):
+                self._replace(node, f"{other!r}" if other >= 0 else f"({other!r})")
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """The first two arguments swapped; the least for the largest."""
+        if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
+            first, second = map(self._of, node.args[:2])
+            if first != second:
+                begin, end = self._span(node.args[0])[0], self._span(node.args[1])[1]
+                between = self.text[self._span(node.args[0])[1] : self._span(node.args[1])[0]].decode()
+                self._add(node.args[0].lineno, begin, end, second + between + first)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """`min` for `max`."""
+        if node.id in EXTREMES:
+            self._replace(node, EXTREMES[node.id])
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """`np.minimum` for `np.maximum`, `.min()` for `.max()`."""
+        if node.attr in EXTREMES:
+            self._replace(node, f"{self._of(node.value)}.{EXTREMES[node.attr]}")
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """A call less; what a generator yields is a statement too."""
+        if not isinstance(node.value, ast.Constant):
+            self._replace(node, "pass")
+        self.generic_visit(node)
+
+    def _statement(self, node: ast.stmt) -> None:
+        self._replace(node, "pass")
+        self.generic_visit(node)
+
+    visit_AugAssign = visit_Raise = visit_Continue = visit_Break = _statement  # noqa: N815
+
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None  # noqa: S101, PT018 - parsed
+        return (
+            self._lines[node.lineno - 1] + node.col_offset,
+            self._lines[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+    def _of(self, node: ast.expr) -> str:
+        begin, end = self._span(node)
+        return self.text[begin:end].decode()
+
+    def _replace(self, node: ast.expr | ast.stmt, new: str) -> None:
+        self._add(node.lineno, *self._span(node), new)
+
+    def _between(self, left: ast.expr, right: ast.expr, new: str) -> None:
+        """Replace the operator between two operands; the parentheses and comments around it stay."""
+        begin, end = self._span(left)[1], self._span(right)[0]
+        gap = re.sub(rb"#.*", lambda comment: b" " * len(comment[0]), self.text[begin:end])
+        place = re.search(rb"[^\s()]+(?:\s+(?:in|not)\b)?", gap)
+        assert place is not None  # noqa: S101 - an operator stands there
+        line = self.text.count(b"\n", 0, begin + place.start()) + 1
+        self._add(line, begin + place.start(), begin + place.end(), new)
+
+    def _add(self, line: int, begin: int, end: int, new: str) -> None:
+        self.found.append(Mutant(self.path, line, begin, end, new))
+
+
+def drawn(count: int, seed: int, modules: tuple[str, ...] = MODULES) -> list[Mutant]:
+    """`count` mutants of different lines, in the order drawn."""
+    by_line: dict[tuple[str, int], list[Mutant]] = {}
+    for module in modules:
+        root = REPOSITORY / "cclbench" / module
+        for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+            text = path.read_bytes()
+            for mutant in Mutants(path.relative_to(REPOSITORY).as_posix(), text).found:
+                by_line.setdefault((mutant.path, mutant.line), []).append(mutant)
+    chance = random.Random(seed)  # noqa: S311 - a sample, no secret
+    found: list[Mutant] = []
+    for line in chance.sample(sorted(by_line), len(by_line)):
+        if len(found) == count:
+            break
+        own = by_line[line]
+        found += itertools.islice(filter(compiles, chance.sample(own, len(own))), 1)
+    return found
+
+
+def compiles(mutant: Mutant) -> bool:
+    """Whether what it makes is a program still."""
+    text = mutant.applied((REPOSITORY / mutant.path).read_bytes())
+    try:
+        compile(text, "mutant", "exec", dont_inherit=True)
+    except SyntaxError:
+        return False
+    return True
+
+
+def tests_of(path: str) -> list[list[str]]:
+    """The test files for a module, nearest first, in three parts: named like it, of its folder, of all."""
+    words = Path(path).with_suffix("").parts[1:]
+    dotted = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+    above, _, stem = dotted.rpartition(".")
+    imports = re.compile(
+        rf"\b{re.escape(dotted)}\b|from {re.escape(above)} import \(?[^)\n]*\b{re.escape(stem)}\b"
+    )
+    parts: list[list[str]] = [[], [], list(WHOLE_RUNS)]
+    for test in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        name = test.relative_to(REPOSITORY).as_posix()
+        here = name.startswith(f"tests/{words[0]}/") or test.stem == f"test_{words[0]}"
+        named = not words[1:] or any(
+            _alike(word, other) for word in words[1:] for other in test.stem.split("_")[1:]
+        )
+        if not any(name.startswith(whole) for whole in WHOLE_RUNS):
+            if here and named:
+                parts[0].append(name)
+            elif here or imports.search(test.read_text()):
+                parts[1].append(name)
+    return [part for part in parts if part]
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _alike(word: str, other: str) -> bool:
+    return word.startswith(other[:5]) or other.startswith(word[:5]) or other in word.split("_")
+
+
+class Copy:
+    """A copy of the checkout in which one file at a time is changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._changes = 0
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+            cwd=REPOSITORY,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for name in filter(None, listed.split("\0")):
+            if (REPOSITORY / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPOSITORY / name, folder / name)
+
+    def write(self, path: str, text: bytes) -> None:
+        """Change a file; its time tells stale bytecode, whose size may be the same, by whole seconds."""
+        self._changes += 1
+        target = self.folder / path
+        target.write_bytes(text)
+        os.utime(target, (1e9 + self._changes, 1e9 + self._changes))
+
+    def failing(self, tests: list[str], limit_s: float) -> str | None:
+        """The first test that fails, whatever its parameters, `time` past the limit; None where all pass."""
+        here = {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
+        bounded = ["/bin/sh", "-c", f'ulimit -t {math.ceil(limit_s)}; exec "$@"', "sh"]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+        command += ["--hypothesis-profile=ci", *tests]  # the same examples each time, however slow
+        with subprocess.Popen(
+            bounded + command,
+            cwd=self.folder,
+            env={**os.environ, **here},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as running:
+            try:
+                said, _ = running.communicate(timeout=WAITING * limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.communicate()
+                return "time"
+        if running.returncode == 0:
+            return None
+        if running.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+            return "time"
+        named = re.search(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::[^\s\[]+)?)", said, re.MULTILINE)
+        if named is None and running.returncode not in (1, 2, 4):
+            raise RuntimeError(f"pytest ended with {running.returncode}:\n{said[-2000:]}")
+        return named[1] if named else "an import"
+
+
+class Campaign:
+    """Runs mutants, each in a copy of its own, and appends what became of them to a file."""
+
+    def __init__(self, out: Path, limit_s: float) -> None:
+        self.out, self.limit_s = out, limit_s
+        self._lock = Lock()
+        self._sound: set[str] = {"an import", "time"}
+        known = yaml.safe_load(EQUIVALENT.read_text()) or []
+        self._equivalent = {(one["path"], one["before"], one["after"]): one["why"] for one in known}
+        lines = out.read_text().splitlines() if out.exists() else []
+        found = [Result(**json.loads(line)) for line in lines]
+        self.results = {(one.path, one.line, one.before, one.after): one for one in found}
+
+    def run(self, mutants: list[Mutant], jobs: int) -> list[Result]:
+        """What became of each, in their order."""
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+            copies: Queue[Copy] = Queue()
+            for job in range(jobs):
+                copies.put(Copy(Path(folder) / str(job)))
+            return list(pool.map(lambda mutant: self._one(mutant, copies), mutants))
+
+    def _one(self, mutant: Mutant, copies: Queue[Copy]) -> Result:
+        text = (REPOSITORY / mutant.path).read_bytes()
+        before, after = mutant.diff(text)
+        key = mutant.path, mutant.line, before, after
+        why = self._equivalent.get((mutant.path, before, after))
+        if why is None and key in self.results and self.results[key].outcome != "equivalent":
+            return self.results[key]
+        if why is None:
+            copy = copies.get()
+            try:
+                by = self._killer(copy, mutant, text)
+            finally:
+                copy.write(mutant.path, text)
+                copies.put(copy)
+            result = Result(before, after, mutant.path, mutant.line, "killed" if by else "survived", by or "")
+        else:
+            result = Result(before, after, mutant.path, mutant.line, "equivalent", why)
+        with self._lock, self.out.open("a") as lines:
+            lines.write(json.dumps(asdict(result)) + "\n")
+        self.results[key] = result
+        print(f"{result.outcome} {mutant.path}:{mutant.line} {result.by}", file=sys.stderr, flush=True)
+        return result
+
+    def _killer(self, copy: Copy, mutant: Mutant, text: bytes) -> str | None:
+        for tests in tests_of(mutant.path):
+            copy.write(mutant.path, mutant.applied(text))
+            by = copy.failing(tests, self.limit_s)
+            if by is None:
+                continue
+            if by not in self._sound:
+                copy.write(mutant.path, text)
+                if copy.failing([by], self.limit_s) is not None:
+                    raise RuntimeError(f"{by} fails without any mutant")
+                self._sound.add(by)
+            return by
+        return None
+
+
+def table(results: list[Result]) -> Iterator[str]:
+    """Mutants by folder, and the survivors with what they change."""
+    counts: dict[str, Counter[str]] = {}
+    for one in results:
+        folder = Path(one.path).parts[1].removesuffix(".py")
+        counts.setdefault(folder, Counter())[one.outcome] += 1
+    total: Counter[str] = sum(counts.values(), Counter())
+    yield "| folder | mutants | killed | survived | killed, % |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for name, own in [*sorted(counts.items()), ("all", total)]:
+        tried = own["killed"] + own["survived"]
+        share = f"{100 * own['killed'] / tried:.0f}" if tried else "-"
+        yield f"| {name} | {tried} | {own['killed']} | {own['survived']} | {share} |"
+    yield f"\n{total['equivalent']} more are named as equivalent, and not run."
+    for one in results:
+        if one.outcome == "survived":
+            yield f"\n{one.path}:{one.line}"
+            yield from (f"  - {line}" for line in one.before.splitlines())
+            yield from (f"  + {line}" for line in one.after.splitlines())
+
+
+def main() -> None:
+    """Draw, run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--mutants", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds for each part of the tests")
+    parser.add_argument("--modules", nargs="+", default=MODULES, help="below cclbench/, instead of all")
+    parser.add_argument("--out", type=Path, required=True, help="results, one JSON object a line")
+    given = parser.parse_args()
+    mutants = drawn(given.mutants, given.seed, tuple(given.modules))
+    results = Campaign(given.out, given.limit).run(mutants, given.jobs)
+    print("\n".join(table(results)))
+
+
+if __name__ == "__main__":
+    main()

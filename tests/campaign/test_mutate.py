@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mutation campaign: what it changes, which tests it runs first, and one mutant from draw to table."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = b"""
+from __future__ import annotations
+
+def f(a: int | None, b: float = 2.5) -> int | None:
+    if a is not None and not b < 3:
+        print(f"{a - 1} of 3")
+        return max(a, b) - (a
+            # about - and +
+            + 1)
+    return ~a & b
+"""
+
+
+@pytest.fixture
+def mutate(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program, as a module."""
+    monkeypatch.syspath_prepend(repository / "scripts" / "campaign")
+    return importlib.import_module("mutate")
+
+
+def changes(mutate: ModuleType, text: bytes) -> list[tuple[int, str, str]]:
+    """Line, text and replacement of each mutant."""
+    found = mutate.Mutants("x.py", text).found
+    return [(one.line, text[one.begin : one.end].decode(), one.new) for one in found]
+
+
+def test_every_kind_of_change_and_nothing_that_is_not_run(mutate: ModuleType) -> None:
+    """Annotations and texts stay; a comment between operands is no operator."""
+    assert sorted(changes(mutate, SOURCE)) == [
+        (4, "2.5", "1.5"),
+        (4, "2.5", "3.5"),
+        (5, "3", "2"),
+        (5, "3", "4"),
+        (5, "<", "<="),
+        (5, "and", "or"),
+        (5, "is not", "is"),
+        (5, "not b < 3", "b < 3"),
+        (6, 'print(f"{a - 1} of 3")', "pass"),
+        (7, "-", "+"),
+        (7, "a, b", "b, a"),
+        (7, "max", "min"),
+        (9, "+", "-"),
+        (9, "1", "0"),
+        (9, "1", "2"),
+        (10, "&", "|"),
+        (10, "~a", "a"),
+    ]
+
+
+def test_mutants_are_programs_of_different_lines_and_follow_from_the_seed(mutate: ModuleType) -> None:
+    drawn = mutate.drawn(12, 3, ("normalize", "intervals.py"))
+    assert drawn == mutate.drawn(12, 3, ("normalize", "intervals.py")) != mutate.drawn(12, 4, ("normalize",))
+    assert len({(one.path, one.line) for one in drawn}) == 12
+    for one in drawn:
+        compile(one.applied((mutate.REPOSITORY / one.path).read_bytes()), one.path, "exec")
+
+
+def test_the_nearest_tests_come_first(mutate: ModuleType) -> None:
+    named, others, whole = mutate.tests_of("cclbench/normalize/clocks.py")
+    assert named == ["tests/normalize/test_clocks.py"]
+    assert "tests/normalize/test_steps.py" in others
+    assert "tests/golden" in whole
+    assert "tests/test_machine.py" in mutate.tests_of("cclbench/machine.py")[0]
+
+
+def test_equivalent_mutants_are_mutants_and_argued(mutate: ModuleType) -> None:
+    known = mutate.yaml.safe_load(mutate.EQUIVALENT.read_text())
+    assert known
+    for one in known:
+        text = (mutate.REPOSITORY / one["path"]).read_bytes()
+        made = {mutant.diff(text) for mutant in mutate.Mutants(one["path"], text).found}
+        assert (one["before"], one["after"]) in made
+        assert one["why"].strip()
+
+
+def test_a_change_is_shown_by_the_lines_that_it_spans(mutate: ModuleType) -> None:
+    shown = [one.diff(SOURCE) for one in mutate.Mutants("x.py", SOURCE).found]
+    assert ("+ 1)", "- 1)") in shown
+    assert ("return ~a & b", "return a & b") in shown
+    text = b"f(\n    a,\n    b,\n)\n"
+    assert [one.diff(text) for one in mutate.Mutants("x.py", text).found] == [
+        ("f(\na,\nb,\n)", "pass"),
+        ("a,\nb,", "b,\na,"),
+    ]
+
+
+def test_one_mutant_from_draw_to_table(repository: Path, tmp_path: Path) -> None:
+    """Of the interval algebra, whose tests take a second; what is done is not done again."""
+    out = tmp_path / "mutants.jsonl"
+    command = [sys.executable, repository / "scripts" / "campaign" / "mutate.py", "--mutants", "1"]
+    command += ["--seed", "5", "--modules", "intervals.py", "--limit", "60", "--out", out]
+    environment = {**os.environ, "PYTHONPATH": str(repository)}
+    first, again = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)
+    )
+    (line,) = out.read_text().splitlines()
+    result = json.loads(line)
+    assert (result["path"], result["outcome"]) == ("cclbench/intervals.py", "killed")
+    assert result["by"].startswith("tests/test_intervals.py::")
+    assert "| intervals | 1 | 1 | 0 | 100 |" in first.stdout
+    assert again.stdout == first.stdout
+    assert again.stderr == ""
