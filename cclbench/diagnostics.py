@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from cclbench.errors import CheckFailed
-from cclbench.text import listed, printable, quoted
+from cclbench.text import listed, printable, quoted, shortened
 
 Path = tuple[str | int, ...]
 
 _MOST_LISTED = 200
+_LONGEST = 500
+"""Characters of a message: a value quoted in it may be of any length."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return printable(f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}")
+        message = shortened(self.message, _LONGEST)
+        return printable(f"{where}: {self.path}: {message}" if self.path else f"{where}: {message}")
 
     def row(self) -> dict[str, str | int | None]:
         """The problem as a JSON object."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 from typing import TypeVar
 
 from cclbench.errors import CclbenchError, UsageError
@@ -51,7 +53,9 @@ def each(
             if progress:
                 progress(what, len(results), total)
         return results
-    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_belong_to_parent)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=_context(), initializer=_belong_to_parent, initargs=(get_temp_dir(),)
+    )
     try:
         with _interrupts_later():
             futures = [pool.submit(work, task) for task in tasks]
@@ -66,7 +70,7 @@ def each(
         raise CclbenchError("a worker process died, most likely for want of memory", hint=hint) from None
     except BaseException:
         for process in list((pool._processes or {}).values()):
-            process.terminate()
+            process.kill()
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -84,29 +88,37 @@ def _context() -> multiprocessing.context.BaseContext:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back while processes start: they inherit that, and leave it to the parent."""
+    """Hold Ctrl-C and SIGTERM back while processes start, so that none is left that the pool does not know.
+
+    They inherit that: Ctrl-C they leave to the parent, `_belong_to_parent` lets SIGTERM through.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def _belong_to_parent() -> None:
+def _belong_to_parent(shared: str) -> None:
     """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
+
+    `shared` is the folder of the processes' socket, which a parent that is killed cannot remove.
 
     Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.
     """
     warnings.simplefilter("ignore", RuntimeWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_with_parent, args=(shared,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(shared: str) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        shutil.rmtree(shared, ignore_errors=True)
         os._exit(1)

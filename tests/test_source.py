@@ -271,10 +271,30 @@ def test_chrome_json_derived_from_an_xplane_is_not_read_twice(tmp_path: Path, mo
     readers = {".pb": "xplane", ".gz": "xla_json", ".json": "kineto"}
     monkeypatch.setattr(source, "_recognised", lambda path, **_: readers[path.suffix])
     for name in ("host.xplane.pb", "host.trace.json.gz", "other.trace.json.gz", "rank0.json"):
-        (tmp_path / name).write_bytes(b"x")
+        (tmp_path / name).write_bytes(name.encode())
     found = find(tmp_path)
     assert [file.name for file in found.files] == ["host.xplane.pb", "other.trace.json.gz", "rank0.json"]
     assert found.notes == ("host.trace.json.gz was derived from the .xplane.pb beside it and was not read",)
+
+
+def test_one_content_under_two_names_is_refused(folder: Path) -> None:
+    (folder / "again.json").write_bytes((folder / "rank0.json").read_bytes())
+    with pytest.raises(InputError, match=r"rank0\.json: has the same content as again\.json.*count twice"):
+        find(folder)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder: Path) -> None:
+    found = find(folder / "rank0.json")
+    found.require_unchanged()
+    os.utime(folder / "rank0.json", ns=(1, 1))
+    found.require_unchanged()
+    content = (folder / "rank0.json").read_bytes()
+    (folder / "rank0.json").write_bytes(b" " + content[1:])
+    with pytest.raises(InputError, match="changed while it was read"):
+        found.require_unchanged()
+    (folder / "rank0.json").unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        found.require_unchanged()
 
 
 def test_a_cards_file_may_lie_elsewhere(folder: Path) -> None:

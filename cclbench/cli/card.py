@@ -158,7 +158,7 @@ def _print_json(document: Any) -> None:
 
 def _write(text: str, output: Path | None, force: bool) -> None:
     """Write `text` to `output`, whole or not at all; to stdout where there is no `output`."""
-    from cclbench.present.destination import write_whole
+    from cclbench.destination import write_whole
 
     if output is None:
         click.echo(text, nl=False)

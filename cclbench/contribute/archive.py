@@ -112,6 +112,8 @@ def _few(members: Iterable[Member], archive: Path) -> Iterator[Member]:
 def _zip(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as file:
         for member in _few(file.infolist(), archive):
+            if not member.filename:
+                raise _refused(archive, "", "it has no name")
             if member.is_dir():
                 continue
             kind = stat.S_IFMT(member.external_attr >> 16)

@@ -160,8 +160,8 @@ class CounterRows:
         """A sample of a cumulative count: a row of its difference to the sample before."""
         key = (counter, device, port)
         earlier, since = self._last.get(key, (None, None))
-        if since is not None and at_ns is not None and at_ns < since:
-            self.left_out[CLOCK_BACK] += 1
+        if since is not None and at_ns is not None and at_ns <= since:
+            self.left_out[CLOCK_BACK if at_ns < since else AGAIN] += 1
             return
         self._last[key] = (value, at_ns)
         if earlier is None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cclbench.classify import bus_factor
+from cclbench.destination import write_whole
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price_group
 from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Floats
@@ -258,7 +259,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
     text = yaml.safe_dump(
         msgspec.to_builtins(calibration), sort_keys=False, default_flow_style=None, width=110
     )
-    path.write_text(f"# Written by `cclbench hardware calibrate`: times in s, sizes in B.\n{text}", "utf-8")
+    write_whole(f"# Written by `cclbench hardware calibrate`: times in s, sizes in B.\n{text}", path)
 
 
 def _fitted(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:

@@ -17,7 +17,7 @@ from cclbench.yaml_file import Document
 
 KINDS: Final = ("accelerator", "fabric", "system")
 _KEY: Final = re.compile(r".* \(([^)]*)\)")
-_MOST_SHOWN: Final = 3
+_MOST_SHOWN: Final = 2
 _LARGEST: Final[Mapping[str, tuple[float, str]]] = {
     "flops_per_s": (1e18, "1,000 PFLOP/s"),
     "bytes_per_s": (1e14, "100 TB/s"),

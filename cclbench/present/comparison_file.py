@@ -10,8 +10,8 @@ from typing import Final
 
 from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.document import document
+from cclbench.destination import check_folder, write_whole
 from cclbench.errors import UsageError
-from cclbench.present.destination import check_folder, write_whole
 from cclbench.present.markdown import markdown
 
 

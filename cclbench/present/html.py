@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from cclbench import __version__
+from cclbench.destination import check_folder, write_whole
 from cclbench.errors import InputError, UsageError
 from cclbench.present.charts.palette import classes, variables
-from cclbench.present.destination import check_folder, write_whole
 from cclbench.present.words import bounded
 
 if TYPE_CHECKING:

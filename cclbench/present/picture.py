@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cclbench.destination import check_folder, replacing
 from cclbench.errors import UsageError
-from cclbench.present.destination import check_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,5 +29,8 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
     check_picture(path)
     import matplotlib as mpl
 
-    with mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}):
-        draw().savefig(path, dpi=160, metadata=_METADATA[path.suffix])
+    with (
+        mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}),
+        replacing(path) as unfinished,
+    ):
+        draw().savefig(unfinished, dpi=160, metadata=_METADATA[path.suffix])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from cclbench.errors import UsageError
-from cclbench.record.files import refuse_links
+from cclbench.record.files import opened_table
 from cclbench.schema import EVIDENCE, TABLES
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[
     for name, schema in TABLES.items():
         there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
         for file in chain.from_iterable(there.values()):
-            refuse_links(file)
+            with opened_table(file, schema):
+                """Its schema is checked by opening it."""
         columns = ", ".join(map(_identifier, schema.names))
         selects = [
             f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608

@@ -230,3 +230,13 @@ def test_the_capture_script_writes_what_is_read(repository: Path, tmp_path: Path
     first = (tmp_path / "out.txt").read_text().splitlines()[0]
     assert first.startswith("# time_ns 1")
     assert len(first) == len("# time_ns ") + 19
+
+
+def test_a_file_joined_to_itself_counts_once(written: Any) -> None:
+    whole = at(T0, mlx5(1000, 500)) + at(T1, mlx5(251_000, 1500))
+    rows, left_out, _ = read(written(whole + whole))
+    assert rows == read(written(whole))[0]
+    assert left_out == {
+        "values over a clock that went back": 2,
+        "values of a time that earlier ones are of": 2,
+    }

@@ -237,6 +237,7 @@ DAMAGED: dict[str, tuple[list[Event], str]] = {
     "nothing to read": (named(3, "/device:CUSTOM:0"), "no op of a CPU device"),
     "absurd time": ([*OPS, event(3, 3, "add", 1e30, 1)], "impossible time: 1E\\+30 µs of 'add'"),
     "absurd exponent": ([*OPS, event(3, 3, "add", 5, "TS")], "impossible time: 1E\\+9999"),  # type: ignore[arg-type]
+    "no number for a time": ([*OPS, event(3, 3, "add", 5, "NaN")], "impossible time: NaN"),  # type: ignore[arg-type]
     "negative duration": ([*OPS, event(3, 3, "add", 5, -1)], "impossible time in line 'XLA Ops'"),
     "two of a name": (
         [*OPS, event(3, 3, "add", 5, 1), *named(4, "/device:TPU:0"), event(4, 3, "add", 5, 1)],

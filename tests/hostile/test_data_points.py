@@ -9,10 +9,14 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import pytest
 from hostile import job
 from hostile.test_terminal import assert_clean
+
+from cclbench.contribute.archive import unpack
+from cclbench.errors import InputError
 
 Call = Callable[..., Any]
 
@@ -50,6 +54,13 @@ def test_contribute_and_verify(call: Call, cards: tuple[Path, Path], tmp_path: P
     checked = call("verify", "--all", "--collection", collection)
     assert checked.code == 0, checked.out + checked.err
     assert_clean(checked.out + checked.err)
+
+
+def test_a_member_without_a_name_is_refused(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(ZipInfo(""), b"x")
+    with pytest.raises(InputError, match="it has no name"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import cclbench
@@ -84,3 +86,39 @@ def test_links_out_of_the_run_are_refused(run: Path, place: str, tmp_path: Path)
 def test_a_query_reads_nothing_but_the_run(run: Path, query: str) -> None:
     with pytest.raises(cclbench.errors.UsageError, match="SQL: "):
         cclbench.record.run.Run(run).sql(query)
+
+
+Alter = Callable[[pa.Table], pa.Table]
+TABLES = {"kernels": "events/rank=0/kernel-*.parquet", "steps": "steps/rank=0.parquet"}
+
+
+def without_times(table: pa.Table) -> pa.Table:
+    """The table without any begin."""
+    at, none = table.column_names.index("start_ns"), pa.nulls(len(table), pa.int64())
+    return table.set_column(at, pa.field("start_ns", pa.int64()), none)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda t: t.drop_columns(t.column_names[0]),
+        lambda t: t.append_column(t.column_names[0], t.column(0)),
+        lambda t: t.rename_columns(["other", *t.column_names[1:]]),
+        lambda t: t.set_column(0, t.column_names[0], pa.array([1.5] * len(t))),
+        without_times,
+    ],
+    ids=["missing", "doubled", "renamed", "retyped", "nulls"],
+)
+def test_a_table_that_is_not_ours_is_damaged(
+    run: Path, table: str, alter: Alter, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+    path = next(run.glob(TABLES[table]))
+    pq.write_table(alter(pq.read_table(path)), path)
+    by_query = [] if alter is without_times else [("sql", run.name, "SELECT 1")]
+    for words in (*by_query, ("metrics", run.name), ("whatif", run.name, "--set", "compute=x2")):
+        answer = call(*words)
+        assert (answer.code, answer.out) == (3, "")
+        assert f"{path}: damaged table: " in answer.err
+        assert answer.err.count("\n") <= 3

@@ -82,7 +82,7 @@ class Chrome:
                         self.dropped["row without a time or duration"] += 1
                         continue
                     for time in (event.ts, event.dur or Decimal(0)):
-                        if not abs(time) < _LONGEST_US:
+                        if not (time.is_finite() and abs(time) < _LONGEST_US):
                             raise impossible(f"time: {time!s:.40} µs of {event.name[:60]!r}", path)
                     processes[event.pid or 0][event.tid or 0].append(event)
                 elif event.ph == "M":

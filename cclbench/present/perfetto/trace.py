@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from cclbench import __version__
+from cclbench.destination import check_folder, replacing
 from cclbench.errors import UsageError
-from cclbench.present.destination import check_folder
 from cclbench.present.perfetto.events import Events
 from cclbench.present.perfetto.instances import Latest
 from cclbench.present.perfetto.lines import line
@@ -103,15 +103,10 @@ def _what_there_is(files: dict[int, Rank], steps: Steps | None) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedIOBase]:
-    try:
-        with path.open("wb") as file:
-            if path.suffix.lower() == ".gz":
-                # Without a name and a time within, the same run gives the same bytes.
-                with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
-                    yield packed
-            else:
-                yield file
-    except OSError as error:
-        # A full disk does not name the file that it holds.
-        error.filename = error.filename or str(path)
-        raise
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        if path.suffix.lower() == ".gz":
+            # Without a name and a time within, the same run gives the same bytes.
+            with gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed:
+                yield packed
+        else:
+            yield file

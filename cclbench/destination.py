@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a file is to go, checked before the work for it begins; and putting it there whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from cclbench.errors import UsageError
+
+
+def check_folder(path: Path) -> None:
+    """`UsageError` where the file's folder is not there."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}", hint="create it first")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path`, of its suffix, that takes its place at the end; on any failure nothing is left.
+
+    What is no regular file (a device, a pipe) is written itself.  An `OSError` names `path`.
+    """
+    target = path.resolve()
+    beside = target.with_name(f".{token_hex(4)}-{target.name[-80:]}")
+    special = target.exists() and not target.is_file()
+    try:
+        yield target if special else beside
+        if not special:
+            os.replace(beside, target)
+    except OSError as error:
+        # A full disk does not name the file that it holds; nobody knows the one beside.
+        error.filename = str(path) if error.filename in (None, str(beside)) else error.filename
+        raise
+    finally:
+        if not special:
+            beside.unlink(missing_ok=True)
+
+
+def write_whole(text: str, path: Path) -> None:
+    """The file, whole or as it was before."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")

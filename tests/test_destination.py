@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file is whole or as it was, whatever happens while it is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from cclbench.destination import replacing, write_whole
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+    write_whole("new", path)
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("old")
+
+    def write() -> None:
+        with replacing(path) as unfinished:
+            unfinished.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        write()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    if isinstance(caught.value, OSError):
+        assert caught.value.filename == str(path)
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_kept(tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to("file.txt")
+    write_whole("new", tmp_path / "link.txt")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "file.txt").read_text() == "new"
+
+
+def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole("through", pipe)
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert list(tmp_path.iterdir()) == [pipe]
