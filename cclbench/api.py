@@ -15,6 +15,7 @@ from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.rows import table_of
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 from cclbench.record.store import Store
@@ -87,9 +88,9 @@ def full_results(
 
     Published figures are as they are.
     """
-    kept = run.record.published is not None or run.saved_by == key(window, model)
-    if not kept:
-        compute(run, resolve(["*"]), Selection(window, model=model), jobs=jobs, progress=progress)
+    if run.record.published is None and run.saved_by != key(window, model):
+        whole = Selection(window, model=model)
+        return table_of(compute(run, resolve(["*"]), whole, jobs=jobs, progress=progress)[0])
     found = run.saved_results
     return RESULTS.empty_table() if found is None else found
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from typed import figures, run_of
 
+import cclbench
+from cclbench.api import full_results
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.run import Run
@@ -378,10 +382,29 @@ def test_a_damaged_table_is_named(run: Run, content: bytes) -> None:
     error = broken(lambda: list(run.rank(0).events(["kernel"], ["name"])))
     assert error.where == str(kernels)
     assert "damaged table" in str(broken(lambda: run.steps()))
-    with pytest.raises(UsageError, match="SQL"):
+    with pytest.raises(InputError, match="damaged table"):
         run.sql("SELECT count(name) FROM events")
 
 
 def test_a_rank_that_is_not_there_is_told(run: Run) -> None:
     with pytest.raises(UsageError, match=r"has no rank 2.*\[0, 1\]"):
         run.rank(2)
+
+
+def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
+    run = cclbench.ingest(card, store=tmp_path)
+    usual = full_results(run).to_pylist()
+    (run.path / "results.parquet").unlink()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    @contextmanager
+    def read_only(*_: object) -> Iterator[Path]:
+        raise OSError(errno.EROFS, "Read-only file system")
+        yield tmp_path
+
+    monkeypatch.setattr("cclbench.record.run.scratch", read_only)
+    assert full_results(run).to_pylist() == usual
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench import classify
+from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
 from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead, finished
+from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
 from cclbench.normalize.operators import Operators
@@ -43,6 +46,12 @@ class Pending:
     call_track: Int64
     call_name: Int64
     names: list[str]
+    kept: Mask
+    """Which rows of the files these are, in order; the others are implausible, shape (rows of the files,)."""
+    set_aside: Counter[str]
+    """How many those are, by kind and reason."""
+    set_aside_ns: Counter[str]
+    """Time of kernels among them, by name."""
     again: int
     """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
     repeat_correlation: bool
@@ -51,7 +60,7 @@ class Pending:
 
 _COLUMNS: Final = {
     **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name"), np.int64),
-    **dict.fromkeys(("by_device", "is_kernel", "is_call"), np.bool_),
+    **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept"), np.bool_),
     "launch": np.int32,
     "identity": np.uint64,
 }
@@ -66,6 +75,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     names: dict[str, int] = {}
     kernels = 0
+    set_aside, set_aside_ns = Counter[str](), Counter[str]()
     repeats: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
@@ -73,21 +83,26 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(ROW_GROUP, columns=columns):
                 repeats.update(pc.unique(pc.equal(batch["operator"], batch["correlation"])).to_pylist())
-                start = batch["start_ns"].to_numpy()
+                start, duration = (batch[column].to_numpy() for column in ("start_ns", "dur_ns"))
+                launch = _find(batch["correlation"], launches)
+                begun = np.where(launch >= 0, or_none(launches.start_ns, launch), NO_LAUNCH)
+                kept, broken = broken_rules(plausible.Rows(start, duration, begun))
+                set_aside.update({f"{kind} rows {words}": count for words, count in broken.items()})
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
                 is_call = is_call.to_numpy(zero_copy_only=False)
                 if not calls_here:
                     is_call = is_call & np.array([_by_mpi(n) for n in words], np.bool_)[word]
-                here = np.flatnonzero(is_call)
+                here = np.flatnonzero(is_call & kept)
                 codes = np.array([names.setdefault(n, len(names)) for n in words], np.int64)
                 of_batch = {
-                    "starts": start,
-                    "ends": start + batch["dur_ns"].to_numpy(),
-                    "launch": _find(batch["correlation"], launches),
-                    "by_device": np.full(len(batch), kind != "op" or not on_device),
-                    "is_kernel": np.full(len(batch), kind == "kernel"),
-                    "is_call": is_call,
+                    "starts": start[kept],
+                    "ends": (start + duration)[kept],
+                    "launch": launch[kept],
+                    "by_device": np.full(kept.sum(), kind != "op" or not on_device),
+                    "is_kernel": np.full(kept.sum(), kind == "kernel"),
+                    "is_call": is_call[kept],
+                    "kept": kept,
                     "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
                     "call_track": batch["track"].to_numpy()[here],
                     "call_name": codes[word[here]],
@@ -95,11 +110,21 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 }
                 for column, values in of_batch.items():
                     found[column].append(values)
-                kernels += len(batch) if kind == "kernel" else 0
+                if kind == "kernel":
+                    kernels += len(batch)
+                    for row in np.flatnonzero(~kept).tolist():
+                        set_aside_ns[words[word[row]]] += int(duration[row])
     whole = {column: np.concatenate(values) for column, values in found.items()}
     identity = whole.pop("identity")
     again = len(identity) - len(np.unique(identity))
-    return Pending(**whole, names=list(names), again=again, repeat_correlation=repeats - {None} == {True})
+    return Pending(
+        **whole,
+        names=list(names),
+        set_aside=set_aside,
+        set_aside_ns=set_aside_ns,
+        again=again,
+        repeat_correlation=repeats - {None} == {True},
+    )
 
 
 def _identities(batch: pa.RecordBatch, name: Int64) -> npt.NDArray[np.uint64]:
@@ -149,10 +174,14 @@ def launching_operators(files: list[Path], pending: Pending, launches: Launches)
 
 
 def fill_in(
-    files: list[Path], rank: int, found: steps.Marks, step: Int64, is_call: Mask, operator: Int64 | None
-) -> None:
-    """Rewrite the pending files with step and collective, and operator if given, under their final names."""
-    done = 0
+    files: list[Path], rank: int, found: steps.Marks, step: Int64, pending: Pending, operator: Int64 | None
+) -> int:
+    """Rewrite the pending files with step and collective, and operator if given, under their final names.
+
+    Returns how many rows lost a size that nothing moves in their time.
+    """
+    done = read = oversized = 0
+    is_call = pending.is_call
     key = (rank << collectives.RANK_SHIFT) - 1
     for path in files:
         kind = path.name.partition("-")[0]
@@ -163,6 +192,11 @@ def fill_in(
         ):
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)
+                kept = pending.kept[read : read + len(rows)]
+                read += len(rows)
+                rows = rows.filter(pa.array(kept))
+                rows, over = without_oversized(rows, rows["dur_ns"].to_numpy(), "bytes")
+                oversized += over
                 here = slice(done, done + len(rows))
                 keys = key + np.cumsum(is_call[here])
                 number = or_none(found.numbers, step[here]).astype(np.int32)
@@ -175,6 +209,7 @@ def fill_in(
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
         path.unlink()
+    return oversized
 
 
 def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFile) -> None:

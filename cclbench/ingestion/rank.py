@@ -18,6 +18,7 @@ from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
 from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead, concatenated
 from cclbench.ingestion.pending import Pending, fill_in, keep_counters, launching_operators, or_none, scan
+from cclbench.ingestion.plausible import OVERSIZED, without_oversized
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts
@@ -93,6 +94,11 @@ def finish_rank(task: RankTask) -> RankDone:
         )
     if pending.again:
         notes.append(f"{pending.again:,} rows equal an earlier one: {_ALIKE}; both count")
+    for kernel, ns in pending.set_aside_ns.items():
+        # of all kernels, and of those that the taxonomy does not know
+        parts[0].kernel_ns[""] -= ns
+        if any(kernel in p.kernel_ns for p in parts):
+            parts[0].kernel_ns[kernel] -= ns
     cut = next((p.trace.cut for p in parts if p.trace.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:
@@ -108,9 +114,12 @@ def finish_rank(task: RankTask) -> RankDone:
         windows, more, periods = _windows(facts, (annotated, found, source), step, pending, parts, horizon)
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
-    calls, groups, ungrouped = _collectives(task, told, facts, pending, launches, found, step)
+    calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
     operator = launching_operators(files, pending, launches)
-    fill_in(files, task.rank, found, step, pending.is_call, operator)
+    oversized += fill_in(files, task.rank, found, step, pending, operator)
+    set_aside = pending.set_aside + Counter({OVERSIZED: oversized})
+    notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items() if count]
+    dropped += pending.set_aside
     keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
@@ -249,8 +258,11 @@ def _collectives(
     launches: Launches,
     found: steps.Marks,
     step: Int64,
-) -> tuple[pa.Table, collectives.Groups, dict[str, int]]:
-    """The rank's collectives, written; their groups; how many of a CPU's rows have none, by reason."""
+) -> tuple[pa.Table, collectives.Groups, dict[str, int], int]:
+    """The rank's collectives, written; their groups; how many of a CPU's rows have none, by reason.
+
+    Last, how many payloads are set aside as more than anything moves in the call's time.
+    """
     at = np.flatnonzero(pending.is_call)
     unknown = classify.CollectiveName(None, "custom")
     calls = collectives.Calls(
@@ -270,5 +282,7 @@ def _collectives(
     else:
         owner, ungrouped = collectives.on_host(calls, told, facts)
     rows, groups = collectives.table(task.rank, calls, told, owner, facts)
+    lasted = rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()
+    rows, oversized = without_oversized(rows, lasted, "in_bytes", "out_bytes")
     write_table(task.folder / "collectives" / f"rank={task.rank}.parquet", rows)
-    return rows, groups, ungrouped
+    return rows, groups, ungrouped, oversized

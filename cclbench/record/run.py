@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS: Final = 1 << 16
 _MADE: Final = b"cclbench.made"
+_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 _RESULTS: Final = "results.parquet"
 
 
@@ -177,7 +179,8 @@ class Run:
     def save_results(self, figures: Sequence[Row], *, made: str | None = None) -> None:
         """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
 
-        `made` says by what and with which options: equal words promise equal rows.
+        `made` says by what and with which options: equal words promise equal rows.  A store that may only
+        be read keeps none.
         """
         table = rows.table_of(figures)
         if made is not None:
@@ -187,7 +190,8 @@ class Run:
                 pq.write_table(table, folder / _RESULTS)
                 (folder / _RESULTS).replace(self.path / _RESULTS)
         except OSError as error:
-            raise unwritable(self.path, error) from None
+            if error.errno not in _READ_ONLY:
+                raise unwritable(self.path, error) from None
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
