@@ -19,7 +19,19 @@ TREE_AND_RING = {
         ((1.0, 1.9, 4.0), (1.0, 2.5, 5.7)),
         ((5.0, 8.5, 14.0), (2.7, 4.0, 14.0)),
     ),
-    "v2.19.3-1 and v2.20.3-1": (
+    "v2.18.3-1 and v2.18.6-1": (
+        ((6.8, 14.0, 0.0), (6.6, 14.0, 8.4)),
+        ((0.6, 1.25, 4.0), (0.6, 1.9, 3.4)),
+        ((1.0, 1.9, 6.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 14.0), (2.7, 4.0, 14.0)),
+    ),
+    "v2.8.4-1, v2.10.3-1 and v2.16.5-1": (
+        ((4.4, 4.4, 0.0), (3.6, 10.0, 8.4)),
+        ((0.52, 1.25, 28.0), (0.47, 1.9, 3.4)),
+        ((1.0, 1.9, 28.0), (1.0, 2.5, 5.7)),
+        ((5.0, 8.5, 28.0), (2.7, 4.0, 9.6)),
+    ),
+    "v2.19.3-1 to v2.22.3-1": (
         ((6.8, 14.0, 0.0), (6.6, 14.0, 8.4)),
         ((0.6, 1.25, 28.0), (0.6, 1.9, 3.4)),
         ((1.0, 1.9, 28.0), (1.0, 2.5, 5.7)),
@@ -33,24 +45,20 @@ TREE_AND_RING = {
     [
         ("2.29.2", "v2.29.2-1 and v2.27.3-1"),
         ("2.27.3", "v2.29.2-1 and v2.27.3-1"),
-        ("2.20.3", "v2.19.3-1 and v2.20.3-1"),
+        ("2.23.4", "v2.29.2-1 and v2.27.3-1"),
+        ("2.22.3", "v2.19.3-1 to v2.22.3-1"),
+        ("2.21.5", "v2.19.3-1 to v2.22.3-1"),
+        ("2.20.3", "v2.19.3-1 to v2.22.3-1"),
+        ("2.19.3", "v2.19.3-1 to v2.22.3-1"),
+        ("2.18.6", "v2.18.3-1 and v2.18.6-1"),
+        ("2.16.5", "v2.8.4-1, v2.10.3-1 and v2.16.5-1"),
+        ("2.10.3", "v2.8.4-1, v2.10.3-1 and v2.16.5-1"),
     ],
 )
 def test_latencies_of_trees_and_rings(version: str, tag: str) -> None:
     table = constants(version)
     found = [(own["tree"], own["ring"]) for own in (table.base, table.nvlink, table.pci, table.net)]
     assert found == [*TREE_AND_RING[tag]]
-
-
-def test_latencies_before_2_12() -> None:
-    """v2.10.3-1, but for a tree's LL128 in the node and its Simple over the network."""
-    table = constants("2.10.3")
-    assert (table.base["tree"], table.base["ring"]) == ((4.4, 4.4, 0.0), (3.6, 10.0, 8.4))
-    assert (table.nvlink["tree"][0], table.nvlink["tree"][2]) == (0.52, 28.0)
-    assert table.nvlink["ring"] == (0.47, 1.9, 3.4)
-    assert (table.pci["tree"], table.pci["ring"]) == ((1.0, 1.9, 28.0), (1.0, 2.5, 5.7))
-    assert table.net["tree"][:2] == (5.0, 8.5)
-    assert table.net["ring"] == (2.7, 4.0, 9.6)
 
 
 VOLTA, AMPERE, HOPPER = (39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0)
@@ -62,6 +70,9 @@ VOLTA, AMPERE, HOPPER = (39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35
         # v2.29.2-1 and v2.27.3-1, llMaxBws: of Blackwell {2*141.0, 2*45.0, 2*35.0}
         ("2.29.2", {"hopper": HOPPER, "blackwell": (282.0, 90.0, 70.0)}),
         ("2.27.3", {"hopper": HOPPER, "blackwell": (282.0, 90.0, 70.0)}),
+        # v2.21.5-1 and v2.22.3-1: no row of Blackwell
+        ("2.22.3", {"hopper": HOPPER, "blackwell": HOPPER}),
+        ("2.21.5", {"hopper": HOPPER, "blackwell": HOPPER}),
         # v2.20.3-1: Hopper as Ampere; of later ones it has no row, and takes Hopper's
         ("2.20.3", {"hopper": AMPERE, "blackwell": AMPERE}),
         # v2.10.3-1: {Volta, Ampere}
@@ -77,7 +88,10 @@ def test_what_ll_moves_at_most(version: str, rows: dict[str, tuple[float, float,
     [
         ("2.29.2", 25.0, 20.9, 0.5, 1.4),
         ("2.27.3", 25.0, 14.0, 0.5, 1.4),
+        ("2.23.4", 25.0, 14.0, 0.5, 1.4),
+        ("2.21.5", 25.0, 14.0, 0.5, 1.4),
         ("2.20.3", 23.0, 14.0, 1 / 4, 1.4),
+        ("2.18.3", 23.0, 19.0, 1 / 4, 1.4),  # baseLat of NVLS, hwLat[NVLINK] is 0
         ("2.10.3", None, 14.0, 1 / 4, 1.9),
     ],
 )

@@ -77,8 +77,7 @@ class Constants:
 
 
 _LL_MOST: Final = {"volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0)}
-_NVLINK_2_12: Final = {"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)}
-_PCI_2_12: Final = {"tree": (1.0, 1.9, 28.0), "ring": (1.0, 2.5, 5.7)}
+_HOPPER_LL: Final = (141.0, 45.0, 35.0)
 
 _SINCE_2_29: Final = Constants(
     since=(2, 29),
@@ -86,37 +85,51 @@ _SINCE_2_29: Final = Constants(
     nvlink={"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
     pci={"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
     net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
-    ll_most={**_LL_MOST, "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0)},
+    ll_most={**_LL_MOST, "hopper": _HOPPER_LL, "blackwell": (282.0, 90.0, 70.0)},
     nvls_us=25.0,
     nvls_tree_net_us=20.9,
     ring_ll=0.5,
     plateau=1.4,
 )
+_SINCE_2_21: Final = replace(
+    _SINCE_2_29,
+    since=(2, 21),
+    base={"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)},
+    nvlink={"tree": (0.6, 1.25, 28.0), "ring": (0.6, 1.9, 3.4)},
+    pci={"tree": (1.0, 1.9, 28.0), "ring": (1.0, 2.5, 5.7)},
+    net={"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 14.0)},
+    ll_most={**_LL_MOST, "hopper": _HOPPER_LL, "blackwell": _HOPPER_LL},
+    nvls_tree_net_us=14.0,
+)
+_SINCE_2_19: Final = replace(
+    _SINCE_2_21,
+    since=(2, 19),
+    ll_most={**_LL_MOST, "hopper": _LL_MOST["ampere"], "blackwell": _LL_MOST["ampere"]},
+    nvls_us=23.0,
+    ring_ll=0.25,
+)
 VERSIONS: Final = (
     _SINCE_2_29,
-    replace(_SINCE_2_29, since=(2, 22), nvls_tree_net_us=14.0),  # seen in 2.27.3; 2.22 to 2.26 count to it
-    Constants(  # seen in 2.21.5
-        since=(2, 12),
-        base={"tree": (6.8, 14.0, 0.0), "ring": (6.6, 14.0, 8.4)},
-        nvlink=_NVLINK_2_12,
-        pci=_PCI_2_12,
-        net={"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 14.0)},
-        ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
-        nvls_us=23.0,
-        nvls_tree_net_us=14.0,
-        ring_ll=0.25,
-        plateau=1.4,
+    replace(_SINCE_2_29, since=(2, 23), nvls_tree_net_us=14.0),  # Blackwell's row: from 2.27.3 on
+    _SINCE_2_21,
+    _SINCE_2_19,
+    replace(
+        _SINCE_2_19,
+        since=(2, 18),
+        nvlink={"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
+        pci={"tree": (1.0, 1.9, 6.0), "ring": (1.0, 2.5, 5.7)},
+        net={"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+        nvls_tree_net_us=19.0,
     ),
-    Constants(  # seen in 2.10.3
+    # Of 2.8.4 to 2.17.1; but 2.12 has 28 µs for a Simple ring's step over the network, 2.17 a plateau of 1.5
+    # on Hopper, and NVLS, its first, at 40 µs.
+    replace(
+        _SINCE_2_19,
         since=(0, 0),
         base={"tree": (4.4, 4.4, 0.0), "ring": (3.6, 10.0, 8.4)},
-        nvlink={"tree": (0.52, 1.2, 28.0), "ring": (0.47, 1.9, 3.4)},
-        pci=_PCI_2_12,
-        net={"tree": (5.0, 8.5, 50.0), "ring": (2.7, 4.0, 9.6)},
-        ll_most={**_LL_MOST, "hopper": (87.7, 22.5, 19.0), "blackwell": (87.7, 22.5, 19.0)},
+        nvlink={"tree": (0.52, 1.25, 28.0), "ring": (0.47, 1.9, 3.4)},
+        net={"tree": (5.0, 8.5, 28.0), "ring": (2.7, 4.0, 9.6)},
         nvls_us=None,
-        nvls_tree_net_us=14.0,
-        ring_ll=0.25,
         plateau=1.9,
     ),
 )
