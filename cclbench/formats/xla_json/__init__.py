@@ -51,8 +51,8 @@ class XlaJson(Reader):
         from cclbench.formats.xplane.rewriting import ranges_of_people
 
         plane = chrome(path).planes.get(HOST) if annotations else None
-        texts = ranges_of_people(plane, redactor) if plane is not None else set()
-        renamed = {text: new for text in sorted(texts) if (new := redactor.annotation(text)[0]) != text}
+        texts = ranges_of_people(plane, redactor) if plane is not None else []
+        renamed = {text: new for text in texts if (new := redactor.annotation(text)[0]) != text}
         return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:
