@@ -121,7 +121,7 @@ class Capture:
             elif len(self.members) > 1:
                 counts[_NO_PROCESS] += database.count(table)
         for table, columns in database.tables.items():
-            event = columns & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
+            event = columns.keys() & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
             if event and table not in _READ and re.fullmatch(r"\w{1,64}", table):
                 counts[f"table {table}"] = database.count(table)
         return {reason: count for reason, count in counts.items() if count}

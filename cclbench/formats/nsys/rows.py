@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
 _LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
+_WHOLE_GRAPH: Final = "CUDA graph (kernels unknown)"
 _COPY_KINDS: Final = {
     1: ("HtoD", "h2d"),
     2: ("DtoH", "d2h"),
@@ -71,7 +72,12 @@ class TableReader:
         yield from self._copies()
         yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
         yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
-        yield from self._graphs()
+        graphs = yield from self._plain(GRAPHS, "annotation", lambda _: _WHOLE_GRAPH, "graphId")
+        if graphs:
+            self.notes.append(
+                f"{graphs} CUDA graph launches were traced whole: their kernels are unknown;"
+                " capture again with --cuda-graph-trace=node"
+            )
         for table in CALLS:
             yield from self._calls(table)
         for table in OVERHEADS:
@@ -203,25 +209,17 @@ class TableReader:
             raise impossible(f"size {pc.min(size).as_py()} B", self.database.path)
         return size
 
-    def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
-        columns = _ON_DEVICE | {"bytes": ("bytes",), "name": named}
-        for batch in self.batches(table, columns):
+    def _plain(
+        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
+    ) -> Generator[Rows, None, int]:
+        """Rows whose names an enumeration tells; returns how many."""
+        count = 0
+        for batch in self.batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
+            count += len(batch)
             codes = self.codes(kind, batch["name"], name_of)
             size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
             yield self.made(kind, "device", batch, codes, **size, **self._device(batch))
-
-    def _graphs(self) -> Iterator[Rows]:
-        """Launches of graphs that were traced as a whole: what ran inside is unknown."""
-        count = 0
-        for batch in self.batches(GRAPHS, _ON_DEVICE | {"name": ("graphId",)}):
-            codes = self.codes("annotation", batch["name"], lambda _: "CUDA graph (kernels unknown)")
-            count += len(batch)
-            yield self.made("annotation", "device", batch, codes, **self._device(batch))
-        if count:
-            self.notes.append(
-                f"{count} CUDA graph launches were traced whole: their kernels are unknown;"
-                " capture again with --cuda-graph-trace=node"
-            )
+        return count
 
     def _calls(self, table: str) -> Iterator[Rows]:
         columns: Columns = {"name": ("nameId",), "track": ("globalTid",)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,15 @@ import msgspec
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.formats import Cut
+from cclbench.formats import Trace
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.trace import impossible
+from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.device import NO_EPOCH, batches, remembered
+from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
+from cclbench.record.facts import TraceFacts
 
 BESIDE: Final = "read the .xplane.pb beside it"
 _ITSELF: Final = ("XLA Ops", "XLA TraceMe")
@@ -62,7 +66,7 @@ _DECODER: Final = msgspec.json.Decoder(list[_Event])
 
 
 class Chrome:
-    """A file put back into planes, by name; `devices` are those of accelerators, in the file's order."""
+    """A file put back into planes, by name; `devices` are in the file's order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +93,7 @@ class Chrome:
                     self._name(event)
                 elif event.ph:
                     self.dropped[f"phase {event.ph!r:.20}"] += 1
-        self.cut: Cut | None = stream.cut
+        self.cut = stream.cut
         for pid, threads in processes.items():
             name = self._names.get((pid, None), "")
             if name in self.planes:
@@ -102,6 +106,41 @@ class Chrome:
         self.devices = sorted(self.planes.keys() - {HOST}, key=order.__getitem__)
         self.named = sorted(filter(DEVICE.fullmatch, order), key=order.__getitem__)
         """All devices of the process, those included that did nothing."""
+
+    @cached_property
+    def host(self) -> HostProfile:
+        """Ops of CPU devices; refused where nothing tells which mark ends which op."""
+        found = profile_of(self.planes, self.path, 0)
+        if found.ops and not self.linked:
+            raise InputError(
+                "the JSON that JAX writes does not tell when ops of CPU devices end",
+                where=str(self.path),
+                hint=BESIDE,
+            )
+        return found
+
+    def trace(self, name: str) -> Trace:
+        """All that a device did, and rows of the process that drives it."""
+        facts = TraceFacts(
+            local_rank=self.named.index(name),
+            producer="XLA profiler",
+            device_count=len(self.named),
+            vendor="google" if "TPU" in name else None,
+        )
+        trace = Trace(batches=iter(()), facts=facts, notes=[NO_EPOCH])
+        first, *others = self.devices
+        trace.batches = batches(
+            trace,
+            name,
+            self.planes[name],
+            self.planes.get,
+            self.path,
+            0,
+            Member(None),
+            {},
+            others if name == first else None,
+        )
+        return trace
 
     def _name(self, event: _Event) -> None:
         name = (event.args or {}).get("name")
@@ -191,12 +230,5 @@ def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
         stat.str_value = value
 
 
-def chrome(path: Path) -> Chrome:
-    """A file's planes, up to its `cut`; the last file asked for is remembered, for its next device."""
-    state = path.stat()
-    return _chrome(path, state.st_size, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _chrome(path: Path, _size: int, _changed_ns: int) -> Chrome:
-    return Chrome(path)
+chrome = remembered(Chrome)
+"""A file's planes, up to its `cut`."""

@@ -25,8 +25,6 @@ from cclbench.intervals import Int64
 
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
-_UNKNOWN: Final = Member(None)
-_NOTHING: Final[Mapping[int, Program]] = {}
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -91,8 +89,8 @@ def batches(
     path: Path,
     device: int,
     epoch_ns: int,
-    programs: Mapping[int, Program] = _NOTHING,
-    member: Member = _UNKNOWN,
+    member: Member,
+    programs: Mapping[int, Program],
 ) -> Iterator[Rows]:
     """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}

@@ -58,7 +58,7 @@ def global_id(stats: proto.Stats, where: str) -> int | None:
 
 
 def batches(
-    trace: Trace, message: Any, path: Path, device: int, member: Member, epoch_ns: int
+    trace: Trace, message: Any, path: Path, device: int, epoch_ns: int, member: Member
 ) -> Iterator[Rows]:
     """All rows of a TPU's plane."""
     table = Table(message, path, member)
