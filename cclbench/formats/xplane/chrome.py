@@ -8,14 +8,15 @@ instant.  Times are µs with all digits down to the ps.  What xprof derives for 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from decimal import Decimal
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats import Trace
@@ -153,7 +154,7 @@ class Chrome:
         named: dict[_Key, int] = {}
         stats: dict[str, int] = {}
         titles = {tid: self._names.get((pid, tid), "") for tid in threads}
-        running = _Programs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
+        runs = _runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
         for tid, found in threads.items():
             title = titles[tid]
             if _DERIVED.fullmatch(title):
@@ -169,7 +170,7 @@ class Chrome:
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
-                    of_op = _of_op(args, running.at(offset))
+                    of_op = _of_op(args, _program(runs, offset))
                 made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
@@ -195,23 +196,19 @@ def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], 
     return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
 
 
-class _Programs:
-    """Which program ran when, by the fingerprint in its module's name."""
+def _runs(events: list[_Event]) -> list[tuple[int, int, str]]:
+    """Begin, end and program of each run of a module, whose name has the program's fingerprint."""
+    return sorted(
+        (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
+        for run in events
+        if (match := _PROGRAM.fullmatch(run.name))
+    )
 
-    def __init__(self, runs: list[_Event]) -> None:
-        found = sorted(
-            (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
-            for run in runs
-            if (match := _PROGRAM.fullmatch(run.name))
-        )
-        self.starts = np.array([start for start, _, _ in found], np.int64)
-        self.ends = [end for _, end, _ in found]
-        self.names = [name for _, _, name in found]
 
-    def at(self, ps: int) -> str | None:
-        """The program whose run holds that instant."""
-        i = int(np.searchsorted(self.starts, ps, side="right")) - 1
-        return self.names[i] if i >= 0 and ps <= self.ends[i] else None
+def _program(runs: list[tuple[int, int, str]], ps: int) -> str | None:
+    """The program whose run holds that instant."""
+    i = bisect_right(runs, ps, key=itemgetter(0)) - 1
+    return runs[i][2] if i >= 0 and ps <= runs[i][1] else None
 
 
 def _ps(us: Decimal | None) -> int:

@@ -227,11 +227,12 @@ def fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int
         at = end
 
 
-def varints(data: Any, at: int, stop: int, where: str) -> Iterator[int]:
-    """Unsigned integers packed into [at, stop)."""
-    while at < stop:
-        value, at = _varint(data, at, stop, where)
-        yield value
+def integers(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
+    """The unsigned integers that fields in [at, stop) are, by number; 0 where a field is empty."""
+    return {
+        number: _varint(data, begin, end, where)[0] if begin < end else 0
+        for number, _, begin, end in fields(data, at, stop, where)
+    }
 
 
 def _varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:
