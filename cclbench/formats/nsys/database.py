@@ -66,7 +66,7 @@ class Database:
 
     def column(self, table: str, *names: str) -> str:
         """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
-        known = [f'"{name}"' for name in names if name in self.tables[table]]
+        known = [f'"{name}"' for name in names if self.has(table, name)]
         return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
 
     def batches(
@@ -88,8 +88,12 @@ class Database:
             for batch in self._cursor.fetch_record_batch():
                 yield self._typed(batch, table, columns, text, real)
 
-    def select(self, table: str, columns: str, where: str = "", then: str = "") -> list[tuple[Any, ...]]:
-        """All rows of a small answer."""
+    def select(
+        self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a small answer; none where there is no such table, or it lacks a column of `needs`."""
+        if not self.has(table, *needs):
+            return []
         return self._query(f"{_select(table, columns, where)} {then}", f"table {table}")
 
     def count(self, table: str, where: str = "") -> int:

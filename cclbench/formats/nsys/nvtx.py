@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cclbench import classify
 from cclbench.formats import Payload, Rows, StatedPayloads
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
-from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader, thread
+from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader
 from cclbench.intervals import Int64, Mask
 
 _SUFFIX: Final = r", (?:seq|op_id) = -?\d+(?:, .*)?$"
@@ -40,8 +40,6 @@ class _Named:
 
 def ranges(reader: TableReader) -> Iterator[Rows]:
     """Rows of NVTX ranges: operators and MPI calls as ops, all others as annotations."""
-    if NVTX not in reader.database.tables:
-        return
     _count_others(reader)
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
@@ -57,7 +55,7 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
             if chosen.any():
                 rows = batch.filter(pa.array(chosen))
                 codes = reader.recoded(kind, named.names, named.codes[chosen])
-                made = reader.made(kind, "host", rows, codes, track=thread(rows["track"]))
+                made = reader.made(kind, "host", rows, codes)
                 if kind == "op":
                     _count_mpi(reader, made)
                 yield made
@@ -69,9 +67,7 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
         for batch in reader.batches(table, columns):
-            rows = reader.made(
-                "op", "host", batch, reader.codes("op", batch["name"]), track=thread(batch["track"])
-            )
+            rows = reader.made("op", "host", batch, reader.codes("op", batch["name"]))
             _tell(rows, batch, told)
             _count_mpi(reader, rows)
             yield rows
@@ -106,11 +102,10 @@ def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
 def _count_others(reader: TableReader) -> None:
     """NVTX events that are no ranges, by what they are."""
     database = reader.database
-    if not database.has(NVTX, "eventType"):
-        return
     mine = reader.capture.of_process(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
-    for kind, count in database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1"):
+    told = database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
+    for kind, count in told:
         reason = f"NVTX event type {kind}"
         reader.dropped["instant" if kind in _INSTANTS else "label" if kind in _LABELS else reason] += count
 

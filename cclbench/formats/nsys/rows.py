@@ -83,7 +83,7 @@ class TableReader:
         for table in OVERHEADS:
             for batch in self.batches(table, {"name": ("nameId",), "track": ("globalTid",)}):
                 codes = self.codes("other", batch["name"])
-                yield self.made("other", "host", batch, codes, track=thread(batch["track"]))
+                yield self.made("other", "host", batch, codes)
 
     def batches(
         self,
@@ -134,6 +134,7 @@ class TableReader:
 
     def made(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
         """Rows of a batch, times on the wall clock."""
+        columns |= self._device(batch) if side == "device" else {"track": thread(batch["track"])}
         start, end = np.asarray(batch["start"], np.int64), np.asarray(batch["end"], np.int64)
         absurd = (np.abs(start) > LATEST_NS) | (np.abs(end) > LATEST_NS) | (end < start)
         if absurd.any():
@@ -173,7 +174,7 @@ class TableReader:
             nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
             sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
             grids = grid_columns(sides, str(self.database.path))
-            yield self.made("kernel", "device", batch, codes, **grids, **self._device(batch))
+            yield self.made("kernel", "device", batch, codes, **grids)
         if nameless:
             self.notes.append(
                 f"{nameless} kernels have no name: communication among them counts as computing"
@@ -195,9 +196,7 @@ class TableReader:
             words = [_COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
             direction = pa.array(words, pa.string()).take(pa.array(inverse))
             size = self._sizes(batch)
-            yield self.made(
-                "copy", "device", batch, codes, bytes=size, copy_direction=direction, **self._device(batch)
-            )
+            yield self.made("copy", "device", batch, codes, bytes=size, copy_direction=direction)
         if unified:
             self.notes.append(
                 f"{unified} copies are migrations of unified memory: they count as copies without a direction"
@@ -218,7 +217,7 @@ class TableReader:
             count += len(batch)
             codes = self.codes(kind, batch["name"], name_of)
             size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
-            yield self.made(kind, "device", batch, codes, **size, **self._device(batch))
+            yield self.made(kind, "device", batch, codes, **size)
         return count
 
     def _calls(self, table: str) -> Iterator[Rows]:
@@ -236,7 +235,7 @@ class TableReader:
 
     def _call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
         written = "other" if kind == "backtrace" else kind
-        columns: dict[str, Any] = {"track": thread(batch["track"])}
+        columns = {}
         if kind != "backtrace":
             columns["correlation"] = pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"])
         rows = self.made(written, "host", batch, self.recoded(written, names, codes), **columns)
