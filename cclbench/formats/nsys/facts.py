@@ -12,6 +12,7 @@ from typing import Any, Final
 from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.launcher import launched_world
+from cclbench.formats.trace import amount
 from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -38,9 +39,9 @@ def facts(capture: Capture, member: str) -> TraceFacts:
         producer_version=_version(database),
         vendor="nvidia",
         device_name=_text(_same(gpus, "name")),
-        device_memory_bytes=_amount(_same(gpus, "totalMemory")),
-        hbm_bytes_per_s=_amount(_same(gpus, "memoryBandwidth")),
-        sm_count=_amount(_same(gpus, "smCount")),
+        device_memory_bytes=amount(_same(gpus, "totalMemory")),
+        hbm_bytes_per_s=amount(_same(gpus, "memoryBandwidth")),
+        sm_count=amount(_same(gpus, "smCount")),
         device_count=len(cuda_devices(database, pid)) or None,
         local_rank=list(capture.members).index(member),
         whole_graphs=capture.count(member, GRAPHS) or None,
@@ -68,10 +69,6 @@ def _same(gpus: list[dict[str, Any]], name: str) -> Any:
     """What all of them have in common; None where they differ or do not tell."""
     told = {gpu[name] for gpu in gpus}
     return told.pop() if len(told) == 1 else None
-
-
-def _amount(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 < value < 1 << 48 else None
 
 
 def _text(value: object) -> str | None:

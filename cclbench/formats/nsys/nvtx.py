@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,34 +26,23 @@ _OPERATOR: Final = re.compile(r"(?:aten|autograd)::")
 _MPI: Final = re.compile(r"P?MPI_[A-Z]")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Named:
-    """Names of a batch's ranges: `codes` into `names`, and what each text said besides."""
-
-    names: list[str]
-    codes: Codes
-    suffixed: Mask
-    numbered: Mask
-    """Whether autograd numbered it, which it does with operators only."""
-
-
 def ranges(reader: TableReader) -> Iterator[Rows]:
     """Rows of NVTX ranges: operators and MPI calls as ops, all others as annotations."""
     _count_others(reader)
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
     for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
-        named = _named(reader, batch)
+        names, coded, suffixed, numbered = _named(reader, batch)
         framework, operator, mpi = (
-            np.array([bool(pattern.match(name)) for name in named.names], np.bool_)[named.codes]
+            np.array([bool(pattern.match(name)) for name in names], np.bool_)[coded]
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
         own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
-        op = (own & (operator | (named.suffixed & (framework | named.numbered)))) | (~own & mpi)
+        op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 rows = batch.filter(pa.array(chosen))
-                codes = reader.recoded(kind, named.names, named.codes[chosen])
+                codes = reader.recoded(kind, names, coded[chosen])
                 made = reader.made(kind, "host", rows, codes)
                 if kind == "op":
                     _count_mpi(reader, made)
@@ -73,8 +61,11 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
             yield rows
 
 
-def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
-    """Names from the range's own text, else from its registered one, without PyTorch's numbers."""
+def _named(reader: TableReader, batch: pa.RecordBatch) -> tuple[list[str], Codes, Mask, Mask]:
+    """Names, from the range's own text, else from its registered one, without PyTorch's numbers.
+
+    Then each range's code, whether it had such numbers, and one of autograd's, which only operators get.
+    """
     text = batch["text"]
     short = pc.replace_substring_regex(text, _SUFFIX, "")
     coded = short.dictionary_encode()
@@ -96,7 +87,7 @@ def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
             [", seq = " in name[len(c) :] for name, c in zip(full, cut, strict=True)]
         )[inverse]
         names += cut
-    return _Named([name or NO_NAME for name in names], codes, suffixed, numbered)
+    return [name or NO_NAME for name in names], codes, suffixed, numbered
 
 
 def _count_others(reader: TableReader) -> None:

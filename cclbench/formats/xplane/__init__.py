@@ -98,9 +98,10 @@ class XSpace:
     @cached_property
     def first_busy(self) -> str:
         """The first device that did anything, which has the process's own rows."""
-        lines = {name: "XLA" if "TPU" in name else "Stream" for name in self.devices}
-        busy = (n for n in self.devices if proto.has_events(self.path, self.planes[n], lines[n]))
-        return next(busy, self.devices[0])
+        for name in self.devices:
+            if proto.has_events(self.path, self.planes[name], "XLA" if "TPU" in name else "Stream"):
+                return name
+        return self.devices[0]
 
     @cached_property
     def host(self) -> HostProfile:
