@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -111,17 +111,16 @@ def _count_mpi(reader: TableReader, rows: Rows) -> None:
 def _tell(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
     """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
     names = list(rows.names)
-    sizes: list[Any] = batch["size"].to_pylist()
-    received: list[Any] = batch["received"].to_pylist()
-    for i in np.flatnonzero(
-        [s is not None or r is not None for s, r in zip(sizes, received, strict=True)]
-    ).tolist():
+    sizes = zip(batch["size"].to_pylist(), batch["received"].to_pylist(), strict=True)
+    for i, (size, received) in enumerate(sizes):
+        if size is None and received is None:
+            continue
         name = names[rows.codes[i]]
         receives = "recv" in name.lower() and "send" not in name.lower()
         payload = Payload(
             source="annotation",
-            in_bytes=None if receives else _size(sizes[i]),
-            out_bytes=_size(sizes[i]) if receives else _size(received[i]),
+            in_bytes=None if receives else _size(size),
+            out_bytes=_size(size if receives else received),
         )
         begin = int(rows.start_ns[i])
         told.add(payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i]))

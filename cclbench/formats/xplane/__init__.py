@@ -41,7 +41,7 @@ class Xplane(Reader):
 
     def sniff(self, head: bytes) -> float:
         """Sure of a file that begins with a named plane."""
-        return 0.9 if proto.begins_space(head) else 0.0
+        return 0.9 if proto.BEGINS.match(head) else 0.0
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Texts inside the nested messages, and every length around them."""

@@ -130,17 +130,9 @@ class Chrome:
         )
         trace = Trace(batches=iter(()), facts=facts, notes=[NO_EPOCH])
         first, *others = self.devices
-        trace.batches = batches(
-            trace,
-            name,
-            self.planes[name],
-            self.planes.get,
-            self.path,
-            0,
-            Member(None),
-            {},
-            others if name == first else None,
-        )
+        whose = others if name == first else None
+        plane = self.planes.get
+        trace.batches = batches(trace, name, plane(name), plane, self.path, 0, Member(None), {}, whose)
         return trace
 
     def _name(self, event: _Event) -> None:
