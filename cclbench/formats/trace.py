@@ -198,6 +198,13 @@ class Cut(msgspec.Struct, frozen=True):
     """Whether only what follows the rows is damaged."""
 
 
+def amount(value: object) -> int | None:
+    """A number of things or bytes that a device can have; an absurd one says nothing."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 < value < 1 << 48 else None
+
+
 def impossible(what: str, where: object, hint: str = "is the file damaged?") -> InputError:
     """The error of a value that no file of a program's own can hold."""
     return InputError(f"impossible {what}", where=str(where), hint=hint)

@@ -313,6 +313,23 @@ def test_lengths_are_written_anew_around_a_text_that_changes(tmp_path: Path) -> 
     assert [plane.name for plane in proto.space(source).planes] == ["/host:CPU"]
 
 
+def test_ranges_of_a_profile_are_numbered_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = [f"trick {letter}" for letter in "jgbaifhdce"]
+    entries = (
+        sized(4, b"\x08" + bytes([i]) + sized(2, b"\x08" + bytes([i]) + sized(2, name.encode())))
+        for i, name in enumerate(names, 1)
+    )
+    line = b"".join(sized(4, b"\x08" + bytes([i])) for i in range(1, len(names) + 1))
+    source = tmp_path / "a.xplane.pb"
+    source.write_bytes(sized(1, sized(2, b"/host:CPU") + sized(3, line) + b"".join(entries)))
+    copy_of(source, collect([source]), annotations=True)
+    copied = tmp_path / "copy-a.xplane.pb"
+    (where,) = proto.space(copied).planes
+    found = {key: entry.name for key, entry in proto.event_metadata(proto.plane(copied, where)).items()}
+    expected = {i: f"annotation-{sorted(names).index(name) + 1}" for i, name in enumerate(names, 1)}
+    assert found == expected
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -22,9 +22,7 @@ from formats.xplane_host_files import (
 
 from cclbench.errors import InputError
 from cclbench.formats import DeviceStep, Part
-from cclbench.formats.xplane import host
-from cclbench.formats.xplane.host_events import decode
-from cclbench.formats.xplane.proto import space
+from cclbench.formats.xplane import XSpace, host
 from cclbench.record.facts import Communicator, ProcessGroup
 
 
@@ -33,7 +31,7 @@ def test_devices_are_members_and_have_their_own_ops(tmp_path: Path) -> None:
     path = write(
         tmp_path, Plane("/host:CPU").line("tf_XLAEigen/1", 1, a, a_end).line("tf_XLAEigen/2", 2, b, b_end)
     )
-    assert host.members(decode(path, space(path).planes), path) == [Part("cpu:0"), Part("cpu:2")]
+    assert host.members(XSpace(path).host, path) == [Part("cpu:0"), Part("cpu:2")]
     zero, two = Member(path, "cpu:0"), Member(path, "cpu:2")
     assert (zero.rows("kernel"), two.rows("kernel")) == ([("dot.1", 10, 5)], [("add", 12, 3)])
     rows = two.batches["kernel", "device"]
@@ -229,7 +227,7 @@ def nested(depth: int) -> bytes:
 
 
 def read_all(path: Path) -> None:
-    for part in host.members(decode(path, space(path).planes), path):
+    for part in host.members(XSpace(path).host, path):
         Member(path, part.member)
 
 
@@ -268,7 +266,7 @@ def test_damage_gives_one_line_with_the_file(tmp_path: Path, planes: tuple[Plane
 def test_a_begin_that_is_no_time_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, Plane("/host:CPU"), epoch=-5)
     with pytest.raises(InputError, match="profile_start_time is -5, not a time"):
-        host.members(decode(path, space(path).planes), path)
+        host.members(XSpace(path).host, path)
 
 
 def test_the_data_point_holds_no_names_of_machines_or_folders(repository: Path) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 from formats.xplane_files import varint
 
 from cclbench.formats import Part, Rows, Trace
-from cclbench.formats.xplane import host
-from cclbench.formats.xplane.host_events import decode
-from cclbench.formats.xplane.proto import space
+from cclbench.formats.xplane import XSpace, host
 
 EPOCH = 1_700_000_000_000_000_000
 Stat = int | str | bytes
@@ -128,7 +126,7 @@ class Member:
     """What is read of one device."""
 
     def __init__(self, path: Path, member: str) -> None:
-        self.trace: Trace = host.read(decode(path, space(path).planes), Part(member))
+        self.trace: Trace = host.read(XSpace(path).host, Part(member))
         self.batches = {(rows.kind, rows.side): rows for rows in self.trace.batches if isinstance(rows, Rows)}
 
     def rows(self, kind: str, side: str = "device") -> list[tuple[str, int, int]]:

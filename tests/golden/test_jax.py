@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
+from cclbench.formats.xplane import XSpace
 from cclbench.formats.xplane.collectives import Member, of_program
-from cclbench.formats.xplane.host_events import decode
-from cclbench.formats.xplane.proto import space
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -201,7 +200,7 @@ def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profi
 
 def test_the_program_s_replica_groups_are_whom_devices_met(profile: Path) -> None:
     """The groups of HLO, through the device assignment, are those that the rendezvous' names list."""
-    ran = decode(profile, space(profile).planes)
+    ran = XSpace(profile).host
     met = [op for op in ran.ops if op.meeting]
     assert len(met) == 960
     for op in met:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cclbench.errors import InputError
 from cclbench.formats.kineto.payloads import ranks_of_text
+from cclbench.formats.trace import amount
 from cclbench.record.facts import ProcessGroup, TraceFacts
 
 _RANKS = range(1 << 31)
@@ -51,9 +52,9 @@ def facts(
         backend=_text(distributed.get("backend")),
         vendor=_vendor(outer, device),
         device_name=_text(device.get("name")),
-        device_memory_bytes=_count(device.get("totalGlobalMem")),
+        device_memory_bytes=amount(device.get("totalGlobalMem")),
         device_count=len(devices) if "deviceProperties" in outer else None,
-        sm_count=_count(device.get("numSms")),
+        sm_count=amount(device.get("numSms")),
         library_version=_text(distributed.get("nccl_version")),
         groups=tuple(group for group, _ in listed),
     )
@@ -65,7 +66,7 @@ def _groups(listed: object, known: Mapping[str, Ranks]) -> list[tuple[ProcessGro
     groups = []
     for entry in listed if isinstance(listed, list) else []:
         if isinstance(entry, dict):
-            name, size = str(entry.get("pg_name")), _count(entry.get("pg_size"))
+            name, size = str(entry.get("pg_name")), amount(entry.get("pg_size"))
             ranks = _ranks(entry.get("ranks"), size) or known.get(name)
             group = ProcessGroup(name=name, description=_text(entry.get("pg_desc")), ranks=ranks)
             groups.append((group, len(ranks) if ranks else size))
@@ -115,12 +116,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _count(value: object) -> int | None:
-    """A number of things a device can have; an absurd one says nothing."""
-    number = _integer(value)
-    return number if number is not None and 0 < number < 1 << 48 else None
 
 
 def _text(value: object) -> str | None:

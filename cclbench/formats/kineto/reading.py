@@ -175,47 +175,44 @@ class KinetoFile:
             track=np.array([t if type(t) is int else track(t) for t in tracks], np.int64),
         )
         self._collect(rows, names, args)
-        return self._with_columns(rows, events, args)
+        return replace(rows, **self._columns(kind, side, events, args))
 
-    def _with_columns(self, rows: Rows, events: list[Any], args: list[Args]) -> Rows:
-        kind = rows.kind
+    def _columns(self, kind: str, side: str, events: list[Any], args: list[Args]) -> dict[str, Any]:
+        """The columns that rows of a kind have besides times and names."""
         if kind in ("python", "annotation"):
-            return rows
+            return {}
         if kind == "op":
             self.processes |= {e.pid for e in events if e.pid is not None}
             if len(self.processes) > 1:
                 raise several_processes(self.path, self.processes)
-            return replace(rows, flops=_flops(args), operator=operators(args), shapes=shapes(args))
-        rows = replace(rows, correlation=[a.correlation for a in args])
+            return {"flops": _flops(args), "operator": operators(args), "shapes": shapes(args)}
+        columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]
-            return replace(rows, device=device, bytes=[a.allocated for a in args])
-        if rows.side == "host":
-            return rows
+            return columns | {"device": device, "bytes": [a.allocated for a in args]}
+        if side == "host":
+            return columns
         for own, process in {
             (a.device, e.pid) for e, a in zip(events, args, strict=True) if a.device is not None
         }:
             if (other := self.process_of_device.setdefault(own, process)) != process:
                 raise several_processes(self.path, {other, process})
-        device = [
+        columns["device"] = [
             device_index(e.pid if a.device is None else a.device) for e, a in zip(events, args, strict=True)
         ]
-        rows = replace(rows, device=device)
         if kind == "sync":
-            return replace(
-                rows,
-                event_stream=[link(a.wait_on_stream) for a in args],
-                event_record=[link(a.wait_on_record) for a in args],
-            )
-        rows = replace(rows, operator=operators(args))
+            columns["event_stream"] = [link(a.wait_on_stream) for a in args]
+            columns["event_record"] = [link(a.wait_on_record) for a in args]
+            return columns
+        columns["operator"] = operators(args)
         if kind == "kernel":
-            return replace(rows, flops=_flops(args), **grid_columns(self._grids(args), self._where()))
+            return columns | {"flops": _flops(args)} | grid_columns(self._grids(args), self._where())
         stated = [a.size if a.bytes is None else a.bytes for a in args]
-        size = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
-        if kind == "memset":
-            return replace(rows, bytes=size)
-        texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
-        return replace(rows, bytes=size, copy_direction=[direction(text) for text in texts])
+        columns["bytes"] = [told if type(told) is int and 0 <= told < 1 << 63 else None for told in stated]
+        if kind == "copy":
+            texts = [f"{e.name} {a.kind} {a.direction}" for e, a in zip(events, args, strict=True)]
+            columns["copy_direction"] = [direction(text) for text in texts]
+        return columns
 
     def _grids(self, args: list[Args]) -> Int64:
         """Each kernel's grid, shape (rows, 3)."""

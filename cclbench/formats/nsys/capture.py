@@ -89,10 +89,8 @@ class Capture:
 
     def devices(self, member: str) -> list[int]:
         """CUDA devices that a member's kernels ran on."""
-        if not self.database.has(KERNELS, "deviceId"):
-            return []
         where = self.of_process(member, KERNELS)
-        told = self.database.select(KERNELS, "DISTINCT deviceId", where, "LIMIT 64")
+        told = self.database.select(KERNELS, "DISTINCT deviceId", where, "LIMIT 64", needs=["deviceId"])
         return [device for (device,) in told if isinstance(device, int)]
 
     def count(self, member: str, *tables: str) -> int:
@@ -121,7 +119,7 @@ class Capture:
             elif len(self.members) > 1:
                 counts[_NO_PROCESS] += database.count(table)
         for table, columns in database.tables.items():
-            event = columns & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
+            event = columns.keys() & {"start", "timestamp", "rawTimestamp"} or table.endswith("_CALLCHAINS")
             if event and table not in _READ and re.fullmatch(r"\w{1,64}", table):
                 counts[f"table {table}"] = database.count(table)
         return {reason: count for reason, count in counts.items() if count}
@@ -139,7 +137,7 @@ def _process_of(database: Database, table: str) -> str | None:
 
 def _members(database: Database) -> dict[str, int | None]:
     """Processes with work on a device, else those with ranges or calls of MPI; by device, then process."""
-    work = [t for t in _WORK if t in database.tables and database.select(t, "1", then="LIMIT 1")]
+    work = [t for t in _WORK if database.select(t, "1", then="LIMIT 1")]
     if any(not database.has(table, "globalPid") for table in work):
         return {"": None}
     order: dict[int, int] = {}
@@ -148,12 +146,9 @@ def _members(database: Database) -> dict[str, int | None]:
         for process, device in database.select(table, columns, "globalPid IS NOT NULL", "GROUP BY 1"):
             order[process] = min(order.get(process, 1 << 31), device or 0)
     for table in () if work else (NVTX, *MPI):
-        if database.has(table, "globalTid"):
-            ranges = f" AND eventType IN {RANGES}" if table == NVTX else ""
-            told = database.select(
-                table, f"DISTINCT {process_key('globalTid')}", f"globalTid IS NOT NULL{ranges}"
-            )
-            order |= dict.fromkeys((process for (process,) in told), 0)
+        where = f"globalTid IS NOT NULL{f' AND eventType IN {RANGES}' if table == NVTX else ''}"
+        told = database.select(table, f"DISTINCT {process_key('globalTid')}", where, needs=["globalTid"])
+        order |= dict.fromkeys((process for (process,) in told), 0)
     processes = sorted(order, key=lambda process: (order[process], process))
     pids = [process >> 24 & 0xFFFFFF for process in processes]
     names = pids if len(set(pids)) == len(pids) else processes
@@ -161,21 +156,21 @@ def _members(database: Database) -> dict[str, int | None]:
 
 
 def _base(database: Database) -> tuple[int, tuple[str, ...]]:
-    table = "TARGET_INFO_SESSION_START_TIME"
-    told = [t for (t,) in database.select(table, "utcEpochNs")] if database.has(table, "utcEpochNs") else []
-    if len(told) == 1 and isinstance(told[0], int) and 0 < told[0] < LATEST_NS:
-        return told[0], ()
+    told = database.select("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", needs=["utcEpochNs"])
+    if len(told) == 1 and isinstance(begin := told[0][0], int) and 0 < begin < LATEST_NS:
+        return begin, ()
     return 0, ("the export does not say when the session began: times count from its start",)
 
 
 def diagnostics(database: Database) -> list[str]:
     """What the profiler warned of: known words about lost events as they are, all others as a number."""
-    if not database.has(DIAGNOSTICS, "severity", "text"):
-        return []
     lost: dict[str, int] = {}
     others = {2: 0, 3: 0}
     columns = "severity, CAST(substr(text, 1, 300) AS TEXT), count(*)"
-    for severity, text, count in database.select(DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2"):
+    told = database.select(
+        DIAGNOSTICS, columns, "severity IN (2, 3)", "GROUP BY 1, 2", needs=["severity", "text"]
+    )
+    for severity, text, count in told:
         if known := _LOST.search(text or ""):
             lost[known[0]] = lost.get(known[0], 0) + count
         else:

@@ -103,10 +103,8 @@ def _owners(capture: Capture) -> dict[str, dict[int, int]]:
     """By member the `typeId` of its GPUs' metrics, whose lowest byte is `pwGpuId`, and their CUDA device."""
     database = capture.database
     kinds = [kind for (kind,) in database.select("GPU_METRICS", "DISTINCT CAST(typeId AS INTEGER)") if kind]
-    if not database.has("TARGET_INFO_GPU", "id", "pwGpuId"):
-        return {}
     columns = f"id, pwGpuId, {database.column('TARGET_INFO_GPU', 'cuDevice')}"
-    gpus = database.select("TARGET_INFO_GPU", columns, then="LIMIT 1024")
+    gpus = database.select("TARGET_INFO_GPU", columns, then="LIMIT 1024", needs=["id", "pwGpuId"])
     by_id = {gpu: pw for gpu, pw, _ in gpus}
     by_cuda = {cuda: pw for _, pw, cuda in gpus if cuda is not None}
     owners: dict[str, dict[int, int]] = {}
@@ -179,12 +177,9 @@ def _grouped(
 
 def _interfaces(database: Database) -> dict[int, str]:
     """Names of network interfaces, such as mlx5_0, by the `globalId` of their metrics."""
-    if not database.has("NIC_ID_MAP", "nicId", "globalId") or not database.has(
-        "TARGET_INFO_NIC_INFO", "nicId", "name"
-    ):
-        return {}
-    names = dict(database.select("TARGET_INFO_NIC_INFO", "nicId, name", then="LIMIT 65536"))
-    mapped = database.select("NIC_ID_MAP", "globalId, nicId", then="LIMIT 65536")
+    last = "LIMIT 65536"
+    names = dict(database.select("TARGET_INFO_NIC_INFO", "nicId, name", "", last, needs=["nicId", "name"]))
+    mapped = database.select("NIC_ID_MAP", "globalId, nicId", "", last, needs=["nicId", "globalId"])
     return {key: str(names[nic])[:64] for key, nic in mapped if nic in names}
 
 

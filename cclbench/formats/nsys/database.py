@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -37,14 +36,15 @@ class Database:
             self._cursor = self._connection.cursor()
         options = {"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
         self._cursor.adbc_statement.set_options(**options)
-        self.tables: dict[str, frozenset[str]] = {}
+        self.tables: dict[str, dict[str, None]] = {}
+        """Columns of each table, in order."""
         listed = (
             "SELECT m.name AS t, c.name AS c FROM sqlite_master m, pragma_table_info(m.name) c"
             " WHERE m.type = 'table'"
         )
         try:
             for table, column in self._query(listed, "its schema"):
-                self.tables[table] = self.tables.get(table, frozenset()) | {column}
+                self.tables.setdefault(table, {})[column] = None
         except InputError:
             self.close()
             raise
@@ -52,9 +52,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -64,11 +62,11 @@ class Database:
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether there is such a table with all these columns."""
-        return table in self.tables and self.tables[table].issuperset(columns)
+        return table in self.tables and self.tables[table].keys() >= set(columns)
 
     def column(self, table: str, *names: str) -> str:
         """The first of these columns that is not null, as SQL; NULL where the table has none of them."""
-        known = [f'"{name}"' for name in names if name in self.tables[table]]
+        known = [f'"{name}"' for name in names if self.has(table, name)]
         return f"coalesce({', '.join(known)})" if len(known) > 1 else known[0] if known else "NULL"
 
     def batches(
@@ -90,8 +88,12 @@ class Database:
             for batch in self._cursor.fetch_record_batch():
                 yield self._typed(batch, table, columns, text, real)
 
-    def select(self, table: str, columns: str, where: str = "", then: str = "") -> list[tuple[Any, ...]]:
-        """All rows of a small answer."""
+    def select(
+        self, table: str, columns: str, where: str = "", then: str = "", *, needs: Sequence[str] = ()
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a small answer; none where there is no such table, or it lacks a column of `needs`."""
+        if not self.has(table, *needs):
+            return []
         return self._query(f"{_select(table, columns, where)} {then}", f"table {table}")
 
     def count(self, table: str, where: str = "") -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cclbench.formats.nsys.capture import GRAPHS, NVTX, THREAD_NAME, Capture, process_key
 from cclbench.formats.nsys.database import Database
 from cclbench.formats.nsys.launcher import launched_world
+from cclbench.formats.trace import amount
 from cclbench.record.facts import TraceFacts
 
 _CAPTURE: Final = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -38,9 +39,9 @@ def facts(capture: Capture, member: str) -> TraceFacts:
         producer_version=_version(database),
         vendor="nvidia",
         device_name=_text(_same(gpus, "name")),
-        device_memory_bytes=_amount(_same(gpus, "totalMemory")),
-        hbm_bytes_per_s=_amount(_same(gpus, "memoryBandwidth")),
-        sm_count=_amount(_same(gpus, "smCount")),
+        device_memory_bytes=amount(_same(gpus, "totalMemory")),
+        hbm_bytes_per_s=amount(_same(gpus, "memoryBandwidth")),
+        sm_count=amount(_same(gpus, "smCount")),
         device_count=len(cuda_devices(database, pid)) or None,
         local_rank=list(capture.members).index(member),
         whole_graphs=capture.count(member, GRAPHS) or None,
@@ -50,11 +51,9 @@ def facts(capture: Capture, member: str) -> TraceFacts:
 def _gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
     """The GPUs that may be a process's: those its CUDA devices are mapped to, else all of the host."""
     database, devices = capture.database, capture.devices(member)
-    if not database.has("TARGET_INFO_GPU", "id"):
-        return []
     names = ("id", "name", "totalMemory", "memoryBandwidth", "smCount")
     listed = ", ".join(database.column("TARGET_INFO_GPU", name) for name in names)
-    told = database.select("TARGET_INFO_GPU", listed, then="LIMIT 1024")
+    told = database.select("TARGET_INFO_GPU", listed, then="LIMIT 1024", needs=["id"])
     gpus = [dict(zip(names, row, strict=True)) for row in told]
     mapped = {gpu for cuda, gpu in cuda_devices(database, capture.pid(member)).items() if cuda in devices}
     return [gpu for gpu in gpus if gpu["id"] in mapped] or gpus
@@ -62,19 +61,14 @@ def _gpus(capture: Capture, member: str) -> list[dict[str, Any]]:
 
 def cuda_devices(database: Database, pid: int | None) -> dict[int, int]:
     """Index into TARGET_INFO_GPU of each CUDA device of a process."""
-    if pid is None or not database.has("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId"):
-        return {}
-    return dict(database.select("TARGET_INFO_CUDA_DEVICE", "cudaId, gpuId", f"pid = {pid}", "LIMIT 1024"))
+    mine, needs = "0" if pid is None else f"pid = {pid}", ["pid", "cudaId", "gpuId"]
+    return dict(database.select("TARGET_INFO_CUDA_DEVICE", "cudaId, gpuId", mine, "LIMIT 1024", needs=needs))
 
 
 def _same(gpus: list[dict[str, Any]], name: str) -> Any:
     """What all of them have in common; None where they differ or do not tell."""
     told = {gpu[name] for gpu in gpus}
     return told.pop() if len(told) == 1 else None
-
-
-def _amount(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 < value < 1 << 48 else None
 
 
 def _text(value: object) -> str | None:
@@ -84,12 +78,11 @@ def _text(value: object) -> str | None:
 def _version(database: Database) -> str | None:
     """Product and schema, as in `2026.2.1.210 (schema 3.25.0)`."""
     for table in _CAPTURE:
-        if database.has(table, "name", "value"):
-            where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
-            told = dict(database.select(table, "name, CAST(value AS TEXT)", where))
-            product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
-            if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
-                return f"{product} (schema {schema})"
+        where = "name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')"
+        told = dict(database.select(table, "name, CAST(value AS TEXT)", where, needs=["name", "value"]))
+        product, schema = (told.get(f"EXPORT_{of}_VERSION") for of in ("PRODUCT", "SCHEMA"))
+        if product and schema and re.fullmatch(r"[\w.\- ]{1,64}", product + schema):
+            return f"{product} (schema {schema})"
     return None
 
 
@@ -119,22 +112,20 @@ def _rank(
 
 def _named_thread(database: Database, process: int) -> list[tuple[int]]:
     """The rank in `MPI Rank 3`, the name that an MPI tracer gives to its thread."""
-    if not database.has(NVTX, "globalTid", "text", "eventType"):
-        return []
     mine = f"eventType = {THREAD_NAME} AND {process_key('globalTid')} = {process}"
     where = f"{mine} AND text GLOB 'MPI Rank [0-9]*'"
-    told = database.select(NVTX, "DISTINCT text", where, "LIMIT 2")
+    needs = ["globalTid", "text", "eventType"]
+    told = database.select(NVTX, "DISTINCT text", where, "LIMIT 2", needs=needs)
     found = [re.fullmatch(r"MPI Rank (\d{1,9})", str(text)) for (text,) in told]
     return [(int(match[1]),) for match in found if match]
 
 
 def _variables(database: Database) -> dict[str, int]:
     """The integers among the launcher's variables that say a rank or how many there are."""
-    if not database.has("META_DATA_CAPTURE", "name", "value"):
-        return {}
     wanted = [name for pair in _RANK_VARIABLES for name in pair]
     globs = " OR ".join(f"value GLOB '{name}=[0-9]*' OR value GLOB '{name}=\"[0-9]*\"'" for name in wanted)
     where = f"name LIKE '%:ENVIRONMENT_VARIABLE' AND ({globs})"
-    told = database.select("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64")
+    needs = ["name", "value"]
+    told = database.select("META_DATA_CAPTURE", "DISTINCT value", where, "LIMIT 64", needs=needs)
     found = [re.fullmatch(r'(\w+)=("?)(\d{1,9})\2', str(value)) for (value,) in told]
     return {match[1]: int(match[3]) for match in found if match}

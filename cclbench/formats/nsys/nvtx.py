@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from cclbench import classify
 from cclbench.formats import Payload, Rows, StatedPayloads
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
-from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader, thread
+from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader
 from cclbench.intervals import Int64, Mask
 
 _SUFFIX: Final = r", (?:seq|op_id) = -?\d+(?:, .*)?$"
@@ -27,37 +26,24 @@ _OPERATOR: Final = re.compile(r"(?:aten|autograd)::")
 _MPI: Final = re.compile(r"P?MPI_[A-Z]")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Named:
-    """Names of a batch's ranges: `codes` into `names`, and what each text said besides."""
-
-    names: list[str]
-    codes: Codes
-    suffixed: Mask
-    numbered: Mask
-    """Whether autograd numbered it, which it does with operators only."""
-
-
 def ranges(reader: TableReader) -> Iterator[Rows]:
     """Rows of NVTX ranges: operators and MPI calls as ops, all others as annotations."""
-    if NVTX not in reader.database.tables:
-        return
     _count_others(reader)
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
     for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
-        named = _named(reader, batch)
+        names, coded, suffixed, numbered = _named(reader, batch)
         framework, operator, mpi = (
-            np.array([bool(pattern.match(name)) for name in named.names], np.bool_)[named.codes]
+            np.array([bool(pattern.match(name)) for name in names], np.bool_)[coded]
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
         own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
-        op = (own & (operator | (named.suffixed & (framework | named.numbered)))) | (~own & mpi)
+        op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 rows = batch.filter(pa.array(chosen))
-                codes = reader.recoded(kind, named.names, named.codes[chosen])
-                made = reader.made(kind, "host", rows, codes, track=thread(rows["track"]))
+                codes = reader.recoded(kind, names, coded[chosen])
+                made = reader.made(kind, "host", rows, codes)
                 if kind == "op":
                     _count_mpi(reader, made)
                 yield made
@@ -69,16 +55,17 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
     columns |= {"size": ("size",), "received": ("recvSize",)}
     for table in MPI:
         for batch in reader.batches(table, columns):
-            rows = reader.made(
-                "op", "host", batch, reader.codes("op", batch["name"]), track=thread(batch["track"])
-            )
+            rows = reader.made("op", "host", batch, reader.codes("op", batch["name"]))
             _tell(rows, batch, told)
             _count_mpi(reader, rows)
             yield rows
 
 
-def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
-    """Names from the range's own text, else from its registered one, without PyTorch's numbers."""
+def _named(reader: TableReader, batch: pa.RecordBatch) -> tuple[list[str], Codes, Mask, Mask]:
+    """Names, from the range's own text, else from its registered one, without PyTorch's numbers.
+
+    Then each range's code, whether it had such numbers, and one of autograd's, which only operators get.
+    """
     text = batch["text"]
     short = pc.replace_substring_regex(text, _SUFFIX, "")
     coded = short.dictionary_encode()
@@ -100,17 +87,16 @@ def _named(reader: TableReader, batch: pa.RecordBatch) -> _Named:
             [", seq = " in name[len(c) :] for name, c in zip(full, cut, strict=True)]
         )[inverse]
         names += cut
-    return _Named([name or NO_NAME for name in names], codes, suffixed, numbered)
+    return [name or NO_NAME for name in names], codes, suffixed, numbered
 
 
 def _count_others(reader: TableReader) -> None:
     """NVTX events that are no ranges, by what they are."""
     database = reader.database
-    if not database.has(NVTX, "eventType"):
-        return
     mine = reader.capture.of_process(reader.member, NVTX)
     where = f"eventType NOT IN {RANGES}{f' AND {mine}' if mine else ''}"
-    for kind, count in database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1"):
+    told = database.select(NVTX, "eventType, count(*)", where, "GROUP BY 1", needs=["eventType"])
+    for kind, count in told:
         reason = f"NVTX event type {kind}"
         reader.dropped["instant" if kind in _INSTANTS else "label" if kind in _LABELS else reason] += count
 
@@ -125,17 +111,16 @@ def _count_mpi(reader: TableReader, rows: Rows) -> None:
 def _tell(rows: Rows, batch: pa.RecordBatch, told: StatedPayloads) -> None:
     """The sizes of calls of MPI, each about its own row; peers count within unknown communicators."""
     names = list(rows.names)
-    sizes: list[Any] = batch["size"].to_pylist()
-    received: list[Any] = batch["received"].to_pylist()
-    for i in np.flatnonzero(
-        [s is not None or r is not None for s, r in zip(sizes, received, strict=True)]
-    ).tolist():
+    sizes = zip(batch["size"].to_pylist(), batch["received"].to_pylist(), strict=True)
+    for i, (size, received) in enumerate(sizes):
+        if size is None and received is None:
+            continue
         name = names[rows.codes[i]]
         receives = "recv" in name.lower() and "send" not in name.lower()
         payload = Payload(
             source="annotation",
-            in_bytes=None if receives else _size(sizes[i]),
-            out_bytes=_size(sizes[i]) if receives else _size(received[i]),
+            in_bytes=None if receives else _size(size),
+            out_bytes=_size(size if receives else received),
         )
         begin = int(rows.start_ns[i])
         told.add(payload, track=int(rows.track[i]), start_ns=begin, end_ns=begin + int(rows.dur_ns[i]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -38,12 +38,13 @@ class DatabaseRewriter:
 
     def rewrite(self, scratch: Path | None) -> None:
         """Copy the database to `scratch` and change it there; without one, count what would change."""
-        Database(self._path).close()  # refuses what is cut, damaged or still being written
+        with Database(self._path) as known:  # refuses what is cut, damaged or still being written
+            self._tables = known.tables
         if scratch is not None:
             copied(self._path, scratch)
         with self._opened(scratch or self._path, writable=scratch is not None) as database:
             self._refuse(database)
-            for table, columns in self._tables(database).items():
+            for table, columns in self._tables.items():
                 self._table(database, table, columns, writable=scratch is not None)
             if scratch is not None:
                 database.commit()
@@ -79,17 +80,9 @@ class DatabaseRewriter:
                 what = f"its schema holds more than an export's ({name.decode(errors='replace')[:60]!r})"
                 raise InputError(what, where=shown(self._path), hint=EXPORT_AGAIN)
 
-    def _tables(self, database: sqlite3.Connection) -> dict[str, list[str]]:
-        """Columns of each table."""
-        listed = (
-            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-        )
-        tables: dict[str, list[str]] = {}
-        for table, column in database.execute(listed):
-            tables.setdefault(table.decode(), []).append(column.decode())
-        return tables
-
-    def _table(self, database: sqlite3.Connection, table: str, columns: list[str], *, writable: bool) -> None:
+    def _table(
+        self, database: sqlite3.Connection, table: str, columns: Iterable[str], *, writable: bool
+    ) -> None:
         held = ", ".join(
             f"max(typeof({_quoted(c)}) = 'text'), max(typeof({_quoted(c)}) = 'blob')" for c in columns
         )
@@ -134,9 +127,7 @@ class DatabaseRewriter:
         """Texts of NVTX ranges that people wrote, where they are to be numbered."""
         if not self._annotations or (table, column) not in ((NVTX, "text"), ("StringIds", "value")):
             return frozenset()
-        tables = self._tables(database)
-        events = tables.get(NVTX, [])
-        if not {"eventType", "text", "textId"} <= set(events):
+        if not {"eventType", "text", "textId"} <= self._tables.get(NVTX, {}).keys():
             return frozenset()
         where = f"FROM {NVTX} WHERE eventType IN {RANGES}"
         if column == "text":
@@ -145,7 +136,7 @@ class DatabaseRewriter:
             # A registered name that something else is called too is that thing's.
             others = [
                 f" EXCEPT SELECT {_quoted(name)} FROM {_quoted(other)}"  # noqa: S608 - quoted names
-                for other, names in tables.items()
+                for other, names in self._tables.items()
                 if other not in (NVTX, "StringIds")
                 for name in names
                 if name.lower().endswith(("nameid", "name", "contentid"))
@@ -162,22 +153,15 @@ def _apply(
     by: str | None,
     changes: list[tuple[bytes, bytes, bytes | None]],
 ) -> None:
-    """Change all rows at once, by a table of what becomes what."""
-    database.execute("CREATE TEMP TABLE changes (old BLOB, name, new BLOB)")
-    database.executemany(
-        "INSERT INTO changes VALUES (?, ?, ?)", ((old, name, new) for old, new, name in changes)
-    )
-    database.execute("CREATE INDEX temp.by_old ON changes (old)")
-    # Columns are named with their table: one of the temporary table's may be called the same.
-    value = f"{_quoted(table)}.{_quoted(column)}"
-    same = f" AND changes.name IS CAST({_quoted(table)}.{_quoted(by)} AS BLOB)" if by else ""
-    new = "CAST(changes.new AS TEXT)" if kind == "text" else "changes.new"
-    found = f"FROM temp.changes WHERE changes.old = CAST({value} AS BLOB){same}"
+    known = {(old, name): new for old, new, name in changes}
+    database.create_function("changed", 2, lambda old, name: known.get((old, name)))
+    value = _quoted(column)
+    named = f"CAST({_quoted(by)} AS BLOB)" if by else "NULL"
+    new = f"changed(CAST({value} AS BLOB), {named})"
     database.execute(
-        f"UPDATE main.{_quoted(table)} SET {_quoted(column)} = (SELECT {new} {found})"  # noqa: S608 - quoted names
-        f" WHERE typeof({value}) = '{kind}' AND EXISTS (SELECT 1 {found})"
+        f"UPDATE {_quoted(table)} SET {value} = CAST({new} AS {kind})"  # noqa: S608 - quoted names
+        f" WHERE typeof({value}) = '{kind}' AND {new} IS NOT NULL"
     )
-    database.execute("DROP TABLE temp.changes")
 
 
 def _refusing(action: int, *_of: str | None) -> int:

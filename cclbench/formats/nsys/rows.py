@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ _BACKTRACE: Final = 67
 """`eventClass` of the range in which a call's backtrace was taken, a copy of the call's own row."""
 _LARGEST_DEVICE: Final = (1 << 15) - 1
 NO_NAME: Final = "(no name)"
+_WHOLE_GRAPH: Final = "CUDA graph (kernels unknown)"
 _COPY_KINDS: Final = {
     1: ("HtoD", "h2d"),
     2: ("DtoH", "d2h"),
@@ -71,13 +72,18 @@ class TableReader:
         yield from self._copies()
         yield from self._plain(MEMSETS, "memset", lambda _: "Memset (Device)")
         yield from self._plain(SYNCS, "sync", lambda kind: _SYNC_KINDS.get(kind, "Sync"), "syncType")
-        yield from self._graphs()
+        graphs = yield from self._plain(GRAPHS, "annotation", lambda _: _WHOLE_GRAPH, "graphId")
+        if graphs:
+            self.notes.append(
+                f"{graphs} CUDA graph launches were traced whole: their kernels are unknown;"
+                " capture again with --cuda-graph-trace=node"
+            )
         for table in CALLS:
             yield from self._calls(table)
         for table in OVERHEADS:
             for batch in self.batches(table, {"name": ("nameId",), "track": ("globalTid",)}):
                 codes = self.codes("other", batch["name"])
-                yield self.made("other", "host", batch, codes, track=thread(batch["track"]))
+                yield self.made("other", "host", batch, codes)
 
     def batches(
         self,
@@ -128,6 +134,7 @@ class TableReader:
 
     def made(self, kind: str, side: str, batch: pa.RecordBatch, codes: Codes, **columns: Any) -> Rows:
         """Rows of a batch, times on the wall clock."""
+        columns |= self._device(batch) if side == "device" else {"track": thread(batch["track"])}
         start, end = np.asarray(batch["start"], np.int64), np.asarray(batch["end"], np.int64)
         absurd = (np.abs(start) > LATEST_NS) | (np.abs(end) > LATEST_NS) | (end < start)
         if absurd.any():
@@ -167,7 +174,7 @@ class TableReader:
             nameless += int((codes == self.names["kernel"].get(NO_NAME, -1)).sum())
             sides = np.stack([np.asarray(batch[axis].fill_null(0), np.int64) for axis in "xyz"], axis=1)
             grids = grid_columns(sides, str(self.database.path))
-            yield self.made("kernel", "device", batch, codes, **grids, **self._device(batch))
+            yield self.made("kernel", "device", batch, codes, **grids)
         if nameless:
             self.notes.append(
                 f"{nameless} kernels have no name: communication among them counts as computing"
@@ -189,9 +196,7 @@ class TableReader:
             words = [_COPY_KINDS.get(kind, ("", None))[1] for kind in unique[:, 0].tolist()]
             direction = pa.array(words, pa.string()).take(pa.array(inverse))
             size = self._sizes(batch)
-            yield self.made(
-                "copy", "device", batch, codes, bytes=size, copy_direction=direction, **self._device(batch)
-            )
+            yield self.made("copy", "device", batch, codes, bytes=size, copy_direction=direction)
         if unified:
             self.notes.append(
                 f"{unified} copies are migrations of unified memory: they count as copies without a direction"
@@ -203,25 +208,17 @@ class TableReader:
             raise impossible(f"size {pc.min(size).as_py()} B", self.database.path)
         return size
 
-    def _plain(self, table: str, kind: str, name_of: Callable[[int], str], *named: str) -> Iterator[Rows]:
-        columns = _ON_DEVICE | {"bytes": ("bytes",), "name": named}
-        for batch in self.batches(table, columns):
+    def _plain(
+        self, table: str, kind: str, name_of: Callable[[int], str], *named: str
+    ) -> Generator[Rows, None, int]:
+        """Rows whose names an enumeration tells; returns how many."""
+        count = 0
+        for batch in self.batches(table, _ON_DEVICE | {"bytes": ("bytes",), "name": named}):
+            count += len(batch)
             codes = self.codes(kind, batch["name"], name_of)
             size = {"bytes": self._sizes(batch)} if kind == "memset" else {}
-            yield self.made(kind, "device", batch, codes, **size, **self._device(batch))
-
-    def _graphs(self) -> Iterator[Rows]:
-        """Launches of graphs that were traced as a whole: what ran inside is unknown."""
-        count = 0
-        for batch in self.batches(GRAPHS, _ON_DEVICE | {"name": ("graphId",)}):
-            codes = self.codes("annotation", batch["name"], lambda _: "CUDA graph (kernels unknown)")
-            count += len(batch)
-            yield self.made("annotation", "device", batch, codes, **self._device(batch))
-        if count:
-            self.notes.append(
-                f"{count} CUDA graph launches were traced whole: their kernels are unknown;"
-                " capture again with --cuda-graph-trace=node"
-            )
+            yield self.made(kind, "device", batch, codes, **size)
+        return count
 
     def _calls(self, table: str) -> Iterator[Rows]:
         columns: Columns = {"name": ("nameId",), "track": ("globalTid",)}
@@ -238,7 +235,7 @@ class TableReader:
 
     def _call(self, kind: str, batch: pa.RecordBatch, codes: Codes, names: list[str]) -> Rows:
         written = "other" if kind == "backtrace" else kind
-        columns: dict[str, Any] = {"track": thread(batch["track"])}
+        columns = {}
         if kind != "backtrace":
             columns["correlation"] = pc.if_else(pc.equal(batch["correlation"], 0), None, batch["correlation"])
         rows = self.made(written, "host", batch, self.recoded(written, names, codes), **columns)

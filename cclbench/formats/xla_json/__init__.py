@@ -9,20 +9,16 @@ events all but the first million.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.rewriting import Redactor
-from cclbench.formats.xplane import gpu, host, process, tpu
-from cclbench.formats.xplane.chrome import BESIDE, Chrome, chrome
-from cclbench.formats.xplane.collectives import Member
-from cclbench.formats.xplane.host_events import HostProfile, profile_of
-from cclbench.formats.xplane.proto import DEVICE, HOST
-from cclbench.record.facts import TraceFacts
+from cclbench.formats.xplane import host
+from cclbench.formats.xplane.chrome import BESIDE, chrome
+from cclbench.formats.xplane.proto import HOST
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""
@@ -51,15 +47,15 @@ class XlaJson(Reader):
         from cclbench.formats.xplane.rewriting import ranges_of_people
 
         plane = chrome(path).planes.get(HOST) if annotations else None
-        texts = ranges_of_people(plane, redactor) if plane is not None else set()
-        renamed = {text: new for text in sorted(texts) if (new := redactor.annotation(text)[0]) != text}
+        texts = ranges_of_people(plane, redactor) if plane is not None else []
+        renamed = {text: new for text in texts if (new := redactor.annotation(text)[0]) != text}
         return rewrite_json(path, target, redactor, named=renamed)
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
         profile = chrome(path)
         devices = [Part(name) for name in profile.devices]
-        return devices or host.members(_of_host(profile), path, profile.cut, BESIDE)
+        return devices or host.members(profile.host, path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
@@ -70,12 +66,8 @@ class XlaJson(Reader):
                 where=f"{path}: byte {profile.cut.byte:,}",
                 hint="re-run with --allow-truncated to use the part before it",
             )
-        if profile.devices:
-            first, trace = profile.devices[0], _device(profile, part.member)
-        else:
-            on_host = _of_host(profile)
-            first, trace = host.members(on_host, path)[0].member, host.read(on_host, part)
-        if part.member == first:
+        trace = profile.trace(part.member) if profile.devices else host.read(profile.host, part)
+        if part.member == self.parts(path)[0].member:
             trace.dropped += profile.dropped
         trace.cut = profile.cut
         trace.device_rows_in_order = profile.cut is None
@@ -86,51 +78,6 @@ class XlaJson(Reader):
         )
         trace.notes[-1] += " the .xplane.pb has all"
         return trace
-
-
-def _device(profile: Chrome, name: str) -> Trace:
-    place, own = profile.devices.index(name), profile.planes[name]
-    found = DEVICE.fullmatch(name)
-    assert found is not None  # noqa: S101 - devices are chosen by it
-    is_tpu, number, path = found[1] == "TPU", int(found[2]), profile.path
-    trace = Trace(batches=iter(()))
-    trace.facts = TraceFacts(
-        local_rank=profile.named.index(name),
-        producer="XLA profiler",
-        device_count=len(profile.named),
-        vendor="google" if is_tpu else None,
-    )
-    trace.notes.append("the profile does not tell when it began: times count from its own begin")
-
-    def batches() -> Iterator[Rows]:
-        launched: set[int] = set()
-        if is_tpu:
-            yield from tpu.batches(trace, own, path, number, Member(None), 0)
-        else:
-            yield from gpu.batches(trace, own, path, number, 0)
-            launched = gpu.correlations(own)
-        others = [profile.planes[other] for other in profile.devices if other != name and not is_tpu]
-        elsewhere = set().union(*map(gpu.correlations, others)) if place == 0 else None
-        if HOST in profile.planes:
-            yield from process.batches(
-                trace, profile.planes[HOST], path, 0, own=launched, elsewhere=elsewhere
-            )
-
-    trace.batches = batches()
-    return trace
-
-
-def _of_host(profile: Chrome) -> HostProfile:
-    """Ops of CPU devices; refused where nothing tells which mark ends which op."""
-    planes = {HOST: profile.planes[HOST]} if HOST in profile.planes else {}
-    found = profile_of(planes, profile.path, 0)
-    if found.ops and not profile.linked:
-        raise InputError(
-            "the JSON that JAX writes does not tell when ops of CPU devices end",
-            where=str(profile.path),
-            hint=BESIDE,
-        )
-    return found
 
 
 READERS.add(XlaJson.name, XlaJson(), origin=__name__)

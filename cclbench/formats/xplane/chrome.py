@@ -8,21 +8,26 @@ instant.  Times are µs with all digits down to the ps.  What xprof derives for 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.formats import Cut
+from cclbench.formats import Trace
 from cclbench.formats.json_events import JsonEvents
 from cclbench.formats.trace import impossible
+from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.device import NO_EPOCH, batches, remembered
+from cclbench.formats.xplane.host_events import HostProfile, profile_of
 from cclbench.formats.xplane.proto import DEVICE, HOST, message_class
 from cclbench.formats.xplane.rows import DERIVED
+from cclbench.record.facts import TraceFacts
 
 BESIDE: Final = "read the .xplane.pb beside it"
 _ITSELF: Final = ("XLA Ops", "XLA TraceMe")
@@ -62,7 +67,7 @@ _DECODER: Final = msgspec.json.Decoder(list[_Event])
 
 
 class Chrome:
-    """A file put back into planes, by name; `devices` are those of accelerators, in the file's order."""
+    """A file put back into planes, by name; `devices` are in the file's order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +94,7 @@ class Chrome:
                     self._name(event)
                 elif event.ph:
                     self.dropped[f"phase {event.ph!r:.20}"] += 1
-        self.cut: Cut | None = stream.cut
+        self.cut = stream.cut
         for pid, threads in processes.items():
             name = self._names.get((pid, None), "")
             if name in self.planes:
@@ -103,6 +108,33 @@ class Chrome:
         self.named = sorted(filter(DEVICE.fullmatch, order), key=order.__getitem__)
         """All devices of the process, those included that did nothing."""
 
+    @cached_property
+    def host(self) -> HostProfile:
+        """Ops of CPU devices; refused where nothing tells which mark ends which op."""
+        found = profile_of(self.planes, self.path, 0)
+        if found.ops and not self.linked:
+            raise InputError(
+                "the JSON that JAX writes does not tell when ops of CPU devices end",
+                where=str(self.path),
+                hint=BESIDE,
+            )
+        return found
+
+    def trace(self, name: str) -> Trace:
+        """All that a device did, and rows of the process that drives it."""
+        facts = TraceFacts(
+            local_rank=self.named.index(name),
+            producer="XLA profiler",
+            device_count=len(self.named),
+            vendor="google" if "TPU" in name else None,
+        )
+        trace = Trace(batches=iter(()), facts=facts, notes=[NO_EPOCH])
+        first, *others = self.devices
+        whose = others if name == first else None
+        plane = self.planes.get
+        trace.batches = batches(trace, name, plane(name), plane, self.path, 0, Member(None), {}, whose)
+        return trace
+
     def _name(self, event: _Event) -> None:
         name = (event.args or {}).get("name")
         if isinstance(name, str) and event.name in ("process_name", "thread_name"):
@@ -114,7 +146,7 @@ class Chrome:
         named: dict[_Key, int] = {}
         stats: dict[str, int] = {}
         titles = {tid: self._names.get((pid, tid), "") for tid in threads}
-        running = _Programs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
+        runs = _runs([e for tid in threads if titles[tid] == "XLA Modules" for e in threads[tid]])
         for tid, found in threads.items():
             title = titles[tid]
             if _DERIVED.fullmatch(title):
@@ -130,7 +162,7 @@ class Chrome:
                 text = event.name
                 if title == "XLA Ops":
                     text = args.get("long_name") or text
-                    of_op = _of_op(args, running.at(offset))
+                    of_op = _of_op(args, _program(runs, offset))
                 made.metadata_id = named.setdefault((text, event.name, of_op), len(named) + 1)
                 if "flow" in args and _NUMBER.fullmatch(args["flow"]):
                     context = "_c" if event.name.startswith("end: ") else "_p"
@@ -156,23 +188,19 @@ def _of_op(args: dict[str, str], program: str | None) -> tuple[tuple[str, str], 
     return tuple(told.items()) if program is None else (*told.items(), ("program_id", program))
 
 
-class _Programs:
-    """Which program ran when, by the fingerprint in its module's name."""
+def _runs(events: list[_Event]) -> list[tuple[int, int, str]]:
+    """Begin, end and program of each run of a module, whose name has the program's fingerprint."""
+    return sorted(
+        (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
+        for run in events
+        if (match := _PROGRAM.fullmatch(run.name))
+    )
 
-    def __init__(self, runs: list[_Event]) -> None:
-        found = sorted(
-            (_ps(run.ts), _ps(run.ts) + _ps(run.dur), match[1])
-            for run in runs
-            if (match := _PROGRAM.fullmatch(run.name))
-        )
-        self.starts = np.array([start for start, _, _ in found], np.int64)
-        self.ends = [end for _, end, _ in found]
-        self.names = [name for _, _, name in found]
 
-    def at(self, ps: int) -> str | None:
-        """The program whose run holds that instant."""
-        i = int(np.searchsorted(self.starts, ps, side="right")) - 1
-        return self.names[i] if i >= 0 and ps <= self.ends[i] else None
+def _program(runs: list[tuple[int, int, str]], ps: int) -> str | None:
+    """The program whose run holds that instant."""
+    i = bisect_right(runs, ps, key=itemgetter(0)) - 1
+    return runs[i][2] if i >= 0 and ps <= runs[i][1] else None
 
 
 def _ps(us: Decimal | None) -> int:
@@ -191,12 +219,5 @@ def _add(to: Any, stats: dict[str, int], name: str, value: str) -> None:
         stat.str_value = value
 
 
-def chrome(path: Path) -> Chrome:
-    """A file's planes, up to its `cut`; the last file asked for is remembered, for its next device."""
-    state = path.stat()
-    return _chrome(path, state.st_size, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _chrome(path: Path, _size: int, _changed_ns: int) -> Chrome:
-    return Chrome(path)
+chrome = remembered(Chrome)
+"""A file's planes, up to its `cut`."""

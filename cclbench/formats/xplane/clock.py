@@ -15,7 +15,6 @@ from cclbench.intervals import Int64
 _BINS = 64
 _LARGEST_SKEW = 2e-4
 """Two quartz clocks differ by less; what seems more is the profiler's error."""
-_LATEST_PS = 1 << 61
 
 
 def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
@@ -37,11 +36,6 @@ def on_host(own_ps: Int64, shown_ps: Int64, instants_ps: Int64) -> Int64:
     intercept = float(np.median(y - slope * x))
     host: Int64 = instants_ps + np.rint(intercept + slope * (instants_ps - origin)).astype(np.int64)
     return host
-
-
-def possible(own_ps: Int64, dur_ps: Int64) -> bool:
-    """Whether these can be times."""
-    return bool((abs(own_ps) < _LATEST_PS).all() and (dur_ps >= 0).all() and (dur_ps < _LATEST_PS).all())
 
 
 class Clock:

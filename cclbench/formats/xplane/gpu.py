@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
-from cclbench.formats.trace import NO_GRID, grid_columns
+from cclbench.formats.trace import NO_GRID, amount, grid_columns
 from cclbench.formats.xplane import proto
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction, Program
@@ -25,8 +26,6 @@ from cclbench.intervals import Int64
 
 _LINKS: Final = ("correlation_id", "program_id")
 _DETAILS: Final = ("kernel_details", "memcpy_details", "memset_details", "hlo_op")
-_UNKNOWN: Final = Member(None)
-_NOTHING: Final[Mapping[int, Program]] = {}
 _DIRECTIONS: Final = (
     ("h2d", re.compile(r"HtoD|H2D|HostToDevice")),
     ("d2h", re.compile(r"DtoH|D2H|DeviceToHost")),
@@ -43,11 +42,11 @@ def facts(stats: proto.Stats) -> dict[str, Any]:
     """
     stated = str(stats.get("device_vendor")).lower()
     vendor = stated if stated in ("nvidia", "amd") else None
-    bandwidth = _count(stats.get("memory_bandwidth"))
+    bandwidth = amount(stats.get("memory_bandwidth"))
     return {
         "vendor": vendor,
-        "sm_count": _count(stats.get("core_count")),
-        "device_memory_bytes": _count(stats.get("memory_size")),
+        "sm_count": amount(stats.get("core_count")),
+        "device_memory_bytes": amount(stats.get("memory_size")),
         "hbm_bytes_per_s": float(bandwidth) if bandwidth and vendor == "nvidia" else None,
     }
 
@@ -91,8 +90,8 @@ def batches(
     path: Path,
     device: int,
     epoch_ns: int,
-    programs: Mapping[int, Program] = _NOTHING,
-    member: Member = _UNKNOWN,
+    member: Member,
+    programs: Mapping[int, Program],
 ) -> Iterator[Rows]:
     """All rows of a GPU's plane; `programs` know the payload of collectives, and who takes part."""
     names = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
@@ -201,9 +200,8 @@ def _mark(trace: Trace, line: Any, names: dict[int, str], path: Path, epoch_ns: 
     name = line.name or line.display_name
     if name in ("Steps", "XLA Modules"):
         start, dur = proto.times(line, line.events, path, epoch_ns)
-        known = sorted({event.metadata_id for event in line.events})
-        code = np.searchsorted(known, np.array([event.metadata_id for event in line.events], np.int64))
-        titles = [names.get(key, "") for key in known]
+        code = np.array([event.metadata_id for event in line.events], np.int64)
+        titles = defaultdict(str, names)
         trace.device_steps += steps(Line(name, line.id, code, start, dur), titles, numbered=name == "Steps")
         reason = "mark of a step or of a module's run"
     else:
@@ -229,7 +227,3 @@ def _size(details: str, where: str) -> int | None:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and 0 < value < 1 << 64 else None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 < value < 1 << 48 else None

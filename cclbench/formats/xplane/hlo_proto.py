@@ -91,11 +91,6 @@ class Instruction(msgspec.Struct, frozen=True):
     participants: hlo.Participants | None = None
     """Of a collective."""
 
-    @property
-    def collective(self) -> bool:
-        """Whether it communicates."""
-        return _COLLECTIVE.fullmatch(self.opcode) is not None
-
 
 class Program:
     """A compiled program from its HloProto; `InputError` with `where` as soon as its bytes are none."""

@@ -59,13 +59,14 @@ def read(profile: HostProfile, part: Part) -> Trace:
     whole = [op for op in mine if op.complete]
     kernels = [op for op in whole if not _contains(profile, op)]
     first = device == everywhere[0]
+    others = profile.others if first else []
     batches = [
         _ops("kernel", kernels, profile, place),
         _ops("annotation", [op for op in whole if _contains(profile, op)], profile, place),
         _rows("sync", [row for row, of in profile.meetings if of == device], place),
         _launches(profile.launches, {op.run for op in mine}),
-        _rows("annotation", [*profile.steps, *_of_process(profile, "annotation", first)]),
-        _rows("other", _of_process(profile, "other", first)),
+        _rows("annotation", [*profile.steps, *(row for kind, row in others if kind == "annotation")]),
+        _rows("other", [row for kind, row in others if kind == "other"]),
     ]
     trace = Trace(
         batches=iter([rows for rows in batches if len(rows)]),
@@ -132,10 +133,6 @@ def _launches(calls: Iterable[HostRow], runs: set[int]) -> Rows:
         if call.run is not None and call.run in runs:
             outermost.setdefault(call.run, call)
     return _rows("launch", list(outermost.values()))
-
-
-def _of_process(profile: HostProfile, kind: str, first: bool) -> list[HostRow]:
-    return [row for of, row in profile.others if first and of == kind]
 
 
 def _runs(ops: Iterable[Op]) -> list[DeviceStep]:
@@ -230,7 +227,5 @@ class _Calls:
         return found
 
 
-@lru_cache(maxsize=1)
-def _calls(profile: HostProfile) -> _Calls:
-    """Those of the last profile asked for are remembered, for its next device."""
-    return _Calls(profile)
+_calls: Final = lru_cache(maxsize=1)(_Calls)
+"""Those of the last profile asked for are remembered, for its next device."""

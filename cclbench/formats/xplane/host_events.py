@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -81,20 +81,6 @@ class HostProfile:
     world_size: int | None = None
     programs: dict[int, Program] = field(default_factory=dict)
     """Compiled programs by id."""
-
-
-def decode(path: Path, planes: Sequence[proto.PlaneRange]) -> HostProfile:
-    """The profile of a file with those planes; the last one asked for is remembered, for its next device."""
-    state = path.stat()
-    return _decode(path, tuple(planes), state.st_size, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=1)
-def _decode(path: Path, planes: tuple[proto.PlaneRange, ...], _size: int, _changed_ns: int) -> HostProfile:
-    messages = {
-        where.name: proto.plane(path, where) for where in planes if where.name in (proto.HOST, proto.PROGRAMS)
-    }
-    return profile_of(messages, path, proto.epoch_ns(path, planes))
 
 
 def profile_of(messages: Mapping[str, Any], path: Path, epoch: int) -> HostProfile:

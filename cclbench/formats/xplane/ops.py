@@ -130,10 +130,7 @@ def _hbm_bytes(stats: proto.Stats, where: str) -> int | None:
         return stated if stated is not None and 0 <= stated < 1 << 62 else None
     total = 0
     for _, _, begin, end in proto.fields(accesses, 0, len(accesses), where):
-        access = {
-            number: next(proto.varints(accesses, first, last, where), 0)
-            for number, _, first, last in proto.fields(accesses, begin, min(end, len(accesses)), where)
-        }
+        access = proto.integers(accesses, begin, min(end, len(accesses)), where)
         total += access.get(3, 0) if access.get(2) == _HBM else 0
     return total if total < 1 << 62 else None
 

@@ -37,7 +37,8 @@ Stats = dict[str, str | int | float | bytes]
 
 _LONGEST_PS: Final = 1 << 61
 _PLANE, _COMPLAINTS, _NAME, _LINES, _EVENTS = 1, (2, 3), 2, 3, 4
-_BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
+BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
+"""The first bytes of a plane, even of one whose length is damaged."""
 _MANGLED: Final = b"\xef\xbf\xbd"
 _MESSAGES: Final = {
     "XStat": "metadata_id=1:int64 double_value=2:double? uint64_value=3:uint64? int64_value=4:int64?"
@@ -71,11 +72,6 @@ class Space(msgspec.Struct, frozen=True):
     complaints: int
     """Errors and warnings that the profiler wrote into the file."""
     cut: Cut | None
-
-
-def begins_space(head: bytes) -> bool:
-    """Whether these bytes begin with a plane, even one whose length is damaged."""
-    return _BEGINS.match(head) is not None
 
 
 def space(path: Path) -> Space:
@@ -227,11 +223,12 @@ def fields(data: Any, at: int, stop: int, where: str) -> Iterator[tuple[int, int
         at = end
 
 
-def varints(data: Any, at: int, stop: int, where: str) -> Iterator[int]:
-    """Unsigned integers packed into [at, stop)."""
-    while at < stop:
-        value, at = _varint(data, at, stop, where)
-        yield value
+def integers(data: Any, at: int, stop: int, where: str) -> dict[int, int]:
+    """The unsigned integers that fields in [at, stop) are, by number; 0 where a field is empty."""
+    return {
+        number: _varint(data, begin, end, where)[0] if begin < end else 0
+        for number, _, begin, end in fields(data, at, stop, where)
+    }
 
 
 def _varint(data: Any, at: int, stop: int, where: str) -> tuple[int, int]:

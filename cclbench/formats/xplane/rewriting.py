@@ -135,8 +135,8 @@ class ProtobufRewriter:
         return new, dict(counts)
 
 
-def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
-    """What people called ranges of the host: events on threads of the program that are no framework's own."""
+def ranges_of_people(message: Any, redactor: Redactor) -> list[str]:
+    """What people called ranges of the host, sorted: names of events that are no framework's own."""
     titles = {key: metadata.name for key, metadata in proto.event_metadata(message).items()}
     names = proto.stat_names(message)
     marks = {key for key, name in names.items() if name in ("step_num", "hlo_op", "run_id", "correlation_id")}
@@ -148,11 +148,11 @@ def ranges_of_people(message: Any, redactor: Redactor) -> set[str]:
     }
     texts = {titles.get(key, "") for key in found}
     ops = set(names.values())  # texts that stats refer to, among them the names of ops
-    return {
+    return sorted(
         text
         for text in texts - ops
         if text and not text.startswith(_RUNTIME) and not redactor.is_marker(text)
-    }
+    )
 
 
 def _text(data: bytes) -> str | None:

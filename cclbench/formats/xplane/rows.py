@@ -57,7 +57,7 @@ class Line:
         return held
 
 
-def steps(line: Line, names: Sequence[str], numbered: bool) -> list[DeviceStep]:
+def steps(line: Line, names: Sequence[str] | Mapping[int, str], numbered: bool) -> list[DeviceStep]:
     """Step marks of a line: by number where it numbers steps, else by the module that runs."""
     marks = []
     for code, start, dur in zip(

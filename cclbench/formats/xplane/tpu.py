@@ -9,6 +9,7 @@ together here.  `barrier-cores` and `dependency-wait` of `XLA TraceMe` are waiti
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ import pyarrow as pa
 from cclbench import units
 from cclbench.formats import Rows, Trace
 from cclbench.formats.xplane import proto
-from cclbench.formats.xplane.clock import Clock, on_host, possible
+from cclbench.formats.xplane.clock import Clock, on_host
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.ops import Op, op, transfer
 from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
@@ -30,6 +31,8 @@ _READ: Final = (_CORE, _BESIDE, _MARKS, "XLA Modules", "Steps")
 _NOTABLE_NS: Final = 1_000_000
 _WAITS: Final = ("barrier-cores", "dependency-wait")
 _TERA, _GIGA = 1e12, 1e9
+_Issue = tuple[int | None, str | None]
+"""Program and name of an op that issues something."""
 
 
 def facts(stats: proto.Stats) -> dict[str, Any]:
@@ -49,16 +52,13 @@ def global_id(stats: proto.Stats, where: str) -> int | None:
     if not isinstance(details, bytes):
         return None
     # CoreDetails: 4 local chip, 5 global chip, 6 global core, 7 whether a SparseCore; absent is 0.
-    found = {
-        number: next(proto.varints(details, begin, end, where), 0)
-        for number, _, begin, end in proto.fields(details, 0, len(details), where)
-    }
+    found = proto.integers(details, 0, len(details), where)
     number = found.get(5 if stats.get("has_megacore") else 6, 0)
     return number if number < 1 << 31 else None
 
 
 def batches(
-    trace: Trace, message: Any, path: Path, device: int, member: Member, epoch_ns: int
+    trace: Trace, message: Any, path: Path, device: int, epoch_ns: int, member: Member
 ) -> Iterator[Rows]:
     """All rows of a TPU's plane."""
     table = Table(message, path, member)
@@ -134,17 +134,15 @@ def device_rows(trace: Trace, lines: Mapping[str, Line], ops: list[Op], device: 
 def transfers(core: Line, beside: Line, ops: list[Op]) -> list[Line]:
     """What runs beside the core: pairs of issue and wait, and other rows of `Async XLA Ops`."""
     shown = set(beside.code.tolist())
-    issues: dict[tuple[int | None, str | None], list[int]] = {}
-    for i, issued in enumerate(ops):
-        if issued.role == "issue" or i in shown:
-            issues.setdefault((issued.program, issued.name), []).append(i)
-    waits: dict[tuple[int | None, str | None], list[int]] = {}
-    for i, waiting in enumerate(ops):
-        if waiting.role == "wait":
-            waits.setdefault((waiting.program, waiting.waits_for), []).append(i)
+    issues, waits = defaultdict[_Issue, list[int]](list), defaultdict[_Issue, list[int]](list)
+    for i, one in enumerate(ops):
+        if one.role == "issue" or i in shown:
+            issues[one.program, one.name].append(i)
+        if one.role == "wait":
+            waits[one.program, one.waits_for].append(i)
     found = []
     for key, codes in issues.items():
-        done = waits.get(key, [])
+        done = waits[key]
         ops.append(transfer(ops[codes[0]], ops[done[0]] if done else None))
         issue, wait = _pairs(core, codes, done)
         rest = beside.where(np.isin(beside.code, codes))
@@ -198,7 +196,7 @@ class Table:
             [[next((_whole(s) for s in e.stats if s.metadata_id == key), -1) for key in keys] for e in events]
         )
         own, lasts = told.T
-        if None in keys or (told < 0).any() or not possible(own, lasts):
+        if None in keys or (told < 0).any():
             return start, dur
         shown = np.fromiter((event.offset_ps for event in events), np.int64, len(events))
         base = start[0] - shown[0] // 1000
@@ -223,9 +221,9 @@ class Table:
 
 
 def _whole(stat: Any) -> int:
-    """A stat's value that counts something; −1 where it is none."""
+    """A stat's value that can be a time in ps; negative where it is none."""
     value: int = stat.uint64_value or stat.int64_value
-    return value if value < 1 << 62 else -1
+    return value if value < 1 << 61 else -1
 
 
 def _columns(kind: str, ops: list[Op]) -> dict[str, pa.Array]:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device's plane and the host's give, whatever file they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cclbench.formats import Rows, Trace
+from cclbench.formats.xplane import gpu, process, tpu
+from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.proto import HOST
+
+NO_EPOCH = "the profile does not tell when it began: times count from its own begin"
+P = TypeVar("P")
+
+
+def remembered(read: Callable[[Path], P]) -> Callable[[Path], P]:
+    """Reads a file whose last result is remembered, for the file's next device."""
+
+    @lru_cache(maxsize=1)
+    def as_of(path: Path, _size: int, _changed_ns: int) -> P:
+        return read(path)
+
+    return lambda path: as_of(path, (state := path.stat()).st_size, state.st_mtime_ns)
+
+
+def batches(
+    trace: Trace,
+    name: str,
+    message: Any,
+    plane: Callable[[str], Any],
+    path: Path,
+    epoch_ns: int,
+    member: Member,
+    programs: Mapping[int, Program],
+    others: Sequence[str] | None,
+) -> Iterator[Rows]:
+    """All rows of a device and of the process that drives it; `plane` is the message of a name, or None.
+
+    `others` are the file's other devices where this one has the process's own rows.
+    """
+    _, kind, number = name.split(":")
+    launched: set[int] = set()
+    if kind == "TPU":
+        yield from tpu.batches(trace, message, path, int(number), epoch_ns, member)
+    else:
+        yield from gpu.batches(trace, message, path, int(number), epoch_ns, member, programs)
+        launched = gpu.correlations(message)
+    del message
+    elsewhere: set[int] | None = None
+    if others is not None:
+        elsewhere = set().union(*(gpu.correlations(plane(other)) for other in others if kind == "GPU"))
+    if (host := plane(HOST)) is not None:
+        yield from process.batches(trace, host, path, epoch_ns, own=launched, elsewhere=elsewhere)
