@@ -17,10 +17,9 @@ from typing import Final, Literal
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.comparison.comparison import Check
-from cclbench.comparison.interval import difference
 from cclbench.comparison.lines import selector
 from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import stated, step_costs, too_few
+from cclbench.comparison.verdict import ratio_of, stated, too_few
 from cclbench.comparison.work import unequal
 from cclbench.errors import CheckFailed, UsageError, near
 from cclbench.record.results import KEYS
@@ -157,6 +156,7 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
         return Check(gate.expression, other.letter, outcome, reason)
 
+    holds = _OPERATORS[gate.operator]
     name = selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
@@ -169,30 +169,24 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     assert row is not None  # noqa: S101 - just looked
     said = f"{name} of {other.letter} is {stated(row)}"
     if not gate.against or before is None:
-        return judged("failed" if _OPERATORS[gate.operator](row.number, gate.number) else "passed", said)
+        return judged("failed" if holds(row.number, gate.number) else "passed", said)
     said += f", of {base.letter} {stated(before)}"
     if refusal := _refusal(base, other, before, row):
         return judged("refused", f"{said}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
-    if not before.number or before.number < 0 or row.number <= 0:
-        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
-    said += f": {_percent(row.number / before.number)}"
-    if gate.keys or not _of_steps(gate.metric):
-        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
-    costs = step_costs(base, gate.metric), step_costs(other, gate.metric)
-    steps = len(costs[0]), len(costs[1])
-    told = difference(*costs) if min(steps) else None
-    if told is None or told.low is None or told.high is None:
-        why = too_few(base, other, steps, told.steps_needed if told else None)
-        return judged("refused", f"{said}, and there is no interval: {why}")
-    low, high = told.low, told.high
-    if gate.metric != "time.step":
-        low, high = 1 / high, 1 / low
-    said += f" (95 % interval {_percent(low)} to {_percent(high)})"
+    positive = before.number > 0 and row.number > 0
+    if positive:
+        said += f": {_percent(row.number / before.number)}"
+    if not positive or gate.keys or not _of_steps(gate.metric):
+        return judged("failed" if holds(row.number, limit) else "passed", said)
+    ratio = ratio_of(base, other, gate.metric)
+    if ratio.low is None or ratio.high is None:
+        return judged("refused", f"{said}, and there is no interval: {too_few(base, other, ratio)}")
+    said += f" (95 % interval {_percent(ratio.low)} to {_percent(ratio.high)})"
     # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
-    decisive = low if gate.operator.startswith(">") else high
-    beyond = _OPERATORS[gate.operator](decisive * before.number, limit)
-    if not beyond and _OPERATORS[gate.operator](row.number, limit):
+    decisive = ratio.low if gate.operator.startswith(">") else ratio.high
+    beyond = holds(decisive * before.number, limit)
+    if not beyond and holds(row.number, limit):
         said += ", which does not lie beyond the limit"
     return judged("failed" if beyond else "passed", said)
 

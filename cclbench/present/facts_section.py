@@ -12,25 +12,13 @@ import msgspec
 
 from cclbench.comparison.subject import Subject
 from cclbench.present.findings import facts, summary
-from cclbench.record.manifest import File as SourceFile
-from cclbench.record.manifest import Manifest
+from cclbench.record.manifest import File, Manifest
 
 MOST_FILES: Final = 300
 MOST_FIELDS: Final = 200
 _DEEPEST: Final = 8
 
 Fields = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file that a run rests on."""
-
-    rank: str
-    name: str
-    bytes: int
-    sha256: str
-    reader: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +29,8 @@ class FactsSection:
     found: Fields
     published: Fields
     card: Fields
-    files: tuple[File, ...]
+    files: tuple[tuple[str, str, File], ...]
+    """With the rank it is of, if any, and its name without folders."""
     more_files: int
 
 
@@ -79,13 +68,7 @@ def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
         yield path, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _files(record: Manifest) -> Iterator[File]:
-    for rank in record.ranks:
-        for file in (*rank.files, *rank.beside):
-            yield _file(file, str(rank.rank))
-    for file in record.evidence:
-        yield _file(file, "")
-
-
-def _file(file: SourceFile, rank: str) -> File:
-    return File(rank, PurePath(file.name).name, file.bytes, file.sha256, file.reader)
+def _files(record: Manifest) -> Iterator[tuple[str, str, File]]:
+    of_ranks = [(str(rank.rank), file) for rank in record.ranks for file in (*rank.files, *rank.beside)]
+    for rank, file in (*of_ranks, *(("", file) for file in record.evidence)):
+        yield rank, PurePath(file.name).name, file

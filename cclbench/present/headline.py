@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
@@ -25,23 +24,10 @@ _TILES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A number of the first screen and what qualifies it."""
-
-    label: str
-    value: Markup
-    below: str
-
-
-def tiles(run: Subject) -> list[Tile]:
-    """The numbers that the run has, in the order of their weight."""
-    found = []
-    for metric, label in _TILES:
-        row = run.results.run.get(metric)
-        if row and row.has_value:
-            found.append(Tile(label, number(row), _below(run, metric)))
-    return found
+def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
+    """Label, number and what qualifies it: the numbers that the run has, in the order of their weight."""
+    rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
+    return [(label, number(row), _below(run, row.metric)) for label, row in rows if row and row.has_value]
 
 
 def _below(run: Subject, metric: str) -> str:
