@@ -47,6 +47,11 @@ class Claim:
     caveats: tuple[str, ...]
 
 
+def worked(run: Subject, *fields: str) -> dict[str, Any]:
+    """Those fields of the run's `Workload`."""
+    return {field: getattr(run.workload, field) for field in fields}
+
+
 def number(run: Subject, metric: str, **keys: str) -> float | None:
     """A run's number that is whole; None where there is none, or a partial one."""
     row = run.results.row(metric, **keys)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number
+from cclbench.comparison.claims.claim import Claim, Line, note, number, worked
 from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
@@ -91,14 +91,9 @@ def _contests(
 
 def _line(run: Subject, basis: str | None, behind: float | None) -> dict[str, Any]:
     return {
-        "accelerator": run.workload.accelerator,
-        "devices": run.workload.devices,
+        **worked(run, "accelerator", "devices"),
         **({} if basis is None else {"basis": basis}),
-        "framework": run.workload.framework,
-        "model": run.workload.model,
-        "batch": run.workload.batch,
-        "sequence_length": run.workload.sequence_length,
-        "plan": run.workload.plan,
+        **worked(run, "framework", "model", "batch", "sequence_length", "plan"),
         "step_s": number(run, _STEP),
         "tokens_per_s_per_device": number(run, _TOKENS),
         **({} if behind is None else {"behind": behind}),
@@ -159,11 +154,7 @@ def _brief(line: Line) -> str:
     )
 
 
-_DIFFER: Final[Mapping[str, str]] = {
-    "model": "model",
-    "batch": "batch size",
-    "sequence_length": "sequence length",
-}
+_DIFFER: Final = {"model": "model", "batch": "batch size", "sequence_length": "sequence length"}
 
 
 def _unlike(a: Line, b: Line) -> list[str]:
@@ -179,10 +170,7 @@ def _caveats(
             f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
             f" {len(equal)} of equal work"
         )
-    counted: dict[str, int] = defaultdict(int)
-    for run in runs:
-        counted[str(run.workload.framework)] += 1
-    if any_work:
+        counted = Counter(str(run.workload.framework) for run in runs)
         told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
         yield f"the best of few is no tuned best; training runs by framework: {told}"
     flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number, plural
+from cclbench.comparison.claims.claim import Claim, Line, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import bare
 from cclbench.units import humanise
@@ -19,6 +19,9 @@ SAME_STEP: Final = 0.03
 _CLEAR_OVERLAP: Final = 0.01
 _STEP, _OVERLAP = "time.step", "overlap.ratio"
 
+_WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
+"""Columns of what the runs of a pair have alike."""
+
 Key = Callable[[Subject], Any]
 
 
@@ -28,7 +31,9 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
     known = [
-        run for run in runs if run.workload.phase == "training" and number(run, _STEP) and _has_overlap(run)
+        run
+        for run in runs
+        if run.workload.phase == "training" and number(run, _STEP) and number(run, _OVERLAP) is not None
     ]
     pairs = list(_pairs(known, _alike))
     counts = _counts(pairs)
@@ -42,10 +47,6 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
         rows=sorted(pairs, key=lambda pair: -pair["step_ratio"]),
         caveats=tuple(_caveats(known, pairs)),
     )
-
-
-def _has_overlap(run: Subject) -> bool:
-    return number(run, _OVERLAP) is not None
 
 
 def _alike(run: Subject) -> Any:
@@ -72,11 +73,7 @@ def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
         outcome = "shorter" if ratio < 1 / (1 + SAME_STEP) else "same"
     flags = {note(run, metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
     return {
-        "model": higher.workload.model,
-        "accelerator": higher.workload.accelerator,
-        "devices": higher.workload.devices,
-        "batch": higher.workload.batch,
-        "sequence_length": higher.workload.sequence_length,
+        **worked(higher, *_WORK),
         "outcome": outcome,
         "step_ratio": ratio,
         "higher_plan": higher.workload.plan,
@@ -93,16 +90,9 @@ def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
 
 
 def _counts(pairs: Sequence[Line]) -> dict[str, float | None]:
-    def of(outcome: str) -> int:
-        return sum(pair["outcome"] == outcome for pair in pairs)
-
-    return {
-        "pairs": len(pairs),
-        "longer": of("longer"),
-        "shorter": of("shorter"),
-        "same": of("same"),
-        "equal_overlap": of("equal overlap"),
-    }
+    found = Counter(pair["outcome"] for pair in pairs)
+    outcomes = ("longer", "shorter", "same", "equal overlap")
+    return {"pairs": len(pairs), **{one.replace(" ", "_"): found[one] for one in outcomes}}
 
 
 def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
@@ -124,9 +114,6 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
         for side in ("higher", "lower")
     )
     return f"{said}. Widest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
-
-
-_WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
 
 
 def _by_work(pairs: Sequence[Line]) -> list[Line]:
