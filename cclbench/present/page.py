@@ -13,13 +13,13 @@ from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unknown
 from cclbench.present.charts.chart import charts_of
+from cclbench.present.charts.palette import colour
 from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
 from cclbench.present.sections import headline
-from cclbench.present.subjects import colour
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, hover, name, quantity
 from cclbench.units import humanise

@@ -1,33 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a page calls and draws its subjects: by letter, colour and mark, in their order."""
+"""How a page calls its subjects: by letter, and in legends by colour and mark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.palette import MARKERS, light, subject_colour
-from cclbench.present.charts.palette import marker as nth_marker
+from cclbench.present.charts.palette import MARKERS, colour, marker
 
 
-def colour(subject: Subject) -> str:
-    """The name of its colour."""
-    return subject_colour(subject.place)
-
-
-def ink(subject: Subject) -> str:
-    """The colour to draw it in."""
-    return light(colour(subject))
-
-
-def marker(subject: Subject) -> str:
-    """Its mark in a scatter, as matplotlib calls it."""
-    return nth_marker(subject.place)
-
-
-def mark(subject: Subject) -> str:
-    """Its mark in a legend."""
-    return MARKERS[marker(subject)]
+def legend(subjects: Iterable[Subject]) -> tuple[tuple[str, str, str], ...]:
+    """Colour, mark and letter of each, as `Chart.legend`; nothing of one that stands alone."""
+    return tuple((colour(s.place), MARKERS[marker(s.place)], s.letter) for s in subjects if s.letter)
 
 
 def says(subject: Subject, text: str) -> str:

@@ -10,9 +10,9 @@ import numpy as np
 
 from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import colour, ink, mark, marker, says, together
+from cclbench.present.subjects import legend, says, together
 from cclbench.record.results import Results
 from cclbench.units import humanise
 
@@ -45,8 +45,6 @@ def overlap(runs: Sequence[Subject]) -> Chart:
         found.append((run, points))
         if silent:
             missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
-    if not found:
-        return Chart("overlap", heading, caption, None, together(missing))
     label = "; ".join(
         says(
             run,
@@ -55,9 +53,9 @@ def overlap(runs: Sequence[Subject]) -> Chart:
         )
         for run, points in found
     )
-    svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
-    legend = tuple((colour(run), mark(run), run.letter) for run, _ in found if run.letter)
-    return Chart("overlap", heading, caption, svg, together(missing), legend=legend)
+    svg = drawn(lambda: _draw(found), name="overlap", label=f"{heading}: {label}") if found else None
+    drawn_runs = legend(run for run, _ in found)
+    return Chart("overlap", heading, caption, svg, together(missing), legend=drawn_runs)
 
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
@@ -101,10 +99,10 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Tit
             x,
             y,
             linestyle="none",
-            marker=marker(run),
+            marker=marker(run.place),
             markersize=4 if many else 6.5,
-            color="none" if run.published else ink(run),
-            markeredgecolor=ink(run),
+            color="none" if run.published else ink(run.place),
+            markeredgecolor=ink(run.place),
             alpha=0.35 if many else 0.75,
             markeredgewidth=1.5 if run.published else 0,
             rasterized=many,

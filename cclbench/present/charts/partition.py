@@ -57,10 +57,9 @@ def partition(runs: Sequence[Subject]) -> Chart:
         if hidden:
             missing.append((run, hidden))
         blocks.append((run.place, bars))
-    if not blocks:
-        return Chart("partition", heading, caption, None, together(missing), wide=True)
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
-    svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
+    label = f"Step partition: {label}"
+    svg = drawn(lambda: _draw(blocks), name="partition", label=label) if blocks else None
     legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 

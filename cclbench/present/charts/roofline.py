@@ -14,10 +14,10 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
 from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
-from cclbench.present.subjects import colour, ink, mark, marker, says, together
+from cclbench.present.subjects import legend, says, together
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -84,15 +84,13 @@ def roofline(runs: Sequence[Subject]) -> Chart:
         peaks = peaks_of(run)
         found.append((run, kernels, peaks))
         missing += [(run, why) for why in (*peaks.lacking, note) if why]
-    if not found:
-        return Chart("roofline", heading, caption, None, together(missing))
     label = "; ".join(
         says(run, f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
         for run, kernels, _ in found
     )
-    svg = drawn(lambda: _draw(found), name="roofline", label=f"Compute roofline: {label}")
-    legend = tuple((colour(run), mark(run), run.letter) for run, _, _ in found if run.letter)
-    return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
+    svg = drawn(lambda: _draw(found), name="roofline", label=f"{heading}: {label}") if found else None
+    drawn_runs = legend(run for run, _, _ in found)
+    return Chart("roofline", heading, caption, svg, together(missing), legend=drawn_runs)
 
 
 def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
@@ -137,9 +135,9 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Fig
             (mark,) = axes.plot(
                 [kernel.intensity],
                 [kernel.rate],
-                marker=marker(run),
+                marker=marker(run.place),
                 markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
-                color=ink(run),
+                color=ink(run.place),
                 alpha=0.6,
                 markeredgewidth=0,
             )
@@ -161,15 +159,13 @@ def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, tit
     flops, memory = peaks.flops_per_s, peaks.bytes_per_s
     if flops is None and memory is None:
         return
-    if flops is None or memory is None:
-        x = [left, right]
-        y = [flops, flops] if flops is not None else [left * (memory or 0), right * (memory or 0)]
-    else:
-        ridge = flops / memory
-        x = sorted({left, min(max(ridge, left), right), right})
-        y = [min(flops, at * memory) for at in x]
-    colour = light("ink") if not run.letter else ink(run)
-    (line,) = axes.plot(x, y, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
+    ridge = {min(max(flops / memory, left), right)} if flops is not None and memory is not None else set()
+    x = sorted({left, *ridge, right})
+    y = [
+        min(at * memory if memory is not None else math.inf, math.inf if flops is None else flops) for at in x
+    ]
+    own = ink(run.place) if run.letter else light("ink")
+    (line,) = axes.plot(x, y, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
     line.set_gid(f"roof-{run.place}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
     titles[f"roof-{run.place}"] = says(run, f"peaks: {' and '.join(told)}, of the trace or the catalog")

@@ -153,18 +153,15 @@ def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Title
 
 def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
     """RGBA: hue by sign, opacity by magnitude, so that zero is the page's own ground; no number is grey."""
-    late, early, none = (_rgb(name) for name in (_LATE, _EARLY, "idle"))
+    from matplotlib.colors import to_rgb
+
+    late, early, none = (to_rgb(light(name)) for name in (_LATE, _EARLY, "idle"))
     image = np.zeros((*values.shape, 4))
     filled = values.filled(0.0)
     image[..., :3] = np.where((filled > 0)[..., None], late, early)
     image[..., 3] = np.minimum(np.abs(filled) / limit, 1.0)
     image[np.ma.getmaskarray(values)] = (*none, 1.0)
     return image
-
-
-def _rgb(name: str) -> tuple[float, ...]:
-    code = light(name)
-    return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
 def _hover_text(late: Lateness, rank: int) -> str:
