@@ -27,15 +27,9 @@ _MOST_SIZE_TICKS: Final = 6
 # What lies outside the band differs in colour and in shape.
 _LINE: Final[dict[str, Any]] = {"color": light("compute"), "linewidth": 1.6, "zorder": 2}
 _BAND: Final[dict[str, Any]] = {"color": light("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
-_DOT: Final[dict[str, Any]] = {
-    "linestyle": "none",
-    "marker": "o",
-    "markersize": 4,
-    "color": light("ink"),
-    "zorder": 3,
-}
-_CROSS: Final[dict[str, Any]] = {
-    "linestyle": "none",
+_MARK: Final[dict[str, Any]] = {"linestyle": "none"}
+_DOT: Final = _MARK | {"marker": "o", "markersize": 4, "color": light("ink"), "zorder": 3}
+_CROSS: Final = _MARK | {
     "marker": "x",
     "markersize": 6,
     "markeredgewidth": 1.8,
@@ -97,14 +91,14 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _frame(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=_MOST_SIZE_TICKS))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
-    axes.yaxis.set_major_formatter(FuncFormatter(_time_text))
+    axes.xaxis.set_major_formatter(lambda size, _: size_text(size))
+    axes.xaxis.minorticks_off()
+    axes.yaxis.set_major_formatter(_time_text)
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(panel.heading, fontsize=9, loc="left")
     axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)

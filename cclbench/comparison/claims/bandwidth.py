@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number, plural, worked
+from cclbench.comparison.claims.claim import Claim, Line, grouped, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
@@ -97,9 +98,7 @@ def _why(rows: Sequence[Line]) -> str:
 
 def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
     keys = ("kind", "accelerator", "phase", "basis")
-    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[key] for key in keys)].append(row)
+    groups = grouped(rows, itemgetter(*keys))
     found: list[Line] = []
     for group, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         gains = [row["gain"] for row in members if row["gain"] is not None]

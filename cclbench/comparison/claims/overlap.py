@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from operator import itemgetter
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number, plural, worked
+from cclbench.comparison.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import bare
 from cclbench.units import humanise
@@ -35,7 +36,7 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
         for run in runs
         if run.workload.phase == "training" and number(run, _STEP) and number(run, _OVERLAP) is not None
     ]
-    pairs = list(_pairs(known, _alike))
+    pairs = list(_pairs(known, equal_work))
     counts = _counts(pairs)
     return Claim(
         key="overlap",
@@ -49,16 +50,8 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
     )
 
 
-def _alike(run: Subject) -> Any:
-    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
-
-
 def _pairs(runs: Sequence[Subject], key: Key) -> Iterator[dict[str, Any]]:
-    groups: dict[Any, list[Subject]] = defaultdict(list)
-    for run in runs:
-        if (alike := key(run)) is not None:
-            groups[alike].append(run)
-    for group in groups.values():
+    for group in grouped(runs, key).values():
         for a, b in combinations(group, 2):
             yield _pair(*sorted((a, b), key=lambda run: -(number(run, _OVERLAP) or 0)))
 
@@ -117,9 +110,7 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
 
 
 def _by_work(pairs: Sequence[Line]) -> list[Line]:
-    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
-    for pair in pairs:
-        groups[tuple(pair[key] for key in _WORK)].append(pair)
+    groups = grouped(pairs, itemgetter(*_WORK))
     return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
 
 
@@ -150,13 +141,10 @@ def _caveats(runs: Sequence[Subject], pairs: Sequence[Line]) -> Iterator[str]:
 
 
 def _however_spelled(run: Subject) -> Any:
-    alike = _alike(run)
+    alike = equal_work(run)
     return alike and tuple(bare(part) if isinstance(part, str) else part for part in alike)
 
 
 def _respelled(runs: Sequence[Subject]) -> str:
-    spellings: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        if run.workload.model:
-            spellings[bare(run.workload.model)].add(run.workload.model)
+    spellings = grouped(dict.fromkeys(run.workload.model for run in runs if run.workload.model), bare)
     return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)

@@ -73,7 +73,7 @@ def write_trace(
     earliest = [begin for begin in begins.values() if begin is not None]
     if not earliest:
         raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
-    latest = Latest.of({rank: run.rank(rank) for rank in run.ranks})
+    latest = Latest.of(map(run.rank, run.ranks))
     with _opened(path) as file:
         file.write(b'{"traceEvents":[')
         trace = Events(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
