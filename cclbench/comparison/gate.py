@@ -21,7 +21,7 @@ from cclbench.comparison.lines import selector
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import ratio_of, stated, too_few
 from cclbench.comparison.work import unequal
-from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 from cclbench.text import shown
@@ -74,49 +74,51 @@ def parse(expression: str) -> Gate:
     >, <, >= or <=.  A VALUE with a sign is a change against A: `+5%`, `-2%`, `+3 ms`, `-0.02`; without one
     it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
     """
+    try:
+        return _parsed(expression)
+    except CclbenchError as error:
+        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+
+
+def _parsed(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
-        raise UsageError(f"--fail-on {shown(expression)}: not understood", hint=_EXAMPLE)
+        raise UsageError("not understood", hint=_EXAMPLE)
     name, part, compared, sign, number, unit = match.groups()
-    metric, keys = _metric(expression, name)
-    keys |= _keys(expression, part)
+    metric, keys = _metric(name)
+    keys |= _keys(part)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
-        raise UsageError(f"--fail-on {shown(expression)}: a percentage needs a sign", hint=hint)
-    value = float(number) / 100 if percent else _value(expression, metric, keys, number, unit)
+        raise UsageError("a percentage needs a sign", hint=hint)
+    value = float(number) / 100 if percent else _value(metric, keys, number, unit)
     return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
 
 
-def _metric(expression: str, name: str) -> tuple[str, dict[str, str]]:
+def _metric(name: str) -> tuple[str, dict[str, str]]:
     if name in METRICS:
         return name, {}
     alias = ALIASES.get(name)
     if alias is None:
-        raise UsageError(
-            f"--fail-on {shown(expression)}: no metric is called {name}",
-            hint=near(name, [*METRICS, *ALIASES]),
-        )
+        raise UsageError(f"no metric is called {name}", hint=near(name, [*METRICS, *ALIASES]))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
-        raise UsageError(f"--fail-on {shown(expression)}: {name} stands for several figures", hint=hint)
+        raise UsageError(f"{name} stands for several figures", hint=hint)
     return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
-def _keys(expression: str, part: str | None) -> dict[str, str]:
+def _keys(part: str | None) -> dict[str, str]:
     keys: dict[str, str] = {}
     for one in re.split(_NEXT_KEY, part) if part else ():
         key, equals, value = (word.strip() for word in one.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(
-                f"--fail-on {shown(expression)}: {shown(one.strip())} selects nothing", hint=hint
-            )
+            raise UsageError(f"{shown(one.strip())} selects nothing", hint=hint)
         keys[key] = value
     return keys
 
 
-def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
+def _value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
     """The number in the metric's base unit; a coefficient of variation has none."""
     base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
     dimension = _DIMENSIONS.get(base)
@@ -124,11 +126,8 @@ def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, u
         return float(number)
     if dimension is None or not unit:
         wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
-        raise UsageError(f"--fail-on {shown(expression)}: {metric} takes {wanted}", hint=_EXAMPLE)
-    try:
-        return parse_quantity(f"{number} {unit}", dimension)
-    except CheckFailed as error:
-        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+        raise UsageError(f"{metric} takes {wanted}", hint=_EXAMPLE)
+    return parse_quantity(f"{number} {unit}", dimension)
 
 
 def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -18,43 +17,31 @@ MOST_FILES: Final = 300
 MOST_FIELDS: Final = 200
 _DEEPEST: Final = 8
 
-Fields = tuple[tuple[str, str], ...]
 
+def facts_section(subject: Subject) -> dict[str, Any]:
+    """The facts of a run, as the template takes them; of more files than `MOST_FILES` how many there are.
 
-@dataclass(frozen=True, slots=True)
-class FactsSection:
-    """The last section of a page, of one run."""
-
-    subject: Subject
-    found: Fields
-    published: Fields
-    card: Fields
-    files: tuple[tuple[str, str, File], ...]
-    """With the rank it is of, if any, and its name without folders."""
-    more_files: int
-
-
-def facts_section(subject: Subject) -> FactsSection:
-    """The facts of a run; of more files than `MOST_FILES` how many more there are."""
+    Files come with the rank they are of, if any, and their names without folders.
+    """
     record = subject.stored.record
     files = list(_files(record))
     step = subject.results.run.get("time.step")
     found = summary(record, subject.results.scope, step.window if step else None)
-    return FactsSection(
-        subject=subject,
-        found=tuple(facts(record, found)),
-        published=_fields(msgspec.to_builtins(record.published) if record.published else {}),
-        card=_fields(subject.card or {}),
-        files=tuple(files[:MOST_FILES]),
-        more_files=max(0, len(files) - MOST_FILES),
-    )
+    return {
+        "subject": subject,
+        "found": list(facts(record, found)),
+        "published": _fields(msgspec.to_builtins(record.published) if record.published else {}),
+        "card": _fields(subject.card or {}),
+        "files": files[:MOST_FILES],
+        "more_files": max(0, len(files) - MOST_FILES),
+    }
 
 
-def _fields(document: Mapping[str, Any]) -> Fields:
+def _fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A document's fields by dotted path; those beyond `MOST_FIELDS` are counted."""
     found = list(_flat(document, "", 0))
     more = len(found) - MOST_FIELDS
-    return (*found[:MOST_FIELDS], *((("…", f"{more} more fields"),) if more > 0 else ()))
+    return [*found[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]
 
 
 def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -93,9 +93,7 @@ def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
     return max(contests, key=lambda lines: float(lines[-1]["behind"]), default=None)
 
 
-def _verdict(
-    widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None
-) -> str:
+def _verdict(widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None) -> str:
     if widest is None:
         return "no two frameworks of the store train on equal hardware, with step time and work known"
     best, last = widest[0], widest[-1]

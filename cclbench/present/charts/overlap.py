@@ -64,11 +64,9 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
     hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
     if not step or hidden.values.shape != all_.values.shape:
         return [], 0
-    both = np.ma.array(
-        hidden.values, mask=np.ma.getmaskarray(all_.values) | np.ma.getmaskarray(hidden.values)
-    )
-    told = np.ma.array(all_.values, mask=np.ma.getmaskarray(both)).sum(axis=0).filled(0.0)
-    ratio = np.divide(both.sum(axis=0).filled(0.0), told, out=np.zeros(len(told)), where=told > 0)
+    known = ~(np.ma.getmaskarray(hidden.values) | np.ma.getmaskarray(all_.values))
+    both, told = (np.where(known, one.values.data, 0.0).sum(axis=0) for one in (hidden, all_))
+    ratio = np.divide(both, told, out=np.zeros(len(told)), where=told > 0)
     points = [
         (number, share, step[number])
         for number, share, whole in zip(all_.steps.tolist(), ratio.tolist(), told.tolist(), strict=True)
