@@ -35,7 +35,7 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
     """
     from cclbench.comparison.claims import examine
     from cclbench.present.claims import document, markdown, page, rows
-    from cclbench.present.picture import check_picture, save_picture
+    from cclbench.present.destination import check_picture, save_picture
     from cclbench.present.terminal.output import emit
 
     if output is not None:

@@ -77,8 +77,8 @@ def validate(
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
     from cclbench.hardware.prediction import check_transport
+    from cclbench.present.destination import check_picture
     from cclbench.present.model_picture import plot_model
-    from cclbench.present.picture import check_picture
     from cclbench.present.terminal.hardware import panels, validation_page
     from cclbench.present.terminal.output import emit
 

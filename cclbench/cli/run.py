@@ -33,7 +33,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any
       cclbench run traces/my-job --steps 3: --ranks 0-7 --format csv
     """
     from cclbench.api import run as compute
-    from cclbench.present.picture import check_picture
+    from cclbench.present.destination import check_picture
     from cclbench.present.terminal.output import progress
     from cclbench.present.terminal.run import show
 

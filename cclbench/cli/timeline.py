@@ -40,7 +40,7 @@ def timeline(run: str, output: Path, inference: bool, jobs: int, store: Path, **
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
     from cclbench.api import open_run
-    from cclbench.present.picture import check_picture, save_picture
+    from cclbench.present.destination import check_picture, save_picture
     from cclbench.present.timeline import timeline as timeline_of
     from cclbench.present.timeline_picture import draw_timeline
 

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cclbench.comparison.claims import UNITS, Claim, Examined
+from cclbench.comparison.claims.claim import grouped
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullets, grid
 from cclbench.text import as_markdown, markdown_table, printable
@@ -67,7 +68,7 @@ def page(examined: Examined, verbosity: int) -> list[RenderableType]:
         parts += [Text(), Text(printable(claim.statement), "bold"), Text(printable(_verdict(claim)))]
         if verbosity <= QUIET:
             continue
-        for title, lines in _tables(claim.summary):
+        for title, lines in _tables(claim.summary).items():
             parts += [Text(), *([Text(printable(title))] if title else [])]
             parts += _grid(lines, _SUMMARY[claim.key])
         if verbosity >= VERBOSE and claim.rows:
@@ -84,7 +85,7 @@ def markdown(examined: Examined) -> str:
     lines = [_basis(examined), ""]
     for claim in examined.claims:
         lines += [f"### {as_markdown(claim.statement)}", "", as_markdown(_verdict(claim)), ""]
-        for title, of_table in _tables(claim.summary):
+        for title, of_table in _tables(claim.summary).items():
             lines += [
                 *([as_markdown(title), ""] if title else []),
                 *_table(of_table, _SUMMARY[claim.key]),
@@ -122,13 +123,13 @@ def _verdict(claim: Claim) -> str:
     return f"{claim.outcome.capitalize()}: {claim.verdict}."
 
 
-def _tables(summary: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+def _tables(summary: Sequence[Line]) -> dict[str, list[Line]]:
     """The summary's lines by their title: what they rest on, and the hardware they compare."""
-    tables: dict[str, list[Line]] = {}
-    for line in summary:
-        compared = f", {_hardware(line)}" if "behind" in line else ""
-        tables.setdefault(f"{line.get('basis', '')}{compared}", []).append(line)
-    yield from tables.items()
+
+    def title(line: Line) -> str:
+        return line.get("basis", "") + (f", {_hardware(line)}" if "behind" in line else "")
+
+    return grouped(summary, title)
 
 
 def _grid(lines: Sequence[Line], titles: Sequence[str]) -> list[RenderableType]:

@@ -11,7 +11,7 @@ from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.normalize.steps import SOURCES
-from cclbench.present.subjects import together
+from cclbench.present.charts.chart import together
 from cclbench.record.run import Run
 from cclbench.units import humanise
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
 from cclbench.present.charts.palette import light
-from cclbench.present.picture import save_picture
+from cclbench.present.destination import save_picture
 from cclbench.units import size_text
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from cclbench.comparison.claims.claim import Claim
 from cclbench.errors import UsageError
 from cclbench.present.claims_picture import draw_claims
-from cclbench.present.picture import save_picture
+from cclbench.present.destination import save_picture
 
 HOSTILE = "$\\frac{1}{0}$ \x1b[31m" + "x" * 500
 

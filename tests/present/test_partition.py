@@ -15,8 +15,8 @@ from typed import figures
 from cclbench.errors import UsageError
 from cclbench.present.charts.palette import SLICES, light
 from cclbench.present.charts.partition import picture, plot_partition
+from cclbench.present.destination import check_picture
 from cclbench.present.partition import Bar, bars_of, by_rank, extremes
-from cclbench.present.picture import check_picture
 from cclbench.record.rows import Row
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from cclbench.intervals import EMPTY, Intervals
 from cclbench.present.charts.palette import light
-from cclbench.present.picture import save_picture
+from cclbench.present.destination import save_picture
 from cclbench.present.timeline import Instance, Lanes, Timeline
 from cclbench.present.timeline_picture import draw_timeline, labelled, summary
 

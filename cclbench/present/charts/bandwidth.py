@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import says, together
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 

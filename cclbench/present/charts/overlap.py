@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import legend, says, together
 from cclbench.record.results import Results
 from cclbench.units import humanise
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import UsageError
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
+from cclbench.present.destination import check_picture, save_picture
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
-from cclbench.present.picture import check_picture, save_picture
-from cclbench.present.subjects import says, together
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 

@@ -13,11 +13,10 @@ from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
-from cclbench.present.subjects import legend, says, together
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -57,13 +56,8 @@ class Kernel:
         return self.flops / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Peaks:
-    """What the accelerator can do; None with the reason where nobody knows."""
-
-    flops_per_s: float | None
-    bytes_per_s: float | None
-    lacking: tuple[str, ...]
+Peaks = tuple[float | None, float | None]
+"""FLOP/s and bytes/s that the accelerator can do; None where nobody knows."""
 
 
 @section("roofline", place=40)
@@ -81,9 +75,9 @@ def roofline(runs: Sequence[Subject]) -> Chart:
         if not kernels:
             missing.append((run, f"no roofline: {note}"))
             continue
-        peaks = peaks_of(run)
+        peaks, lacking = peaks_of(run)
         found.append((run, kernels, peaks))
-        missing += [(run, why) for why in (*peaks.lacking, note) if why]
+        missing += [(run, why) for why in (*lacking, note) if why]
     label = "; ".join(
         says(run, f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
         for run, kernels, _ in found
@@ -107,8 +101,8 @@ def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
 
 
-def peaks_of(run: Subject) -> Peaks:
-    """The two peaks of the first rank's accelerator, as the metrics take them."""
+def peaks_of(run: Subject) -> tuple[Peaks, list[str]]:
+    """The two peaks of the first rank's accelerator, as the metrics take them, and why one is not known."""
     stored = run.stored
     rank = stored.ranks[0]
     view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
@@ -121,7 +115,7 @@ def peaks_of(run: Subject) -> Peaks:
             lacking.append(f"no peak: {why}")
             return None
 
-    return Peaks(known(peak_flops_per_s), known(hbm_bytes_per_s), tuple(lacking))
+    return (known(peak_flops_per_s), known(hbm_bytes_per_s)), lacking
 
 
 def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
@@ -156,7 +150,7 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Fig
 
 def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
-    flops, memory = peaks.flops_per_s, peaks.bytes_per_s
+    flops, memory = peaks
     if flops is None and memory is None:
         return
     ridge = {min(max(flops / memory, left), right)} if flops is not None and memory is not None else set()

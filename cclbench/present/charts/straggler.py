@@ -11,10 +11,9 @@ import numpy as np
 
 from cclbench.comparison.subject import Subject
 from cclbench.intervals import Int64
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import says
 from cclbench.record.results import Grid
 from cclbench.units import humanise
 
