@@ -102,11 +102,11 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     lines = _lines(found)
     shown = lines[:MOST_ROWS]
     for place, (run, kernels) in enumerate(found):
-        ns = sum(line.times[place].ns for line in shown if line.times[place])  # type: ignore[union-attr, misc]
-        listed = sum(line.times[place] is not None for line in shown)
-        if listed < kernels.names:
+        listed = [time for line in shown if (time := line.times[place])]
+        ns = sum(time.ns for time in listed)
+        if len(listed) < kernels.names:
             rest, share = (kernels.all_ns - ns) / 1e9, 1 - ns / kernels.all_ns if kernels.all_ns else 0.0
-            more = f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
+            more = f"{kernels.names - len(listed):,} more names with {humanise(rest, 's')}"
             notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
             notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))

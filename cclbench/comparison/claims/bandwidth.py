@@ -83,17 +83,12 @@ def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[floa
     of_group = [row for row in rows if _group(row) == group]
     runs = plural(len(of_group), f"{basis} {kind} run")
     if not gains:
-        return f"none of {runs} tells the gain ({_why(of_group)})"
+        (why, _), *_ = Counter(row["note"] for row in of_group).most_common()
+        return f"none of {runs} tells the gain ({why})"
     middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
     if len(gains) == 1:
         return f"1 of {runs} tells the gain: {middle}"
     return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
-
-
-def _why(rows: Sequence[Line]) -> str:
-    """The most frequent reason for a missing gain."""
-    reasons = Counter(row["note"] for row in rows if row["gain"] is None)
-    return str(reasons.most_common(1)[0][0]) if reasons else ""
 
 
 def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
