@@ -127,7 +127,7 @@ def _tables(summary: Sequence[Line]) -> dict[str, list[Line]]:
     """The summary's lines by their title: what they rest on, and the hardware they compare."""
 
     def title(line: Line) -> str:
-        return line.get("basis", "") + (f", {_hardware(line)}" if "behind" in line else "")
+        return f"{line.get('basis', '')}{f', {_hardware(line)}' if 'behind' in line else ''}"
 
     return grouped(summary, title)
 

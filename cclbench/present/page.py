@@ -57,21 +57,17 @@ def _common(runs: Sequence[Subject], title: str) -> dict[str, Any]:
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing(runs),
-        # What templates call.
-        "absent": absent,
-        "breakable": breakable,
-        "colour": colour,
-        "headline": headline,
-        "hover": hover,
-        "humanise": humanise,
-        "name": name,
-        "seconds": _seconds,
-        "signed": signed,
+        **{each.__name__: each for each in _CALLED},
     }
 
 
-def _seconds(value: float, *told: str) -> Markup:
+def seconds(value: float, *told: str) -> Markup:
+    """A measured time, with hover text."""
     return quantity(value, "s", "measured", *told)
+
+
+_CALLED: Final = (absent, breakable, colour, headline, hover, humanise, name, seconds, signed)
+"""What templates call."""
 
 
 def _short(versus: Versus, comparison: Comparison) -> str:
