@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
 from cclbench.present.charts.palette import light
-from cclbench.present.destination import save_picture
 from cclbench.units import size_text
 
 if TYPE_CHECKING:
@@ -46,20 +44,17 @@ class Panel:
     deviations: Sequence[Deviation]
 
 
-def plot_model(panels: Sequence[Panel], path: Path, *, title: str) -> None:
-    """Write the panels as PNG, SVG or PDF, as the file's suffix says; `UsageError` where it can't be."""
-    if not 0 < len(panels) <= MOST_PANELS:
-        raise UsageError(
-            f"a picture has room for 1 to {MOST_PANELS} sweeps, not for {len(panels)}", hint="plot fewer"
-        )
-    save_picture(lambda: draw_model(panels, title=title), path)
-
-
 def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
-    """Time over size, both logarithmic: band and line are the model, marks are measured."""
+    """Time over size, both logarithmic: band and line are the model, marks are measured.
+
+    `UsageError` for no panel, or more than `MOST_PANELS`.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    if not 0 < len(panels) <= MOST_PANELS:
+        room = f"a picture has room for 1 to {MOST_PANELS} sweeps, not for {len(panels)}"
+        raise UsageError(room, hint="plot fewer")
     columns = min(len(panels), _MOST_COLUMNS)
     lines = -(-len(panels) // columns)
     # A lone panel is wide enough for the legend.

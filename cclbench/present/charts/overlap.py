@@ -37,10 +37,15 @@ def overlap(runs: Sequence[Subject]) -> Chart:
     found, missing = [], []
     for run in runs:
         points, silent = points_of(run.results)
-        points = points or whole(run.results)
         if not points:
-            missing.append((run, _why_none(run)))
-            continue
+            ratio, step = run.results.value("overlap.ratio"), run.results.value("time.step")
+            if ratio is None:
+                missing.append((run, f"no overlap: {run.results.why_not('overlap.ratio')}"))
+                continue
+            if step is None:
+                missing.append((run, f"no step time: {run.results.why_not('time.step')}"))
+                continue
+            points = [(None, ratio, step)]
         found.append((run, points))
         if silent:
             missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
@@ -72,18 +77,6 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
         if whole > 0 and number in step
     ]
     return points, len(all_.steps) - len(points)
-
-
-def whole(rows: Results) -> list[Point]:
-    """The run as one mark, where it has no steps."""
-    ratio, step = rows.value("overlap.ratio"), rows.value("time.step")
-    return [] if ratio is None or step is None else [(None, ratio, step)]
-
-
-def _why_none(run: Subject) -> str:
-    if run.results.value("overlap.ratio") is None:
-        return f"no overlap: {run.results.why_not('overlap.ratio')}"
-    return f"no step time: {run.results.why_not('time.step')}"
 
 
 def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Titles]:

@@ -65,7 +65,9 @@ def emit(
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
     elif form == "md":
-        click.echo("\n".join(_markdown(rows, columns)))
+        used = _used(rows, columns)
+        cells = ([as_markdown(" ".join(_text(row, column).split())) for column in used] for row in rows)
+        click.echo("\n".join(markdown_table([as_markdown(column) for column in used], cells)))
     else:
         out = console()
         with out.capture() as page:
@@ -104,12 +106,6 @@ def _inert(value: object) -> object:
 def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
     """The columns in which any row has something; all where there is no row."""
     return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
-
-
-def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
-    used = _used(rows, columns)
-    cells = ([as_markdown(" ".join(_text(row, column).split())) for column in used] for row in rows)
-    return markdown_table([as_markdown(column) for column in used], cells)
 
 
 def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
