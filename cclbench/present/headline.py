@@ -34,7 +34,7 @@ def _below(run: Subject, metric: str) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
         steps = len(run.results.steps(metric))
-        cv = next((row.value for row in run.results.statistics(metric) if row.stat == "cv"), None)
+        cv = run.results.value(metric, stat="cv")
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
         if run.all_open:
             return "open: no step follows"
@@ -49,9 +49,9 @@ def story(run: Subject) -> list[str]:
     step, sentences = run.results.run.get("time.step"), []
     if step and step.has_value:
         what = "The whole trace takes" if step.window == "trace" else "A step takes"
-        parts = {row.stat: row.number for row in run.results.statistics("time.step_parts")}
-        largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
-        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest if s and step.number]
+        parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
+        largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
+        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
         of = f": on its slowest rank {_listed(shares)}" if shares else ""
         sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
     said = verdict(list(run.results.run.values()), run.stored.inferred)

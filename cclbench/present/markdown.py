@@ -63,12 +63,12 @@ def _parts(one: Versus) -> Iterator[str]:
 
 
 def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:
-    letters = [s.letter for s in comparison.subjects]
     rows = [
         [_code(metric), *map(_text, figures), *ratios]
         for metric, figures, ratios in sections.metric_rows(comparison, lines)
     ]
-    yield from markdown_table(["metric", *letters, *sections.ratio_titles(comparison)], rows, numbers=True)
+    heads = ["metric", *(s.letter for s in comparison.subjects), *sections.ratio_titles(comparison)]
+    yield from markdown_table(heads, rows, numbers=True)
     if sections.marked(lines):
         yield from ["", _text(sections.MARKS)]
 

@@ -110,11 +110,6 @@ class Results:
         found = [row for row in self.rows if row.metric == metric and row.narrowed and row.has_value]
         return found[:most], max(0, len(found) - most)
 
-    def statistics(self, metric: str) -> list[Row]:
-        """The run's rows that a statistic alone narrows, with a number."""
-        own = (row for row in self.rows if row.metric == metric and row.stat and row.has_value)
-        return [row for row in own if row is self.row(metric, stat=str(row.stat))]
-
     def ranks(self, metric: str) -> dict[int, float]:
         """Each rank's number, by rank; modelled ones are none."""
         return self._by("rank", metric)
