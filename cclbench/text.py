@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
@@ -52,6 +52,16 @@ def as_markdown(text: str) -> str:
     """`text` as Markdown that shows it as it is: nothing in it formats, links, mentions or is HTML."""
     plain = _FORMATS.sub(r"\\\1", escape(printable(text), quote=False))
     return plain.replace("@", "&#64;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;")
+
+
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Iterable[str]], *, numbers: bool = False
+) -> Iterator[str]:
+    """The lines of a Markdown table of cells; `numbers` aligns all but the first column to the right."""
+    yield f"| {' | '.join(head)} |"
+    yield "| --- |" + (" ---: |" if numbers else " --- |") * (len(head) - 1)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
 
 
 def shown(value: object) -> str:

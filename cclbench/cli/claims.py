@@ -35,7 +35,7 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
     """
     from cclbench.comparison.claims import examine
     from cclbench.present.claims import document, markdown, page, rows
-    from cclbench.present.picture import check_picture
+    from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.terminal.output import emit
 
     if output is not None:
@@ -53,7 +53,7 @@ def claims(names: tuple[str, ...], output: Path | None, store: Path, form: str, 
             table=lambda: page(examined, verbosity),
         )
     if output is not None:
-        from cclbench.present.claims_picture import plot_claims
+        from cclbench.present.claims_picture import draw_claims
 
-        plot_claims(examined.claims, output)
+        save_picture(lambda: draw_claims(examined.claims), output)
         click.echo(f"wrote {output}", err=True)

@@ -77,8 +77,8 @@ def validate(
     from cclbench.hardware.calibration import must_be_others, read_calibration
     from cclbench.hardware.collectives import Refusal
     from cclbench.hardware.prediction import check_transport
-    from cclbench.present.model_picture import plot_model
-    from cclbench.present.picture import check_picture
+    from cclbench.present.model_picture import draw_model
+    from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.terminal.hardware import panels, validation_page
     from cclbench.present.terminal.output import emit
 
@@ -112,7 +112,8 @@ def validate(
     )
     if plot is not None and any(each.deviations for each in checked):
         basis = "calibrated" if by else "from the catalog alone"
-        plot_model(panels(checked), plot, title=f"{system.id}, model {basis}")
+        title = f"{system.id}, model {basis}"
+        save_picture(lambda: draw_model(panels(checked), title=title), plot)
         click.echo(f"wrote {plot}", err=True)
     refused = [each.found.reason for each in checked if isinstance(each.found, Refusal)]
     if refused and (fail_above is not None or len(refused) == len(checked)):

@@ -29,14 +29,14 @@ def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verb
     """
     from cclbench.api import open_run
     from cclbench.comparison.build import subject_of
-    from cclbench.present.html import check_page
-    from cclbench.present.page import write_run
+    from cclbench.present.html import check_page, write_page
+    from cclbench.present.page import run_page
     from cclbench.present.terminal.output import progress
 
     check_page(output)
     with progress(verbosity) as bars:
         opened = open_run(run, store=store, jobs=jobs, inference=inference)
         subject = subject_of("A", opened, jobs=jobs, progress=bars)
-    write_run(subject, output)
+    write_page(run_page(subject), output)
     if verbosity >= 0:
         click.echo(f"wrote {output}", err=True)

@@ -40,14 +40,14 @@ def timeline(run: str, output: Path, inference: bool, jobs: int, store: Path, **
       cclbench timeline traces/my-job -o zoom.png --from-ms 12 --to-ms 14.5
     """
     from cclbench.api import open_run
-    from cclbench.present.picture import check_picture
+    from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.timeline import timeline as timeline_of
-    from cclbench.present.timeline_picture import plot_timeline
+    from cclbench.present.timeline_picture import draw_timeline
 
     check_picture(output)
     opened = open_run(run, store=store, jobs=jobs, inference=inference)
     shown = timeline_of(opened, **wishes)
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
     inferred = ", process groups inferred" if opened.inferred else ""
-    plot_timeline(shown, output, title=f"{opened.id}: {of}{inferred}")
+    save_picture(lambda: draw_timeline(shown, title=f"{opened.id}: {of}{inferred}"), output)
     click.echo(f"wrote {output}", err=True)

@@ -11,7 +11,6 @@ from cclbench.analyzers.step_parts import PARTS
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.comparison.comparison import Change, Dimension, Mover
 from cclbench.comparison.subject import Subject
-from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 
 _METRIC: Final = "time.step_parts"
@@ -37,14 +36,14 @@ def changes(base: Subject, other: Subject, change_ns: int) -> tuple[Change, ...]
     spans = {part: [s.results.value(_METRIC, stat=part) for s in (base, other)] for part in PARTS}
     known = {part: (a or 0.0, b or 0.0) for part, (a, b) in spans.items() if (a, b) != (None, None)}
     exact = [(Fraction(after) - Fraction(before)) * NS_PER_S for before, after in known.values()]
+    untold = {
+        part: tuple(s.letter for s, span in zip((base, other), pair, strict=True) if span is None)
+        for part, pair in spans.items()
+    }
     return tuple(
-        Change(part, before, after, ns, _movers(base, other, part), _untold(base, other, part))
+        Change(part, before, after, ns, _movers(base, other, part), untold[part])
         for (part, (before, after)), ns in zip(known.items(), whole(exact, change_ns), strict=True)
     )
-
-
-def _untold(base: Subject, other: Subject, part: str) -> tuple[str, ...]:
-    return tuple(s.letter for s in (base, other) if s.results.value(_METRIC, stat=part) is None)
 
 
 def whole(exact: Sequence[Fraction], total: int) -> list[int]:
@@ -66,20 +65,16 @@ def _movers(base: Subject, other: Subject, part: str) -> tuple[Mover, ...]:
         Mover(dimension, name, before.get((dimension, name), 0.0), after.get((dimension, name), 0.0))
         for dimension, name in sorted(before.keys() | after.keys())
     ]
-    order = {dimension: place for place, dimension in enumerate(_DIMENSIONS)}
     moved = [mover for mover in movers if mover.change_s]
-    return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), order[m.dimension], m.name)))
+    return tuple(sorted(moved, key=lambda m: (-abs(m.change_s), _DIMENSIONS.index(m.dimension), m.name)))
 
 
 def _finer(subject: Subject, part: str) -> dict[tuple[Dimension, str], float]:
     """Seconds of the part by kernel category, collective, group and parallel dimension."""
     found: dict[tuple[Dimension, str], float] = {}
+    own = subject.results.row(_METRIC, stat=part)
     for row in subject.results.rows:
-        if (
-            row.metric == _METRIC
-            and row.stat == part
-            and any(getattr(row, key) is not None for key in KEYS[1:])
-        ):
+        if row.metric == _METRIC and row.stat == part and row is not own:
             place = _place(row, part)
             found[place] = found.get(place, 0.0) + row.number
     return found

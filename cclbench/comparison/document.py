@@ -4,25 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Final
 
-from cclbench.comparison.comparison import Comparison
+from cclbench.comparison.comparison import Comparison, Figure
 from cclbench.comparison.subject import Subject
 
-COLUMNS: Final = (
-    "metric",
-    "unit",
-    "better",
-    "subject",
-    "value",
-    "status",
-    "provenance",
-    "reason",
-    "low",
-    "high",
-    "coverage",
-)
+COLUMNS: Final = ("metric", "unit", "better", "subject", *(field.name for field in fields(Figure)))
 """Columns of `rows`."""
 
 

@@ -17,12 +17,11 @@ from typing import Final, Literal
 from cclbench.analyzers.aliases import ALIASES
 from cclbench.analyzers.metric import METRICS
 from cclbench.comparison.comparison import Check
-from cclbench.comparison.interval import difference
 from cclbench.comparison.lines import selector
 from cclbench.comparison.subject import Subject
-from cclbench.comparison.verdict import stated, step_costs, too_few
+from cclbench.comparison.verdict import ratio_of, stated, too_few
 from cclbench.comparison.work import unequal
-from cclbench.errors import CheckFailed, UsageError, near
+from cclbench.errors import CclbenchError, CheckFailed, UsageError, near
 from cclbench.record.results import KEYS
 from cclbench.record.rows import Row
 from cclbench.text import shown
@@ -75,49 +74,51 @@ def parse(expression: str) -> Gate:
     >, <, >= or <=.  A VALUE with a sign is a change against A: `+5%`, `-2%`, `+3 ms`, `-0.02`; without one
     it is the figure itself: `800 ms`, `100 GB/s`, `0.4`.  Raises `UsageError` that says what is wrong.
     """
+    try:
+        return _parsed(expression)
+    except CclbenchError as error:
+        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+
+
+def _parsed(expression: str) -> Gate:
     match = _EXPRESSION.fullmatch(expression)
     if match is None:
-        raise UsageError(f"--fail-on {shown(expression)}: not understood", hint=_EXAMPLE)
+        raise UsageError("not understood", hint=_EXAMPLE)
     name, part, compared, sign, number, unit = match.groups()
-    metric, keys = _metric(expression, name)
-    keys |= _keys(expression, part)
+    metric, keys = _metric(name)
+    keys |= _keys(part)
     percent = unit == "%"
     if percent and not sign:
         hint = f"write +{number}% or -{number}% for a change against A, or a share as a number: 0.4"
-        raise UsageError(f"--fail-on {shown(expression)}: a percentage needs a sign", hint=hint)
-    value = float(number) / 100 if percent else _value(expression, metric, keys, number, unit)
+        raise UsageError("a percentage needs a sign", hint=hint)
+    value = float(number) / 100 if percent else _value(metric, keys, number, unit)
     return Gate(expression, metric, keys, compared, -value if sign == "-" else value, bool(sign), percent)
 
 
-def _metric(expression: str, name: str) -> tuple[str, dict[str, str]]:
+def _metric(name: str) -> tuple[str, dict[str, str]]:
     if name in METRICS:
         return name, {}
     alias = ALIASES.get(name)
     if alias is None:
-        raise UsageError(
-            f"--fail-on {shown(expression)}: no metric is called {name}",
-            hint=near(name, [*METRICS, *ALIASES]),
-        )
+        raise UsageError(f"no metric is called {name}", hint=near(name, [*METRICS, *ALIASES]))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
-        raise UsageError(f"--fail-on {shown(expression)}: {name} stands for several figures", hint=hint)
+        raise UsageError(f"{name} stands for several figures", hint=hint)
     return alias.metric, ({"collective": alias.collectives[0]} if alias.collectives else {})
 
 
-def _keys(expression: str, part: str | None) -> dict[str, str]:
+def _keys(part: str | None) -> dict[str, str]:
     keys: dict[str, str] = {}
     for one in re.split(_NEXT_KEY, part) if part else ():
         key, equals, value = (word.strip() for word in one.partition("="))
         if key not in KEYS or not equals or not value or key in keys:
             hint = f"select by {', '.join(KEYS)}, such as [collective=all_reduce]"
-            raise UsageError(
-                f"--fail-on {shown(expression)}: {shown(one.strip())} selects nothing", hint=hint
-            )
+            raise UsageError(f"{shown(one.strip())} selects nothing", hint=hint)
         keys[key] = value
     return keys
 
 
-def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
+def _value(metric: str, keys: Mapping[str, str], number: str, unit: str) -> float:
     """The number in the metric's base unit; a coefficient of variation has none."""
     base = "1" if keys.get("stat") == "cv" else METRICS.get(metric).unit
     dimension = _DIMENSIONS.get(base)
@@ -125,11 +126,8 @@ def _value(expression: str, metric: str, keys: Mapping[str, str], number: str, u
         return float(number)
     if dimension is None or not unit:
         wanted = "a plain number" if dimension is None else f"a unit: it is in {base}"
-        raise UsageError(f"--fail-on {shown(expression)}: {metric} takes {wanted}", hint=_EXAMPLE)
-    try:
-        return parse_quantity(f"{number} {unit}", dimension)
-    except CheckFailed as error:
-        raise UsageError(f"--fail-on {shown(expression)}: {error.what}", hint=error.hint) from None
+        raise UsageError(f"{metric} takes {wanted}", hint=_EXAMPLE)
+    return parse_quantity(f"{number} {unit}", dimension)
 
 
 def check(gate: Gate, subjects: Sequence[Subject]) -> tuple[Check, ...]:
@@ -157,6 +155,7 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     def judged(outcome: Literal["passed", "failed", "refused"], reason: str) -> Check:
         return Check(gate.expression, other.letter, outcome, reason)
 
+    holds = _OPERATORS[gate.operator]
     name = selector(gate.metric, gate.keys)
     row, before = (subject.results.row(gate.metric, **gate.keys) for subject in (other, base))
     pairs = [(other, row), *([(base, before)] if gate.against else [])]
@@ -169,30 +168,24 @@ def _check(gate: Gate, base: Subject, other: Subject) -> Check:
     assert row is not None  # noqa: S101 - just looked
     said = f"{name} of {other.letter} is {stated(row)}"
     if not gate.against or before is None:
-        return judged("failed" if _OPERATORS[gate.operator](row.number, gate.number) else "passed", said)
+        return judged("failed" if holds(row.number, gate.number) else "passed", said)
     said += f", of {base.letter} {stated(before)}"
     if refusal := _refusal(base, other, before, row):
         return judged("refused", f"{said}, and {refusal}")
     limit = before.number * (1 + gate.number) if gate.percent else before.number + gate.number
-    if not before.number or before.number < 0 or row.number <= 0:
-        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
-    said += f": {_percent(row.number / before.number)}"
-    if gate.keys or not _of_steps(gate.metric):
-        return judged("failed" if _OPERATORS[gate.operator](row.number, limit) else "passed", said)
-    costs = step_costs(base, gate.metric), step_costs(other, gate.metric)
-    steps = len(costs[0]), len(costs[1])
-    told = difference(*costs) if min(steps) else None
-    if told is None or told.low is None or told.high is None:
-        why = too_few(base, other, steps, told.steps_needed if told else None)
-        return judged("refused", f"{said}, and there is no interval: {why}")
-    low, high = told.low, told.high
-    if gate.metric != "time.step":
-        low, high = 1 / high, 1 / low
-    said += f" (95 % interval {_percent(low)} to {_percent(high)})"
+    positive = before.number > 0 and row.number > 0
+    if positive:
+        said += f": {_percent(row.number / before.number)}"
+    if not positive or gate.keys or not _of_steps(gate.metric):
+        return judged("failed" if holds(row.number, limit) else "passed", said)
+    ratio = ratio_of(base, other, gate.metric)
+    if ratio.low is None or ratio.high is None:
+        return judged("refused", f"{said}, and there is no interval: {too_few(base, other, ratio)}")
+    said += f" (95 % interval {_percent(ratio.low)} to {_percent(ratio.high)})"
     # The whole interval must lie beyond the limit: of its two ends the one that is nearer to passing.
-    decisive = low if gate.operator.startswith(">") else high
-    beyond = _OPERATORS[gate.operator](decisive * before.number, limit)
-    if not beyond and _OPERATORS[gate.operator](row.number, limit):
+    decisive = ratio.low if gate.operator.startswith(">") else ratio.high
+    beyond = holds(decisive * before.number, limit)
+    if not beyond and holds(row.number, limit):
         said += ", which does not lie beyond the limit"
     return judged("failed" if beyond else "passed", said)
 

@@ -31,9 +31,8 @@ _MOST_STEPS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The ratio of two runs' typical (geometric mean) step times, other / base, and how sure it is."""
+    """How sure the ratio of two runs' typical (geometric mean) step times is, other / base."""
 
-    typical: float
     low: float | None
     high: float | None
     """Of the 95 % interval; None below `LEAST_STEPS` of either."""
@@ -45,16 +44,15 @@ def difference(base: Floats, other: Floats) -> Difference:
     """Compare step times, both in order of time, shape (steps,), positive."""
     logs = [np.log(values) for values in (base, other)]
     distance = float(logs[1].mean() - logs[0].mean())
-    typical = float(np.exp(distance))
     if min(map(len, logs)) < 2:
-        return Difference(typical, None, None, None)
+        return Difference(None, None, None)
     rho = _correlation(*logs)
     variances = [_variance(values, rho) for values in logs]
     needed = _steps_needed(abs(distance), variances, rho)
     if min(map(len, logs)) < LEAST_STEPS:
-        return Difference(typical, None, None, needed)
+        return Difference(None, None, needed)
     reach = _reach(variances, [len(values) for values in logs], rho)
-    return Difference(typical, float(np.exp(distance - reach)), float(np.exp(distance + reach)), needed)
+    return Difference(float(np.exp(distance - reach)), float(np.exp(distance + reach)), needed)
 
 
 def _correlation(*runs: Floats) -> float:

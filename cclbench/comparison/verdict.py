@@ -12,7 +12,7 @@ import numpy as np
 from cclbench.analyzers.step_parts import PARTS
 from cclbench.comparison.attribution import change_of_step, changes
 from cclbench.comparison.comparison import Change, Measure, Outcome, Versus
-from cclbench.comparison.interval import LEAST_STEPS, Floats, difference
+from cclbench.comparison.interval import LEAST_STEPS, difference
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import PHASE, differs, unequal, unknown
 from cclbench.record.rows import Row
@@ -32,8 +32,8 @@ _UNITS: Final[dict[Measure, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Ratio:
-    """The other's measure over the base's, its interval, and the steps that would settle it."""
+class Ratio:
+    """The other's figure over the base's, its interval, the steps of each, and those that would settle it."""
 
     value: float
     low: float | None
@@ -47,11 +47,14 @@ def versus(base: Subject, other: Subject) -> Versus:
     reasons = unequal(base, other)
     measure: Measure = "throughput.tokens_per_device" if reasons else "time.step"
     why_not = _incomparable(base, other, measure, reasons)
-    ratio = None if why_not else _ratio(base, other, measure)
+    ratio = None if why_not else ratio_of(base, other, measure)
     outcome = _outcome(ratio, measure) if ratio else "not comparable"
     change_ns = change_of_step(base, other)
     parts = changes(base, other, change_ns) if change_ns is not None else ()
-    words = _judged(base, other, measure, ratio, outcome) if ratio else f"{_pair(base, other)}: {why_not}."
+    pair = f"{other.letter} and {base.letter}"
+    words = (
+        _judged(base, other, measure, ratio, outcome) if ratio else f"{pair} are not comparable: {why_not}."
+    )
     if ratio and reasons:
         words += f" They are ranked so since their work differs: {', '.join(reasons)}."
     elif ratio and _work_unknown(base, other):
@@ -70,10 +73,6 @@ def versus(base: Subject, other: Subject) -> Versus:
         change_ns=change_ns,
         changes=parts,
     )
-
-
-def _pair(base: Subject, other: Subject) -> str:
-    return f"{other.letter} and {base.letter} are not comparable"
 
 
 def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequence[str]) -> str | None:
@@ -96,27 +95,26 @@ def _incomparable(base: Subject, other: Subject, measure: Measure, reasons: Sequ
     return None
 
 
-def _ratio(base: Subject, other: Subject, measure: Measure) -> _Ratio:
-    before, after = base.results.value(measure), other.results.value(measure)
-    assert before and after  # noqa: S101, PT018 - `_incomparable` has looked
-    costs = step_costs(base, measure), step_costs(other, measure)
-    steps = len(costs[0]), len(costs[1])
+def ratio_of(base: Subject, other: Subject, metric: str) -> Ratio:
+    """Of a figure that both have and that single steps have: `time.step`, or a rate.
+
+    What is averaged over steps is the time of each, or of a rate its inverse.
+    """
+    before, after = base.results.value(metric), other.results.value(metric)
+    assert before and after  # noqa: S101, PT018 - callers have looked
+    values = [np.array(list(s.results.steps(metric).values()), np.float64) for s in (base, other)]
+    steps = len(values[0]), len(values[1])
     if not min(steps):
-        return _Ratio(after / before, None, None, steps, None)
-    found = difference(*costs)
-    low, high = found.low, found.high
-    if low is not None and high is not None and measure != "time.step":
-        low, high = 1 / high, 1 / low
-    return _Ratio(after / before, low, high, steps, found.steps_needed)
+        return Ratio(after / before, None, None, steps, None)
+    if metric == "time.step":
+        found = difference(*values)
+        return Ratio(after / before, found.low, found.high, steps, found.steps_needed)
+    found = difference(*(1 / rates for rates in values))
+    low, high = (None if end is None else 1 / end for end in (found.high, found.low))
+    return Ratio(after / before, low, high, steps, found.steps_needed)
 
 
-def step_costs(subject: Subject, measure: str) -> Floats:
-    """Time of each step, or of a rate its inverse: what is averaged over steps, shape (steps,)."""
-    values = np.array(list(subject.results.steps(measure).values()), np.float64)
-    return values if measure == "time.step" else np.asarray(1 / values, np.float64)
-
-
-def _outcome(ratio: _Ratio, measure: Measure) -> Outcome:
+def _outcome(ratio: Ratio, measure: Measure) -> Outcome:
     if ratio.low is None or ratio.high is None:
         return "undecided"
     if ratio.low <= 1 <= ratio.high:
@@ -124,12 +122,14 @@ def _outcome(ratio: _Ratio, measure: Measure) -> Outcome:
     return "slower" if (ratio.low > 1) == (measure == "time.step") else "faster"
 
 
-def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outcome: Outcome) -> str:
+def _judged(base: Subject, other: Subject, measure: Measure, ratio: Ratio, outcome: Outcome) -> str:
     unit = "for the whole trace" if _whole(base) else _UNITS[measure]
     figures = f"{_figure(other, measure)} against {_figure(base, measure)} {unit}"
     if outcome == "undecided":
-        pair = f"{other.letter} and {base.letter} ({figures})"
-        return f"No difference can be told between {pair}: {_no_interval(base, other, ratio)}."
+        why = "a whole trace is one figure, as long as the capture; mark steps"
+        if not _whole(base):
+            why = too_few(base, other, ratio)
+        return f"No difference can be told between {other.letter} and {base.letter} ({figures}): {why}."
     if outcome == "no difference":
         said = f"{other.letter} and {base.letter} show no difference ({figures}, ratio {ratio.value:.2f}"
         return f"{said}; {_spread(ratio, inverse=False)}). {_to_settle(ratio)}"
@@ -144,24 +144,18 @@ def _judged(base: Subject, other: Subject, measure: Measure, ratio: _Ratio, outc
     return f"{said} ({figures}; {_spread(ratio, inverse=inverse)})."
 
 
-def _no_interval(base: Subject, other: Subject, ratio: _Ratio) -> str:
-    if _whole(base):
-        return "a whole trace is one figure, as long as the capture; mark steps"
-    return too_few(base, other, ratio.steps, ratio.needed)
-
-
-def too_few(base: Subject, other: Subject, steps: tuple[int, int], needed: int | None) -> str:
-    """Why so few steps give no interval, and how many (`needed`, None if unknown) would settle it."""
+def too_few(base: Subject, other: Subject, ratio: Ratio) -> str:
+    """Why so few steps give no interval, and how many would settle it."""
     counts = " and ".join(
         f"{subject.letter} has {'none but an open one' if subject.all_open else steps}"
-        for subject, steps in zip((base, other), steps, strict=True)
+        for subject, steps in zip((base, other), ratio.steps, strict=True)
     )
-    more = max(LEAST_STEPS, needed or 0)
+    more = max(LEAST_STEPS, ratio.needed or 0)
     enough = f"about {more}" if more > LEAST_STEPS else f"{LEAST_STEPS} or more"
     return f"it takes {LEAST_STEPS} closed steps of each, {counts}; trace {enough} of each"
 
 
-def _to_settle(ratio: _Ratio) -> str:
+def _to_settle(ratio: Ratio) -> str:
     """How many steps would tell a difference of that size."""
     if ratio.needed is None:
         return (
@@ -170,7 +164,7 @@ def _to_settle(ratio: _Ratio) -> str:
     return f"About {ratio.needed:,} steps of each would tell a difference of that size."
 
 
-def _times(ratio: _Ratio) -> str:
+def _times(ratio: Ratio) -> str:
     """`1.34×`, of a small difference `2.1 %`: by how much the means differ, whichever way."""
     factor = max(ratio.value, 1 / ratio.value)
     return humanise(factor, "ratio") if factor >= _SMALL else f"{100 * (factor - 1):.2g} %"
@@ -192,7 +186,7 @@ def _figure(subject: Subject, measure: Measure) -> str:
     return stated(row).removesuffix(" /s")
 
 
-def _spread(ratio: _Ratio, *, inverse: bool) -> str:
+def _spread(ratio: Ratio, *, inverse: bool) -> str:
     assert ratio.low is not None and ratio.high is not None  # noqa: S101, PT018 - else undecided
     low, high = (1 / ratio.high, 1 / ratio.low) if inverse else (ratio.low, ratio.high)
     mean = 1 / ratio.value if inverse else ratio.value

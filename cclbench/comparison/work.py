@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cclbench.analyzers.step_parts import PARTS
@@ -16,17 +15,11 @@ _TOKENS_EQUAL: Final = 1e-6
 _LISTED: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """Something of a subject that another may differ in."""
-
-    label: str
-    of: Callable[[Subject], Any]
-    work: bool = False
-    """Whether a step of different ones is different work."""
+Fact = Callable[[Subject], Any]
+"""Something of a subject that another may differ in; None where it does not tell."""
 
 
-def _field(*paths: str) -> Callable[[Subject], Any]:
+def _field(*paths: str) -> Fact:
     return lambda subject: next((v for path in paths if (v := subject.field(path)) is not None), None)
 
 
@@ -37,51 +30,52 @@ def _tokens(subject: Subject) -> int | None:
 
 
 _LENGTHS: Final = ("workload.batch.sequence_length", "workload.batch.input_length")
-PHASE: Final = Fact("phase", _field("workload.phase"), work=True)
-WORK: Final = (
-    PHASE,
-    Fact("model", _field("workload.model.name"), work=True),
-    Fact("parameters", _field("workload.model.parameters"), work=True),
-    Fact("global batch", _field("workload.batch.global"), work=True),
-    Fact("sequence length", _field(*_LENGTHS), work=True),
-    Fact("output length", _field("workload.batch.output_length"), work=True),
-    Fact("tokens per step", _tokens, work=True),
-)
-_SETUP: Final = (
-    Fact("precision", _field("workload.precision")),
-    Fact("number of devices", lambda subject: subject.device_count),
-    Fact("window", lambda subject: subject.window),
-    Fact("number of steps", lambda subject: subject.steps or None),
-    Fact("kind of trace", lambda subject: subject.stored.reader),
-)
+PHASE: Final = _field("workload.phase")
+_WORK: Final[Mapping[str, Fact]] = {
+    "phase": PHASE,
+    "model": _field("workload.model.name"),
+    "parameters": _field("workload.model.parameters"),
+    "global batch": _field("workload.batch.global"),
+    "sequence length": _field(*_LENGTHS),
+    "output length": _field("workload.batch.output_length"),
+    "tokens per step": _tokens,
+}
+"""A step of different ones is different work."""
+_SETUP: Final[Mapping[str, Fact]] = {
+    "precision": _field("workload.precision"),
+    "number of devices": lambda subject: subject.device_count,
+    "window": lambda subject: subject.window,
+    "number of steps": lambda subject: subject.steps or None,
+    "kind of trace": lambda subject: subject.stored.reader,
+}
 _NEEDED: Final = (("workload.model.name",), ("workload.batch.global",), _LENGTHS)
 """Without any of which a card leaves open whether the work is equal."""
 
 
 def differs(fact: Fact, a: Subject, b: Subject) -> bool:
     """Whether both tell the fact, and not the same."""
-    one, another = fact.of(a), fact.of(b)
+    one, another = fact(a), fact(b)
     return one is not None and another is not None and not _equal(one, another)
 
 
 def unequal(base: Subject, other: Subject) -> list[str]:
     """In what the other's work of a step differs, as far as both tell: `global batch 32 against 16`."""
     return [
-        f"{fact.label} {_quoted(fact.of(other))} against {_quoted(fact.of(base))}"
-        for fact in WORK
+        f"{label} {_quoted(fact(other))} against {_quoted(fact(base))}"
+        for label, fact in _WORK.items()
         if differs(fact, base, other)
     ]
 
 
 def unknown(subject: Subject) -> bool:
     """Whether nothing says what a step of the subject works on."""
-    return all(fact.of(subject) is None for fact in WORK if fact is not PHASE)
+    return all(fact(subject) is None for fact in _WORK.values() if fact is not PHASE)
 
 
 def warnings(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """What stands above a comparison, most important first."""
     return (
-        *_differences(subjects, WORK, "the work differs: "),
+        *_differences(subjects, _WORK, "the work differs: "),
         *_unknown_work(subjects),
         *_differences(subjects, _SETUP, ""),
         *(warning for subject in subjects for warning in _alone(subject)),
@@ -90,13 +84,13 @@ def warnings(subjects: Sequence[Subject]) -> tuple[str, ...]:
     )
 
 
-def _differences(subjects: Sequence[Subject], facts: Sequence[Fact], lead: str) -> Iterator[str]:
-    for fact in facts:
-        known = {subject.letter: fact.of(subject) for subject in subjects if fact.of(subject) is not None}
+def _differences(subjects: Sequence[Subject], facts: Mapping[str, Fact], lead: str) -> Iterator[str]:
+    for label, fact in facts.items():
+        known = {s.letter: value for s in subjects if (value := fact(s)) is not None}
         values = list(known.values())
         if any(not _equal(values[0], value) for value in values[1:]):
             told = ", ".join(f"{letter} {_quoted(value)}" for letter, value in known.items())
-            yield f"{lead}{fact.label}: {told}"
+            yield f"{lead}{label}: {told}"
 
 
 def _unknown_work(subjects: Sequence[Subject]) -> Iterator[str]:

@@ -11,92 +11,54 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cclbench.comparison.claims import UNITS, Claim, Examined
+from cclbench.comparison.claims.claim import grouped
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.output import bullets, grid
-from cclbench.text import as_markdown, printable
+from cclbench.text import as_markdown, markdown_table, printable
 from cclbench.units import humanise
 
 Line = Mapping[str, Any]
-Cells = Mapping[str, Callable[[Line], Any]]
+
+_SUMMARY: Final[Mapping[str, Sequence[str]]] = {
+    "overlap": ("hardware", "model", "batch", "pairs", "longer", "shorter", "neither"),
+    "bandwidth": ("accelerator", "phase", "runs", "told", "least", "median", "most"),
+    "frameworks": ("framework", "model", "batch", "step", "tokens/s/device", "behind"),
+}
+_ROWS: Final[Mapping[str, Sequence[str]]] = {
+    "overlap": ("hardware", "model", "step", "more overlap", "less overlap"),
+    "bandwidth": ("hardware", "model", "phase", "plan", "gain", "provenance"),
+    "frameworks": ("hardware", "framework", "model", "batch", "plan", "step", "tokens/s/device"),
+}
+"""Titles of the tables' columns: those of a claim's lines, or of `_MADE`."""
 
 
-def _column(column: str) -> Callable[[Line], Any]:
+def _value(line: Line, column: str) -> Any:
     """The column's value, humanised where it has a unit."""
     unit = UNITS.get(column)
-
-    def cell(line: Line) -> Any:
-        return line[column] if unit is None or line[column] is None else humanise(line[column], unit)
-
-    return cell
+    return line[column] if unit is None or line[column] is None else humanise(line[column], unit)
 
 
 def _hardware(line: Line) -> str:
     return f"{line['devices']} {line['accelerator']}"
 
 
-def _batch(line: Line) -> str:
-    return f"{line['batch']}x{line['sequence_length']}"
+def _side(line: Line, side: str) -> str:
+    return ", ".join(str(_value(line, f"{side}_{part}")) for part in ("plan", "overlap", "step_s"))
 
 
-def _side(side: str) -> Callable[[Line], str]:
-    parts = [_column(f"{side}_{part}") for part in ("plan", "overlap", "step_s")]
-    return lambda line: ", ".join(str(part(line)) for part in parts)
-
-
-_SUMMARY: Final[Mapping[str, Cells]] = {
-    "overlap": {
-        "hardware": _hardware,
-        "model": _column("model"),
-        "batch": _batch,
-        "pairs": _column("pairs"),
-        "longer": _column("longer"),
-        "shorter": _column("shorter"),
-        "neither": lambda line: line["same"] + line["equal_overlap"],
-    },
-    "bandwidth": {
-        "accelerator": _column("accelerator"),
-        "phase": _column("phase"),
-        "runs": _column("runs"),
-        "told": _column("told"),
-        "least": _column("least"),
-        "median": _column("median"),
-        "most": _column("most"),
-    },
-    "frameworks": {
-        "framework": _column("framework"),
-        "model": _column("model"),
-        "batch": _batch,
-        "step": _column("step_s"),
-        "tokens/s/device": _column("tokens_per_s_per_device"),
-        "behind": _column("behind"),
-    },
+_MADE: Final[Mapping[str, Callable[[Line], Any]]] = {
+    "hardware": _hardware,
+    "batch": lambda line: f"{line['batch']}x{line['sequence_length']}",
+    "neither": lambda line: line["same"] + line["equal_overlap"],
+    "step": lambda line: _value(line, "step_ratio" if "step_ratio" in line else "step_s"),
+    "tokens/s/device": lambda line: _value(line, "tokens_per_s_per_device"),
+    "more overlap": lambda line: _side(line, "higher"),
+    "less overlap": lambda line: _side(line, "lower"),
 }
-_ROWS: Final[Mapping[str, Cells]] = {
-    "overlap": {
-        "hardware": _hardware,
-        "model": _column("model"),
-        "step": _column("step_ratio"),
-        "more overlap": _side("higher"),
-        "less overlap": _side("lower"),
-    },
-    "bandwidth": {
-        "hardware": _hardware,
-        "model": _column("model"),
-        "phase": _column("phase"),
-        "plan": _column("plan"),
-        "gain": _column("gain"),
-        "provenance": _column("provenance"),
-    },
-    "frameworks": {
-        "hardware": _hardware,
-        "framework": _column("framework"),
-        "model": _column("model"),
-        "batch": _batch,
-        "plan": _column("plan"),
-        "step": _column("step_s"),
-        "tokens/s/device": _column("tokens_per_s_per_device"),
-    },
-}
+
+
+def _cells(line: Line, titles: Sequence[str]) -> dict[str, Any]:
+    return {title: _MADE[title](line) if title in _MADE else _value(line, title) for title in titles}
 
 
 def page(examined: Examined, verbosity: int) -> list[RenderableType]:
@@ -106,7 +68,7 @@ def page(examined: Examined, verbosity: int) -> list[RenderableType]:
         parts += [Text(), Text(printable(claim.statement), "bold"), Text(printable(_verdict(claim)))]
         if verbosity <= QUIET:
             continue
-        for title, lines in _tables(claim.summary):
+        for title, lines in _tables(claim.summary).items():
             parts += [Text(), *([Text(printable(title))] if title else [])]
             parts += _grid(lines, _SUMMARY[claim.key])
         if verbosity >= VERBOSE and claim.rows:
@@ -123,7 +85,7 @@ def markdown(examined: Examined) -> str:
     lines = [_basis(examined), ""]
     for claim in examined.claims:
         lines += [f"### {as_markdown(claim.statement)}", "", as_markdown(_verdict(claim)), ""]
-        for title, of_table in _tables(claim.summary):
+        for title, of_table in _tables(claim.summary).items():
             lines += [
                 *([as_markdown(title), ""] if title else []),
                 *_table(of_table, _SUMMARY[claim.key]),
@@ -161,22 +123,19 @@ def _verdict(claim: Claim) -> str:
     return f"{claim.outcome.capitalize()}: {claim.verdict}."
 
 
-def _tables(summary: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+def _tables(summary: Sequence[Line]) -> dict[str, list[Line]]:
     """The summary's lines by their title: what they rest on, and the hardware they compare."""
-    tables: dict[str, list[Line]] = {}
-    for line in summary:
-        compared = f", {_hardware(line)}" if "behind" in line else ""
-        tables.setdefault(f"{line.get('basis', '')}{compared}", []).append(line)
-    yield from tables.items()
+
+    def title(line: Line) -> str:
+        return f"{line.get('basis', '')}{f', {_hardware(line)}' if 'behind' in line else ''}"
+
+    return grouped(summary, title)
 
 
-def _grid(lines: Sequence[Line], cells: Cells) -> list[RenderableType]:
-    return grid([{title: cell(line) for title, cell in cells.items()} for line in lines], list(cells))
+def _grid(lines: Sequence[Line], titles: Sequence[str]) -> list[RenderableType]:
+    return grid([_cells(line, titles) for line in lines], titles)
 
 
-def _table(lines: Sequence[Line], cells: Cells) -> Iterator[str]:
-    yield "| " + " | ".join(cells) + " |"
-    yield "|" + " --- |" * len(cells)
-    for line in lines:
-        told = (cell(line) for cell in cells.values())
-        yield "| " + " | ".join("" if value is None else as_markdown(str(value)) for value in told) + " |"
+def _table(lines: Sequence[Line], titles: Sequence[str]) -> Iterator[str]:
+    rows = (_cells(line, titles).values() for line in lines)
+    return markdown_table(titles, (["" if v is None else as_markdown(str(v)) for v in row] for row in rows))

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.claims import Claim
 from cclbench.comparison.claims.overlap import SAME_STEP
 from cclbench.present.charts.palette import light
-from cclbench.present.picture import save_picture
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
 
@@ -36,11 +34,6 @@ _MOST_LINES: Final = 24
 _LONGEST: Final = 24
 
 
-def plot_claims(claims: Sequence[Claim], path: Path) -> None:
-    """Write the claims as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another."""
-    save_picture(lambda: draw_claims(claims), path)
-
-
 def draw_claims(claims: Sequence[Claim]) -> Figure:
     """A panel a claim, one under the other; one without evidence says so."""
     import matplotlib as mpl
@@ -53,7 +46,12 @@ def draw_claims(claims: Sequence[Claim]) -> Figure:
         for panel, claim in zip(panels, claims, strict=True):
             title = f"{claim.statement}\n{claim.outcome.capitalize()}"
             panel.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-            _PANELS[claim.key](panel.add_subplot(), claim)
+            if claim.summary:
+                _PANELS[claim.key](panel.add_subplot(), claim)
+            else:
+                axes = panel.add_subplot()
+                axes.set_axis_off()
+                axes.text(0, 0.5, fill(_short(claim.verdict, 300), 100), va="center", color=_SAID)
     return figure
 
 
@@ -68,9 +66,6 @@ def _height(claim: Claim) -> float:
 
 def _pairs(axes: Axes, claim: Claim) -> None:
     """Step ratio over the difference in overlap: above 1 the run with more overlap is the slower."""
-    if not claim.rows:
-        _nothing(axes, claim)
-        return
     for outcome, (colour, marker, label) in _OUTCOMES.items():
         pairs = [row for row in claim.rows if row["outcome"] == outcome]
         if pairs:
@@ -98,9 +93,6 @@ def _pairs(axes: Axes, claim: Claim) -> None:
 def _gains(axes: Axes, claim: Claim) -> None:
     """The saved share of the step: a mark a run, a line an accelerator and phase; strokes are medians."""
     lines = claim.summary[:_MOST_LINES]
-    if not lines:
-        _nothing(axes, claim)
-        return
     for place, line in enumerate(lines):
         where = _where(line)
         here = [row for row in claim.rows if _where(row) == where]
@@ -137,9 +129,6 @@ def _where(row: Line) -> tuple[Any, ...]:
 def _best(axes: Axes, claim: Claim) -> None:
     """How far each framework's best is behind the best of all, by what is compared; 1 is the best."""
     lines = _titled(claim)
-    if not lines:
-        _nothing(axes, claim)
-        return
     for place, line in enumerate(lines):
         if isinstance(line, str):
             axes.text(0.03, place + 0.2, line, va="center", fontsize=8, fontweight="bold")
@@ -173,15 +162,10 @@ def _titled(claim: Claim) -> list[Line | str]:
         claim.summary, lambda line: f"{line['basis']}, {line['devices']} {_short(line['accelerator'])}"
     ):
         comparison = list(lines)
-        if len(found) + 1 + len(comparison) > _MOST_LINES:
+        if found and len(found) + 1 + len(comparison) > _MOST_LINES:
             break
         found += [title, *comparison]
     return found
-
-
-def _nothing(axes: Axes, claim: Claim) -> None:
-    axes.set_axis_off()
-    axes.text(0, 0.5, fill(_short(claim.verdict, 300), 100), va="center", color=_SAID)
 
 
 def _short(text: str | None, longest: int = _LONGEST) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -12,60 +11,37 @@ import msgspec
 
 from cclbench.comparison.subject import Subject
 from cclbench.present.findings import facts, summary
-from cclbench.record.manifest import File as SourceFile
-from cclbench.record.manifest import Manifest
+from cclbench.record.manifest import File, Manifest
 
 MOST_FILES: Final = 300
 MOST_FIELDS: Final = 200
 _DEEPEST: Final = 8
 
-Fields = tuple[tuple[str, str], ...]
 
+def facts_section(subject: Subject) -> dict[str, Any]:
+    """The facts of a run, as the template takes them; of more files than `MOST_FILES` how many there are.
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file that a run rests on."""
-
-    rank: str
-    name: str
-    bytes: int
-    sha256: str
-    reader: str
-
-
-@dataclass(frozen=True, slots=True)
-class FactsSection:
-    """The last section of a page, of one run."""
-
-    subject: Subject
-    found: Fields
-    published: Fields
-    card: Fields
-    files: tuple[File, ...]
-    more_files: int
-
-
-def facts_section(subject: Subject) -> FactsSection:
-    """The facts of a run; of more files than `MOST_FILES` how many more there are."""
+    Files come with the rank they are of, if any, and their names without folders.
+    """
     record = subject.stored.record
     files = list(_files(record))
     step = subject.results.run.get("time.step")
     found = summary(record, subject.results.scope, step.window if step else None)
-    return FactsSection(
-        subject=subject,
-        found=tuple(facts(record, found)),
-        published=_fields(msgspec.to_builtins(record.published) if record.published else {}),
-        card=_fields(subject.card or {}),
-        files=tuple(files[:MOST_FILES]),
-        more_files=max(0, len(files) - MOST_FILES),
-    )
+    return {
+        "subject": subject,
+        "found": list(facts(record, found)),
+        "published": _fields(msgspec.to_builtins(record.published) if record.published else {}),
+        "card": _fields(subject.card or {}),
+        "files": files[:MOST_FILES],
+        "more_files": max(0, len(files) - MOST_FILES),
+    }
 
 
-def _fields(document: Mapping[str, Any]) -> Fields:
+def _fields(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A document's fields by dotted path; those beyond `MOST_FIELDS` are counted."""
     found = list(_flat(document, "", 0))
     more = len(found) - MOST_FIELDS
-    return (*found[:MOST_FIELDS], *((("…", f"{more} more fields"),) if more > 0 else ()))
+    return [*found[:MOST_FIELDS], *([("…", f"{more} more fields")] if more > 0 else [])]
 
 
 def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -79,13 +55,7 @@ def _flat(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
         yield path, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _files(record: Manifest) -> Iterator[File]:
-    for rank in record.ranks:
-        for file in (*rank.files, *rank.beside):
-            yield _file(file, str(rank.rank))
-    for file in record.evidence:
-        yield _file(file, "")
-
-
-def _file(file: SourceFile, rank: str) -> File:
-    return File(rank, PurePath(file.name).name, file.bytes, file.sha256, file.reader)
+def _files(record: Manifest) -> Iterator[tuple[str, str, File]]:
+    of_ranks = [(str(rank.rank), file) for rank in record.ranks for file in (*rank.files, *rank.beside)]
+    for rank, file in (*of_ranks, *(("", file) for file in record.evidence)):
+        yield rank, PurePath(file.name).name, file

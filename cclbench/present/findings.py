@@ -79,6 +79,8 @@ def summary(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
     """What a run is, and what its result rows are about."""
     ranks = record.ranks
     facts = [rank.facts for rank in ranks]
+    # A file that holds several ranks is cut for all of them.
+    cuts = {(cut.file, cut.byte, cut.horizon_ns): cut for rank in ranks if (cut := rank.truncated)}
     shares = [rank.unclassified.share for rank in ranks if rank.unclassified.share is not None]
     return RunSummary(
         id=record.run,
@@ -99,7 +101,7 @@ def summary(record: Manifest, scope: Scope, window: str | None) -> RunSummary:
         matching=record.matching,
         clocks=_clocks(record),
         unclassified_share=max(shares, default=None),
-        truncated=_once(rank.truncated for rank in ranks if rank.truncated),
+        truncated=list(cuts.values()),
         evidence=[EvidenceSummary(one.name, one.reader, one.rows, one.facts) for one in record.evidence],
         notes=_notes(record),
     )
@@ -281,11 +283,6 @@ def _notes(record: Manifest) -> list[str]:
         *(f"{PurePath(file.name).name}: {note}" for file in record.evidence for note in file.notes),
         *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
     ]
-
-
-def _once(cuts: Iterable[Truncation]) -> list[Truncation]:
-    """Each cut once: a file that holds several ranks is cut for all of them."""
-    return list({(cut.file, cut.byte, cut.horizon_ns): cut for cut in cuts}.values())
 
 
 def _distinct(words: Iterable[str | None]) -> list[str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from markupsafe import Markup
@@ -25,30 +24,17 @@ _TILES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A number of the first screen and what qualifies it."""
-
-    label: str
-    value: Markup
-    below: str
-
-
-def tiles(run: Subject) -> list[Tile]:
-    """The numbers that the run has, in the order of their weight."""
-    found = []
-    for metric, label in _TILES:
-        row = run.results.run.get(metric)
-        if row and row.has_value:
-            found.append(Tile(label, number(row), _below(run, metric)))
-    return found
+def tiles(run: Subject) -> list[tuple[str, Markup, str]]:
+    """Label, number and what qualifies it: the numbers that the run has, in the order of their weight."""
+    rows = [(label, run.results.run.get(metric)) for metric, label in _TILES]
+    return [(label, number(row), _below(run, row.metric)) for label, row in rows if row and row.has_value]
 
 
 def _below(run: Subject, metric: str) -> str:
     """What qualifies a tile: how step times vary, how ranks do."""
     if metric == "time.step":
         steps = len(run.results.steps(metric))
-        cv = next((row.value for row in run.results.statistics(metric) if row.stat == "cv"), None)
+        cv = run.results.value(metric, stat="cv")
         told = [f"{steps} steps", *([f"cv {humanise(cv, '1')}"] if cv is not None else [])]
         if run.all_open:
             return "open: no step follows"
@@ -63,9 +49,9 @@ def story(run: Subject) -> list[str]:
     step, sentences = run.results.run.get("time.step"), []
     if step and step.has_value:
         what = "The whole trace takes" if step.window == "trace" else "A step takes"
-        parts = {row.stat: row.number for row in run.results.statistics("time.step_parts")}
-        largest = sorted(((parts.get(part, 0.0), words) for part, words in PARTS.items()), reverse=True)
-        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest if s and step.number]
+        parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
+        largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
+        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
         of = f": on its slowest rank {_listed(shares)}" if shares else ""
         sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
     said = verdict(list(run.results.run.values()), run.stored.inferred)

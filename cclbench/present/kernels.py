@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Final
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.normalize.steps import SOURCES
-from cclbench.present.subjects import together
+from cclbench.present.charts.chart import together
 from cclbench.record.run import Run
 from cclbench.units import humanise
 
@@ -93,7 +93,8 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     """The names with most time in any of the runs; in a comparison, most time per step and rank."""
     found, notes = [], []
     for run in runs:
-        kernels = kernels_of(run.stored, _window(run))
+        step = run.results.run.get("time.step")
+        kernels = kernels_of(run.stored, step.window if step else "steps")
         if kernels is None:
             notes.append((run, "no kernels: " + run.results.why_not("compute.kernel_count")))
         else:
@@ -101,20 +102,15 @@ def kernel_table(runs: Sequence[Subject]) -> KernelTable:
     lines = _lines(found)
     shown = lines[:MOST_ROWS]
     for place, (run, kernels) in enumerate(found):
-        ns = sum(line.times[place].ns for line in shown if line.times[place])  # type: ignore[union-attr, misc]
-        listed = sum(line.times[place] is not None for line in shown)
-        if listed < kernels.names:
+        listed = [time for line in shown if (time := line.times[place])]
+        ns = sum(time.ns for time in listed)
+        if len(listed) < kernels.names:
             rest, share = (kernels.all_ns - ns) / 1e9, 1 - ns / kernels.all_ns if kernels.all_ns else 0.0
-            more = f"{kernels.names - listed:,} more names with {humanise(rest, 's')}"
+            more = f"{kernels.names - len(listed):,} more names with {humanise(rest, 's')}"
             notes.append((run, f"{more} ({humanise(share, '1')} of the summed time) are not listed"))
         if kernels.kind == "op":
             notes.append((run, "operators of the CPU nest: the time of one holds that of those it calls"))
     return KernelTable(tuple(found), tuple(shown), together(notes))
-
-
-def _window(run: Subject) -> str:
-    row = run.results.run.get("time.step")
-    return row.window if row else "steps"
 
 
 def kernels_of(stored: Run, window: str) -> Kernels | None:
@@ -126,8 +122,8 @@ def kernels_of(stored: Run, window: str) -> Kernels | None:
     if not policies:
         return None
     windows = " OR ".join(
-        f"(source IN ({_listed(map(repr, SOURCES[policy]))}) AND open = {still_open}"
-        f" AND rank IN ({_listed(map(str, ranks))}))"
+        f"(source IN ({', '.join(map(repr, SOURCES[policy]))}) AND open = {still_open}"
+        f" AND rank IN ({', '.join(map(str, ranks))}))"
         for (policy, still_open), ranks in policies.items()
     )
     for kind in ("kernel", "op"):
@@ -135,17 +131,10 @@ def kernels_of(stored: Run, window: str) -> Kernels | None:
             _SQL.format(name=SHORT_NAME, windows=windows, kind=kind, most=MOST_NAMES)
         ).to_pylist()
         if rows:
-            times = tuple(
-                Time(*(r[key] for key in ("key", "name", "length", "category", "calls", "ns"))) for r in rows
-            )
-            return Kernels(
-                kind, times, *(rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
-            )
+            times = tuple(Time(*(row[field.name] for field in fields(Time))) for row in rows)
+            whole = (rows[0][key] for key in ("names", "all_ns", "windows", "window_ns"))
+            return Kernels(kind, times, *whole)
     return None
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(words)
 
 
 def _policies(stored: Run, window: str) -> dict[tuple[str, bool], list[int]]:

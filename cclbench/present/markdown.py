@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from cclbench.comparison.comparison import Comparison, Line, Versus
 from cclbench.present import sections
 from cclbench.text import as_markdown as _text
+from cclbench.text import markdown_table
 
 
 def markdown(comparison: Comparison) -> str:
@@ -30,7 +31,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     if comparison.warnings:
         yield from (f"> - {_text(warning)}" for warning in comparison.warnings)
         yield ""
-    yield from _table(
+    yield from markdown_table(
         ["", "run", "what"],
         [[s.letter, _code(s.id), _text(sections.headline(s))] for s in comparison.subjects],
     )
@@ -44,7 +45,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
             [_code(field), *(_code(value) if value else "" for value in values)]
             for field, values in sections.card_rows(comparison)
         ]
-        yield from _table(["field", *letters], rows)
+        yield from markdown_table(["field", *letters], rows)
     lines = sections.most_different(comparison)
     if lines:
         yield from ["", "<details><summary>Metrics, most different first</summary>", ""]
@@ -58,25 +59,18 @@ def _parts(one: Versus) -> Iterator[str]:
         for row in sections.part_rows(one)
     ]
     rows.append([f"**{cell}**" for cell in ("step", *sections.whole_step(one))])
-    yield from _table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
+    yield from markdown_table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
 
 
 def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:
-    letters = [s.letter for s in comparison.subjects]
     rows = [
         [_code(metric), *map(_text, figures), *ratios]
         for metric, figures, ratios in sections.metric_rows(comparison, lines)
     ]
-    yield from _table(["metric", *letters, *sections.ratio_titles(comparison)], rows, numbers=True)
+    heads = ["metric", *(s.letter for s in comparison.subjects), *sections.ratio_titles(comparison)]
+    yield from markdown_table(heads, rows, numbers=True)
     if sections.marked(lines):
         yield from ["", _text(sections.MARKS)]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "| --- |" + (" ---: |" if numbers else " --- |") * (len(head) - 1)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def _code(text: str) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.errors import UsageError
 from cclbench.hardware.deviation import Deviation
 from cclbench.present.charts.palette import light
-from cclbench.present.picture import save_picture
 from cclbench.units import size_text
 
 if TYPE_CHECKING:
@@ -27,15 +25,9 @@ _MOST_SIZE_TICKS: Final = 6
 # What lies outside the band differs in colour and in shape.
 _LINE: Final[dict[str, Any]] = {"color": light("compute"), "linewidth": 1.6, "zorder": 2}
 _BAND: Final[dict[str, Any]] = {"color": light("compute"), "alpha": 0.18, "linewidth": 0, "zorder": 1}
-_DOT: Final[dict[str, Any]] = {
-    "linestyle": "none",
-    "marker": "o",
-    "markersize": 4,
-    "color": light("ink"),
-    "zorder": 3,
-}
-_CROSS: Final[dict[str, Any]] = {
-    "linestyle": "none",
+_MARK: Final[dict[str, Any]] = {"linestyle": "none"}
+_DOT: Final = _MARK | {"marker": "o", "markersize": 4, "color": light("ink"), "zorder": 3}
+_CROSS: Final = _MARK | {
     "marker": "x",
     "markersize": 6,
     "markeredgewidth": 1.8,
@@ -52,20 +44,17 @@ class Panel:
     deviations: Sequence[Deviation]
 
 
-def plot_model(panels: Sequence[Panel], path: Path, *, title: str) -> None:
-    """Write the panels as PNG, SVG or PDF, as the file's suffix says; `UsageError` where it can't be."""
-    if not 0 < len(panels) <= MOST_PANELS:
-        raise UsageError(
-            f"a picture has room for 1 to {MOST_PANELS} sweeps, not for {len(panels)}", hint="plot fewer"
-        )
-    save_picture(lambda: draw_model(panels, title=title), path)
-
-
 def draw_model(panels: Sequence[Panel], *, title: str) -> Figure:
-    """Time over size, both logarithmic: band and line are the model, marks are measured."""
+    """Time over size, both logarithmic: band and line are the model, marks are measured.
+
+    `UsageError` for no panel, or more than `MOST_PANELS`.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    if not 0 < len(panels) <= MOST_PANELS:
+        room = f"a picture has room for 1 to {MOST_PANELS} sweeps, not for {len(panels)}"
+        raise UsageError(room, hint="plot fewer")
     columns = min(len(panels), _MOST_COLUMNS)
     lines = -(-len(panels) // columns)
     # A lone panel is wide enough for the legend.
@@ -97,14 +86,14 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _frame(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=_MOST_SIZE_TICKS))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
-    axes.yaxis.set_major_formatter(FuncFormatter(_time_text))
+    axes.xaxis.set_major_formatter(lambda size, _: size_text(size))
+    axes.xaxis.minorticks_off()
+    axes.yaxis.set_major_formatter(_time_text)
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(panel.heading, fontsize=9, loc="left")
     axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)

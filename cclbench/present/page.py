@@ -4,59 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
 from markupsafe import Markup
 
-from cclbench.comparison.comparison import PARTS, Change, Comparison, Mover, Versus
+from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unknown
-from cclbench.present.charts.chart import Chart, charts_of
+from cclbench.present.charts.chart import charts_of
+from cclbench.present.charts.palette import colour
 from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
-from cclbench.present.html import page, write_page
+from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
 from cclbench.present.sections import headline
-from cclbench.present.subjects import colour
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, hover, name, quantity
 from cclbench.units import humanise
 
 MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A part of the difference, the things within it whose time differs most, and how many more there are."""
-
-    label: str
-    change: Change
-    movers: tuple[Mover, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One subject against the first, as a page shows it."""
-
-    versus: Versus
-    short: str
-    waterfall: Chart
-    moved: tuple[Moved, ...]
-
-
-def write_run(subject: Subject, path: Path) -> None:
-    """Write the report of one run; whole or not at all."""
-    write_page(run_page(subject), path)
-
-
-def write_comparison(comparison: Comparison, path: Path) -> None:
-    """Write the report of a comparison; whole or not at all."""
-    write_page(comparison_page(comparison), path)
 
 
 def run_page(subject: Subject) -> str:
@@ -71,7 +40,9 @@ def comparison_page(comparison: Comparison) -> str:
     runs = comparison.subjects
     context = {
         "comparison": comparison,
-        "differences": [_difference(versus, comparison) for versus in comparison.versus],
+        "differences": [(one, _short(one, comparison), waterfall(one)) for one in comparison.versus],
+        "parts_of_step": PARTS,
+        "most_movers": MOST_MOVERS,
         "topics": of_comparison(comparison),
     }
     title = " against ".join(run.id for run in runs)
@@ -86,38 +57,26 @@ def _common(runs: Sequence[Subject], title: str) -> dict[str, Any]:
         "kernels": kernel_table(runs),
         "facts": [facts_section(run) for run in runs],
         "missing": missing(runs),
-        # What templates call.
-        "absent": absent,
-        "breakable": breakable,
-        "colour": colour,
-        "headline": headline,
-        "hover": hover,
-        "humanise": humanise,
-        "name": name,
-        "seconds": _seconds,
-        "signed": signed,
+        **{each.__name__: each for each in _CALLED},
     }
 
 
-def _seconds(value: float, *told: str) -> Markup:
+def seconds(value: float, *told: str) -> Markup:
+    """A measured time, with hover text."""
     return quantity(value, "s", "measured", *told)
 
 
-def _difference(versus: Versus, comparison: Comparison) -> Difference:
-    moved = tuple(
-        Moved(PARTS[c.part], c, c.movers[:MOST_MOVERS], max(0, len(c.movers) - MOST_MOVERS))
-        for c in versus.changes
-    )
-    judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
-    return Difference(versus, _short(versus, any(map(unknown, judged))), waterfall(versus), moved)
+_CALLED: Final = (absent, breakable, colour, headline, hover, humanise, name, seconds, signed)
+"""What templates call."""
 
 
-def _short(versus: Versus, work_unknown: bool) -> str:
+def _short(versus: Versus, comparison: Comparison) -> str:
     """`B is 1.35× faster`: the verdict in few words; `step is longer` where the work may differ."""
     if versus.ratio is None or versus.outcome not in ("faster", "slower"):
         return versus.outcome
     factor = humanise(max(versus.ratio, 1 / versus.ratio), "ratio")
-    if versus.measure == "time.step" and work_unknown:
+    judged = [one for one in comparison.subjects if one.letter in (versus.base, versus.other)]
+    if versus.measure == "time.step" and any(map(unknown, judged)):
         return f"{versus.other}'s step is {factor} {'shorter' if versus.outcome == 'faster' else 'longer'}"
     per = "" if versus.measure == "time.step" else " per token"
     return f"{versus.other} is {factor} {versus.outcome}{per}"

@@ -14,7 +14,7 @@ from cclbench.comparison.comparison import Comparison, Figure
 from cclbench.comparison.comparison import Line as Compared
 from cclbench.comparison.subject import Subject
 from cclbench.present.topics import place, topic_of
-from cclbench.present.words import definition, hover, number, quantity
+from cclbench.present.words import definition, hover, nothing, number, quantity
 from cclbench.record.rows import Row
 from cclbench.schema import HAS_VALUE
 from cclbench.units import humanise
@@ -48,8 +48,7 @@ def of_run(run: Subject) -> list[Topic]:
         if row.has_value or parts:
             cells = (number(row), _range(run, metric, row.unit))
             named = tuple((_named(part), number(part)) for part in parts)
-            tag = ", ".join(filter(None, [_tag(row.provenance), "partial" * (row.status == "partial")]))
-            lines.append(Line(metric, hover(definition(metric)), cells, tag, named, more))
+            lines.append(Line(metric, hover(definition(metric)), cells, _tag([row]), named, more))
     return _by_topic(lines)
 
 
@@ -64,11 +63,7 @@ def of_comparison(comparison: Comparison) -> list[Topic]:
             continue
         cells = [_figure(line, letter, figure) for letter, figure in zip(letters, figures, strict=True)]
         cells += [_change(line, figures[0], other) for other in figures[1:]]
-        tags = dict.fromkeys(
-            tag for f in there for tag in (_tag(f.provenance), "partial" * (f.status == "partial"))
-        )
-        text = ", ".join(tag for tag in tags if tag)
-        lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), text))
+        lines.append(Line(line.metric, hover(definition(line.metric)), tuple(cells), _tag(there)))
     return _by_topic(lines)
 
 
@@ -91,8 +86,9 @@ def _by_topic(lines: Sequence[Line]) -> list[Topic]:
     return [(topic, tuple(own)) for topic, own in groupby(lines, key=lambda line: topic_of(line.metric))]
 
 
-def _tag(provenance: str | None) -> str:
-    return provenance if provenance and provenance != "measured" else ""
+def _tag(told: Sequence[Row | Figure]) -> str:
+    tags = (tag for one in told for tag in (one.provenance, "partial" if one.status == "partial" else None))
+    return ", ".join(dict.fromkeys(tag for tag in tags if tag and tag != "measured"))
 
 
 def _named(row: Row) -> str:
@@ -116,12 +112,10 @@ def _range(run: Subject, metric: str, unit: str) -> Markup:
 
 def _figure(line: Compared, letter: str, figure: Figure | None) -> Markup:
     if figure is None:
-        return Markup('<span class="none"{}>–</span>').format(hover(f"{letter} has no {line.metric}"))
+        return nothing("–", f"{letter} has no {line.metric}")
     if figure.status not in HAS_VALUE or figure.value is None:
         word = "failed" if figure.status == "failed" else "n/a"
-        return Markup('<span class="none"{}>{}</span>').format(
-            hover(f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason), word
-        )
+        return nothing(word, f"{letter}: {line.metric} {figure.status.replace('_', ' ')}", figure.reason)
     told = [f"{letter}: {line.metric} = {figure.value!r} {line.unit}", figure.provenance]
     if figure.coverage is not None:
         told.append(f"partial: {humanise(figure.coverage, '1')} of the rows")

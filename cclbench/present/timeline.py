@@ -174,23 +174,17 @@ def _narrowed(begin: int, end: int, from_ms: float | None, to_ms: float | None) 
 
 def waits(parts: pa.Table, begin: int, end: int) -> dict[int, int]:
     """Σ wait of each rank's matched collectives that begin in [begin, end), ns."""
-    inside = parts.filter(_inside(parts, begin, end))
+    at = parts["arrival_ns"]
+    inside = parts.filter(pc.and_(pc.greater_equal(at, begin), pc.less(at, end)))
     total = inside.group_by("rank").aggregate([("wait_ns", "sum")])
-    return {
-        rank: wait or 0
-        for rank, wait in zip(total["rank"].to_pylist(), total["wait_ns_sum"].to_pylist(), strict=True)
-    }
+    waited = total["wait_ns_sum"].fill_null(0)
+    return dict(zip(total["rank"].to_pylist(), waited.to_pylist(), strict=True))
 
 
 def busiest(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[int]:
     """All ranks, or where there are more than `most` those that wait least and most, ascending."""
     by_wait = sorted(ranks, key=lambda rank: (waited.get(rank, 0), rank))
     return sorted(by_wait if len(ranks) <= most else by_wait[: most // 2] + by_wait[most // 2 - most :])
-
-
-def _inside(parts: pa.Table, begin: int, end: int) -> pa.ChunkedArray:
-    at = parts["arrival_ns"]
-    return pc.and_(pc.greater_equal(at, begin), pc.less(at, end))
 
 
 def _lanes(view: RankView, clock: Clock, begin: int, end: int) -> Lanes:

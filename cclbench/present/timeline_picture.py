@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cclbench.intervals import Intervals
 from cclbench.present.charts.palette import light
-from cclbench.present.picture import save_picture
-from cclbench.present.timeline import Instance, Lanes, Timeline, segments
+from cclbench.present.timeline import Instance, Timeline, segments
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -25,7 +23,12 @@ _MEANINGS: Final = {
     "unmatched": "communication, not matched",
 }
 """What is drawn, by the name of its colour."""
-_DASHED: Final[dict[str, Any]] = {"linestyle": (0, (3, 2)), "zorder": 1.5}
+_DASHED: Final[dict[str, Any]] = {
+    "color": light("on-pale"),
+    "linewidth": 0.8,
+    "linestyle": (0, (3, 2)),
+    "zorder": 1.5,
+}
 _CELLS: Final = 1600
 """Cells of the axis: about its pixels."""
 _WIDTH_IN: Final = 11.0
@@ -34,11 +37,6 @@ _HEIGHT: Final = 0.4
 """Height of a lane; a rank has two and is 1 high."""
 _LETTER: Final = 1 / 200
 """Width of a label's letter, of the axis."""
-
-
-def plot_timeline(shown: Timeline, path: Path, *, title: str) -> None:
-    """Write the timeline as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another."""
-    save_picture(lambda: draw_timeline(shown, title=title), path)
 
 
 def draw_timeline(shown: Timeline, *, title: str) -> Figure:
@@ -53,7 +51,9 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
         figure = Figure(figsize=(_WIDTH_IN, 1.75 + 2 * _LANE_IN / _HEIGHT / 2 * max(ranks, 2)), layout=layout)
         axes = figure.add_subplot()
         for place, lanes in enumerate(shown.lanes):
-            _draw(axes, shown, place, lanes)
+            _strip(axes, shown, lanes.compute, place - _HEIGHT - 0.02, "compute")
+            for what in ("wait", "unmatched", "transfer"):
+                _strip(axes, shown, getattr(lanes, what), place + 0.02, what)
         _frame(axes, shown)
         _labels(axes, shown)
         _mark(axes, shown)
@@ -75,14 +75,11 @@ def summary(shown: Timeline) -> str:
     if not shown.instances:
         return "no collective is matched across ranks here: waiting can't be told from transfer"
     worst = shown.instances[0]
+    what = _named(worst, " of")
     return (
         f"longest wait: {humanise(worst.longest_wait_ns / 1e9, 's')} of rank {worst.waiting_rank} "
-        f"for rank {worst.last_rank}, in {_article(_named(worst, ' of'))}"
+        f"for rank {worst.last_rank}, in {'an' if what[0] in 'aeio' else 'a'} {what}"
     )
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
 def _named(instance: Instance, of: str = "") -> str:
@@ -90,16 +87,8 @@ def _named(instance: Instance, of: str = "") -> str:
     return f"{instance.kind}{size}" + (f" ({instance.dimension})" if instance.dimension else "")
 
 
-def _ms(shown: Timeline, at: int) -> float:
+def _ms(shown: Timeline, at: Any) -> Any:
     return (at - shown.origin_ns) / 1e6
-
-
-def _draw(axes: Axes, shown: Timeline, place: int, lanes: Lanes) -> None:
-    above, beneath = place - _HEIGHT - 0.02, place + 0.02
-    _strip(axes, shown, lanes.compute, above, "compute")
-    _strip(axes, shown, lanes.wait, beneath, "wait")
-    _strip(axes, shown, lanes.unmatched, beneath, "unmatched")
-    _strip(axes, shown, lanes.transfer, beneath, "transfer")
 
 
 def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) -> None:
@@ -110,7 +99,7 @@ def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) 
     starts, ends, share = segments(s, shown.begin_ns, shown.end_ns, _CELLS)
     if not len(starts):
         return
-    left, right = ((at - shown.origin_ns) / 1e6 for at in (starts, ends))
+    left, right = _ms(shown, starts), _ms(shown, ends)
     low, high = np.full(len(left), bottom), np.full(len(left), bottom + _HEIGHT)
     outline = [left, low, left, high, right, high, right, low]
     corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
@@ -171,14 +160,8 @@ def _labels(axes: Axes, shown: Timeline) -> None:
         at = _ms(shown, instance.last_arrival_ns)
         here = [places[rank] for rank in instance.ranks if rank in places]
         axes.plot([at, at], [-0.5, max(here) + 0.5], color="black", alpha=0.25, linewidth=0.6, zorder=1.5)
-        axes.vlines(
-            [at] * len(here),
-            [p - 0.45 for p in here],
-            [p + 0.45 for p in here],
-            color=light("on-pale"),
-            linewidth=0.8,
-            **_DASHED,
-        )
+        low, high = ([place + end for place in here] for end in (-0.45, 0.45))
+        axes.vlines([at] * len(here), low, high, **_DASHED)
         axes.annotate(
             name, (at, -0.5), (0, 4), textcoords="offset points", ha="center", va="bottom", fontsize=7
         )
@@ -191,13 +174,8 @@ def _mark(axes: Axes, shown: Timeline) -> None:
     worst = shown.instances[0]
     for place, lanes in enumerate(shown.lanes):
         if lanes.rank == worst.last_rank:
-            axes.plot(
-                _ms(shown, worst.last_arrival_ns),
-                place + 0.02 + _HEIGHT / 2,
-                **_arrow(),
-                clip_on=False,
-                zorder=5,
-            )
+            at = _ms(shown, worst.last_arrival_ns)
+            axes.plot(at, place + 0.02 + _HEIGHT / 2, **_arrow(), clip_on=False, zorder=5)
 
 
 def _arrow() -> dict[str, Any]:
@@ -226,14 +204,7 @@ def _legend(figure: Figure, axes: Axes, shown: Timeline) -> None:
         if what in there
     ]
     if shown.instances:
-        dashed = Line2D(
-            [],
-            [],
-            color=light("on-pale"),
-            linewidth=0.8,
-            label="last rank of a labelled collective arrives",
-            **_DASHED,
-        )
+        dashed = Line2D([], [], label="last rank of a labelled collective arrives", **_DASHED)
         last = Line2D([], [], **_arrow(), label="the rank waited for longest")
         handles += [dashed, last]
     axes.legend(

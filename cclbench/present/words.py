@@ -93,9 +93,13 @@ def definition(metric: str) -> str:
 def number(row: Row) -> Markup:
     """A result row's number with all that is known of it on hover; modelled and published ones are marked."""
     if not row.has_value:
-        word = "failed" if row.status == "failed" else "n/a"
-        return Markup('<span class="none"{}>{}</span>').format(hover(*told(row)), word)
+        return nothing("failed" if row.status == "failed" else "n/a", *told(row))
     return quantity(row.number, row.unit, row.provenance, *told(row))
+
+
+def nothing(word: str, *lines: str | None) -> Markup:
+    """What stands for a missing number, with hover text."""
+    return Markup('<span class="none"{}>{}</span>').format(hover(*lines), word)
 
 
 def quantity(value: float, unit: str, provenance: str | None, *lines: str | None) -> Markup:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -192,24 +193,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Written(msgspec.Struct):
+    """Versions of schema and tables by which a manifest was written."""
+
     schema: Any = None
     tables: Any = None
-
-
-def _version(content: bytes) -> tuple[Any, Any] | None:
-    """Versions of schema and tables by which a manifest was written; None where it is none."""
-    try:
-        written = msgspec.json.decode(content, type=_Written)
-    except msgspec.ValidationError:
-        return None
-    return written.schema, written.tables
 
 
 def read(path: Path) -> Manifest:
     """The manifest at `path`; `InputError` where it is damaged or of another version."""
     try:
         content = path.read_bytes()
-        if _version(content) == (VERSION, LAYOUT):
+        written = _Written()
+        with suppress(msgspec.ValidationError):  # JSON that is no manifest has none
+            written = msgspec.json.decode(content, type=_Written)
+        if (written.schema, written.tables) == (VERSION, LAYOUT):
             return msgspec.json.decode(content, type=Manifest)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InputError(f"damaged manifest: {error}", where=str(path), hint="delete the run") from None

@@ -110,36 +110,33 @@ class Results:
         found = [row for row in self.rows if row.metric == metric and row.narrowed and row.has_value]
         return found[:most], max(0, len(found) - most)
 
-    def statistics(self, metric: str) -> list[Row]:
-        """The run's rows that a statistic alone narrows, with a number."""
-        own = (row for row in self.rows if row.metric == metric and row.stat and row.has_value)
-        return [row for row in own if row is self.row(metric, stat=str(row.stat))]
-
     def ranks(self, metric: str) -> dict[int, float]:
         """Each rank's number, by rank; modelled ones are none."""
-        own = self._numbers(metric, of_rank=True, of_step=False)
-        return dict(sorted(zip(own["rank"].to_pylist(), own["value"].to_pylist(), strict=True)))
+        return self._by("rank", metric)
 
     def steps(self, metric: str) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
-        own = self._numbers(metric, of_rank=False, of_step=True)
-        return dict(sorted(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True)))
+        return self._by("step", metric)
+
+    def _by(self, key: str, metric: str) -> dict[int, float]:
+        own = self._numbers(metric, key)
+        return dict(sorted(zip(own[key].to_pylist(), own["value"].to_pylist(), strict=True)))
 
     def grid(self, metric: str) -> Grid:
         """Each rank's number of each step; modelled ones are none."""
-        own = self._numbers(metric, of_rank=True, of_step=True)
+        own = self._numbers(metric, "rank", "step")
         ranks, row = np.unique(own["rank"].to_numpy(), return_inverse=True)
         steps, column = np.unique(own["step"].to_numpy(), return_inverse=True)
         values = np.ma.array(np.zeros((len(ranks), len(steps))), mask=True)
         values[row, column] = own["value"].to_numpy()
         return Grid(ranks, steps, values)
 
-    def _numbers(self, metric: str, *, of_rank: bool, of_step: bool) -> pa.Table:
+    def _numbers(self, metric: str, *of: str) -> pa.Table:
         """The metric's numbers of single ranks or steps that nothing else narrows, modelled ones aside."""
         table = self._table
         there = pc.equal(table["metric"], metric)
-        for key, wanted in {"rank": of_rank, "step": of_step, **dict.fromkeys(KEYS, False)}.items():
-            there = pc.and_(there, table[key].is_valid() if wanted else table[key].is_null())
+        for key in ("rank", "step", *KEYS):
+            there = pc.and_(there, table[key].is_valid() if key in of else table[key].is_null())
         own = table.select(["rank", "step", "value", "status", "provenance"]).filter(there)
         has_value = pc.is_in(own["status"], value_set=pa.array(HAS_VALUE))
         return own.filter(pc.and_(has_value, pc.not_equal(own["provenance"], "modelled")))

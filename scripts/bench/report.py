@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.page import write_run
+from cclbench.present.html import write_page
+from cclbench.present.page import run_page
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
@@ -43,7 +44,7 @@ def main() -> None:
         subject = make(Path(folder) / "run", given.ranks, given.steps, given.kernels)
         made = time.perf_counter()
         page = given.keep or Path(folder) / "report.html"
-        write_run(subject, page)
+        write_page(run_page(subject), page)
         done = time.perf_counter()
         print(
             f"{given.ranks} ranks × {given.steps:,} steps, {len(subject.results):,} result rows,"

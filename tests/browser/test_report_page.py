@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from report_run import HOSTILE, Event, comparison, results, row, subject
 
-from cclbench.present.page import write_comparison, write_run
+from cclbench.present.html import write_page
+from cclbench.present.page import comparison_page, run_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -43,10 +44,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows = [*results(), *(row("comm.volume", 1.0, "B", group=text[:300], reason=text) for text in HOSTILE)]
     one, two = subject(folder / "a", events=EVENTS), subject(folder / "b", "B", events=EVENTS[:2])
     bad = subject(folder / '"><script>alert(1)<', rows=rows, events=tuple(hostile))
-    write_run(one, folder / "run.html")
-    write_comparison(comparison(one, two), folder / "comparison.html")
-    write_run(bad, folder / "hostile.html")
-    write_comparison(comparison(bad, two, words=HOSTILE[0]), folder / "hostile comparison.html")
+    write_page(run_page(one), folder / "run.html")
+    write_page(comparison_page(comparison(one, two)), folder / "comparison.html")
+    write_page(run_page(bad), folder / "hostile.html")
+    write_page(comparison_page(comparison(bad, two, words=HOSTILE[0])), folder / "hostile comparison.html")
     return {path.stem: path for path in folder.glob("*.html")}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from cclbench.comparison.claims.claim import Claim
 from cclbench.errors import UsageError
-from cclbench.present.claims_picture import draw_claims, plot_claims
+from cclbench.present.claims_picture import draw_claims
+from cclbench.present.picture import save_picture
 
 HOSTILE = "$\\frac{1}{0}$ \x1b[31m" + "x" * 500
 
@@ -140,12 +141,12 @@ def test_hostile_and_empty_claims_are_drawn(tmp_path: Path, suffix: str) -> None
     empty = [claim(key, [], []) for key in ("overlap", "bandwidth", "frameworks")]
     claims = [claim("frameworks", [hostile], [{}]), claim("bandwidth", [accelerator(HOSTILE, 0)], []), *empty]
     path = tmp_path / f"claims{suffix}"
-    plot_claims(claims, path)
+    save_picture(lambda: draw_claims(claims), path)
     first = path.read_bytes()
-    plot_claims(claims, path)
+    save_picture(lambda: draw_claims(claims), path)
     assert path.read_bytes() == first
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"use \.png"):
-        plot_claims([PAIRS], tmp_path / "claims.gif")
+        save_picture(lambda: draw_claims([PAIRS]), tmp_path / "claims.gif")

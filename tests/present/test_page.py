@@ -20,7 +20,7 @@ from typed import PUBLISHED
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError
 from cclbench.present.html import check_page, write_page
-from cclbench.present.page import comparison_page, run_page, write_comparison, write_run
+from cclbench.present.page import comparison_page, run_page
 from cclbench.record.results import Results
 from cclbench.record.run import Run
 
@@ -202,7 +202,7 @@ def test_published_figures_are_marked(tmp_path: Path) -> None:
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.html"
-    write_run(subject(tmp_path / "run"), path)
+    write_page(run_page(subject(tmp_path / "run")), path)
     before = path.read_text(encoding="utf-8")
     assert before.startswith("<!doctype html>")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
@@ -214,7 +214,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_comparison_is_written(tmp_path: Path) -> None:
     pair = subject(tmp_path / "a"), subject(tmp_path / "b", "B")
-    write_comparison(comparison(*pair), tmp_path / "c.html")
+    write_page(comparison_page(comparison(*pair)), tmp_path / "c.html")
     assert "</html>" in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from cclbench.intervals import EMPTY, Intervals
 from cclbench.present.charts.palette import light
+from cclbench.present.picture import save_picture
 from cclbench.present.timeline import Instance, Lanes, Timeline
-from cclbench.present.timeline_picture import draw_timeline, labelled, plot_timeline, summary
+from cclbench.present.timeline_picture import draw_timeline, labelled, summary
 
 MS = 1_000_000
 
@@ -144,7 +145,7 @@ def test_labels_of_the_longest_collectives_do_not_touch() -> None:
 def test_the_same_timeline_gives_the_same_file(tmp_path: Path, suffix: str) -> None:
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     for path in (first, second):
-        plot_timeline(shown(instance(59, 29)), path, title="tiny")
+        save_picture(lambda: draw_timeline(shown(instance(59, 29)), title="tiny"), path)
     assert first.read_bytes() == second.read_bytes()
 
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number, plural
+from cclbench.comparison.claims.claim import Claim, Line, grouped, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
@@ -66,11 +67,7 @@ def _row(run: Subject) -> dict[str, Any]:
     return {
         "kind": run.workload.kind,
         "basis": "published" if run.published else "computed",
-        "accelerator": run.workload.accelerator,
-        "devices": run.workload.devices,
-        "model": run.workload.model,
-        "phase": run.workload.phase,
-        "plan": run.workload.plan,
+        **worked(run, "accelerator", "devices", "model", "phase", "plan"),
         "gain": None if ratio is None else 1 - ratio,
         # The largest gain is the smallest step.
         "gain_low": None if high is None else 1 - high,
@@ -86,24 +83,17 @@ def _sentence(rows: Sequence[Line], group: tuple[str, str], gains: Sequence[floa
     of_group = [row for row in rows if _group(row) == group]
     runs = plural(len(of_group), f"{basis} {kind} run")
     if not gains:
-        return f"none of {runs} tells the gain ({_why(of_group)})"
+        (why, _), *_ = Counter(row["note"] for row in of_group).most_common()
+        return f"none of {runs} tells the gain ({why})"
     middle, least, most = (humanise(gain, "1") for gain in (median(gains), min(gains), max(gains)))
     if len(gains) == 1:
         return f"1 of {runs} tells the gain: {middle}"
     return f"{len(gains)} of {runs} tell the gain: median {middle}, {least} to {most}"
 
 
-def _why(rows: Sequence[Line]) -> str:
-    """The most frequent reason for a missing gain."""
-    reasons = Counter(row["note"] for row in rows if row["gain"] is None)
-    return str(reasons.most_common(1)[0][0]) if reasons else ""
-
-
 def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
     keys = ("kind", "accelerator", "phase", "basis")
-    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[key] for key in keys)].append(row)
+    groups = grouped(rows, itemgetter(*keys))
     found: list[Line] = []
     for group, members in sorted(groups.items(), key=lambda item: tuple(map(str, item[0]))):
         gains = [row["gain"] for row in members if row["gain"] is not None]
@@ -123,20 +113,18 @@ def _by_accelerator(rows: Sequence[Line]) -> list[Line]:
 def _caveats(rows: Sequence[Line]) -> Iterator[str]:
     for why, count in Counter(row["note"] for row in rows if row["gain"] is None).most_common():
         yield f"no gain of {plural(count, 'run')}: {why}"
-    published = [row for row in rows if row["gain"] is not None and row["provenance"] == "published"]
+    told = [row for row in rows if row["gain"] is not None]
+    published = [row for row in told if row["provenance"] == "published"]
     if published:
         notes = sorted({row["note"] for row in published if row["note"]})
         yield f"{plural(len(published), 'gain')} as published: {'; '.join(notes)}"
-    modelled = sum(row["gain"] is not None and row["provenance"] == "modelled" for row in rows)
+    modelled = sum(row["provenance"] == "modelled" for row in told)
     if modelled:
         yield f"{plural(modelled, 'gain')} from a replay of the run's own traces, modelled"
-    models = {
-        kind: {row["model"] for row in rows if row["kind"] == kind and row["gain"] is not None}
-        for kind in ("GPU", "TPU")
-    }
-    if models["GPU"] and models["TPU"] and not models["GPU"] & models["TPU"]:
+    gpu, tpu = ({row["model"] for row in told if row["kind"] == kind} for kind in _KINDS)
+    if gpu and tpu and not gpu & tpu:
         yield "no model is on both sides: the gap may be the models'"
-    if any(row["gain"] is not None for row in rows):
+    if told:
         yield (
             "the gain depends on how much of a step is exposed communication inside a node, so on plan, batch"
             " and model"

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from cclbench.comparison.subject import Subject
 
 Line = Mapping[str, Any]
+T = TypeVar("T")
 
 UNITS: Final = {
     "step_s": "s",
@@ -45,6 +46,25 @@ class Claim:
     rows: Sequence[Line]
     """What it rests on, whole."""
     caveats: tuple[str, ...]
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """The items by their key, in the order in which keys occur; those whose key is None are left out."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        if (alike := key(item)) is not None:
+            groups.setdefault(alike, []).append(item)
+    return groups
+
+
+def equal_work(run: Subject) -> tuple[Any, ...] | None:
+    """What is alike where hardware and work are; None where some of it is not known."""
+    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
+
+
+def worked(run: Subject, *fields: str) -> dict[str, Any]:
+    """Those fields of the run's `Workload`."""
+    return {field: getattr(run.workload, field) for field in fields}
 
 
 def number(run: Subject, metric: str, **keys: str) -> float | None:

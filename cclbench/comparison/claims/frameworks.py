@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number
+from cclbench.comparison.claims.claim import Claim, Line, equal_work, grouped, note, number, worked
 from cclbench.comparison.subject import Subject
 from cclbench.units import humanise
 
@@ -21,15 +21,13 @@ _STEP, _TOKENS = "time.step", "throughput.tokens_per_device"
 
 def examine_frameworks(runs: Sequence[Subject]) -> Claim:
     """Best against best on equal hardware: by step time of any work, by tokens of a model, at equal work."""
-    known = [
-        run
-        for run in runs
-        if run.workload.phase == "training" and run.workload.framework and run.hardware and _speed(run)
-    ]
+    training = [run for run in runs if run.workload.phase == "training"]
+    told = [run for run in training if run.workload.framework and run.hardware]
+    known = [run for run in told if number(run, _STEP) and number(run, _TOKENS)]
     any_work = list(_contests(known, "step time, any work", lambda run: run.hardware, _step))
     one_model = list(_contests(known, "tokens/s/device, one model", _model, _seconds_per_token))
-    equal = list(_contests(known, "step time, equal work", _work, _step))
-    widest, fair = _widest(any_work), _widest(equal)
+    equal = list(_contests(known, "step time, equal work", equal_work, _step))
+    widest, model, fair = map(_widest, (any_work, one_model, equal))
     outcome: Any = "cannot be examined"
     if fair is not None:
         outcome = "holds" if fair[-1]["behind"] >= CLAIMED else "not shown"
@@ -38,12 +36,12 @@ def examine_frameworks(runs: Sequence[Subject]) -> Claim:
         key="frameworks",
         statement=STATEMENT,
         outcome=outcome,
-        verdict=_verdict(any_work, one_model, equal),
+        verdict=_verdict(widest, model, fair),
         counts={
             "contests_any_work": len(any_work),
             "contests_equal_work": len(equal),
             "gap_any_work": None if widest is None else widest[-1]["behind"],
-            "gap_one_model": None if (told := _widest(one_model)) is None else told[-1]["behind"],
+            "gap_one_model": None if model is None else model[-1]["behind"],
             "gap_equal_work": None if fair is None else fair[-1]["behind"],
         },
         summary=[line for contest in contests for line in contest],
@@ -60,16 +58,8 @@ def _seconds_per_token(run: Subject) -> float:
     return 1 / (number(run, _TOKENS) or 1)
 
 
-def _speed(run: Subject) -> bool:
-    return bool(number(run, _STEP) and number(run, _TOKENS))
-
-
 def _model(run: Subject) -> Any:
     return run.workload.model and (*(run.hardware or ()), run.workload.model.casefold())
-
-
-def _work(run: Subject) -> Any:
-    return run.workload.work and (*(run.hardware or ()), *run.workload.work)
 
 
 def _contests(
@@ -79,11 +69,8 @@ def _contests(
     cost: Callable[[Subject], float],
 ) -> Iterator[list[Line]]:
     """Groups of runs with two frameworks or more: the best run of each framework, best first."""
-    groups: dict[Any, dict[str, Subject]] = defaultdict(dict)
-    for run in sorted(runs, key=cost, reverse=True):
-        if (alike := key(run)) is not None:
-            groups[alike][str(run.workload.framework).casefold()] = run
-    for best in groups.values():
+    for alike in grouped(sorted(runs, key=cost, reverse=True), key).values():
+        best = {str(run.workload.framework).casefold(): run for run in alike}
         if len(best) > 1:
             order = sorted(best.values(), key=cost)
             yield [_line(run, basis, cost(run) / cost(order[0])) for run in order]
@@ -91,14 +78,9 @@ def _contests(
 
 def _line(run: Subject, basis: str | None, behind: float | None) -> dict[str, Any]:
     return {
-        "accelerator": run.workload.accelerator,
-        "devices": run.workload.devices,
+        **worked(run, "accelerator", "devices"),
         **({} if basis is None else {"basis": basis}),
-        "framework": run.workload.framework,
-        "model": run.workload.model,
-        "batch": run.workload.batch,
-        "sequence_length": run.workload.sequence_length,
-        "plan": run.workload.plan,
+        **worked(run, "framework", "model", "batch", "sequence_length", "plan"),
         "step_s": number(run, _STEP),
         "tokens_per_s_per_device": number(run, _TOKENS),
         **({} if behind is None else {"behind": behind}),
@@ -111,10 +93,7 @@ def _widest(contests: Sequence[Sequence[Line]]) -> Sequence[Line] | None:
     return max(contests, key=lambda lines: float(lines[-1]["behind"]), default=None)
 
 
-def _verdict(
-    any_work: Sequence[Sequence[Line]], one_model: Sequence[Sequence[Line]], equal: Sequence[Sequence[Line]]
-) -> str:
-    widest = _widest(any_work)
+def _verdict(widest: Sequence[Line] | None, model: Sequence[Line] | None, fair: Sequence[Line] | None) -> str:
     if widest is None:
         return "no two frameworks of the store train on equal hardware, with step time and work known"
     best, last = widest[0], widest[-1]
@@ -125,13 +104,11 @@ def _verdict(
     unlike = _unlike(best, last)
     if unlike:
         said += f", and not like for like: {' and '.join(unlike)} differ"
-    model = _widest(one_model)
     if unlike and model is not None:
         said += (
             f". Of one model, tokens per second and device are {_times(model[-1])} apart"
             f" ({' against '.join(map(_rate, (model[0], model[-1])))})"
         )
-    fair = _widest(equal)
     if fair is None:
         return f"{said}. No two frameworks have equal work on equal hardware"
     return (
@@ -159,11 +136,7 @@ def _brief(line: Line) -> str:
     )
 
 
-_DIFFER: Final[Mapping[str, str]] = {
-    "model": "model",
-    "batch": "batch size",
-    "sequence_length": "sequence length",
-}
+_DIFFER: Final = {"model": "model", "batch": "batch size", "sequence_length": "sequence length"}
 
 
 def _unlike(a: Line, b: Line) -> list[str]:
@@ -179,10 +152,7 @@ def _caveats(
             f"{unlike} of {len(any_work)} comparisons of step times are of unequal work; the store has"
             f" {len(equal)} of equal work"
         )
-    counted: dict[str, int] = defaultdict(int)
-    for run in runs:
-        counted[str(run.workload.framework)] += 1
-    if any_work:
+        counted = Counter(str(run.workload.framework) for run in runs)
         told = ", ".join(f"{framework} {number}" for framework, number in sorted(counted.items()))
         yield f"the best of few is no tuned best; training runs by framework: {told}"
     flagged = {line["run"] for contest in (*any_work, *equal) for line in contest if line["flags"]}

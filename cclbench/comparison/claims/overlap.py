@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
+from operator import itemgetter
 from typing import Any, Final
 
-from cclbench.comparison.claims.claim import Claim, Line, note, number, plural
+from cclbench.comparison.claims.claim import Claim, Line, equal_work, grouped, note, number, plural, worked
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import bare
 from cclbench.units import humanise
@@ -19,6 +20,9 @@ SAME_STEP: Final = 0.03
 _CLEAR_OVERLAP: Final = 0.01
 _STEP, _OVERLAP = "time.step", "overlap.ratio"
 
+_WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
+"""Columns of what the runs of a pair have alike."""
+
 Key = Callable[[Subject], Any]
 
 
@@ -28,9 +32,11 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
     Equal: model (as named), accelerator, number of devices, global batch and sequence length.
     """
     known = [
-        run for run in runs if run.workload.phase == "training" and number(run, _STEP) and _has_overlap(run)
+        run
+        for run in runs
+        if run.workload.phase == "training" and number(run, _STEP) and number(run, _OVERLAP) is not None
     ]
-    pairs = list(_pairs(known, _alike))
+    pairs = list(_pairs(known, equal_work))
     counts = _counts(pairs)
     return Claim(
         key="overlap",
@@ -44,20 +50,8 @@ def examine_overlap(runs: Sequence[Subject]) -> Claim:
     )
 
 
-def _has_overlap(run: Subject) -> bool:
-    return number(run, _OVERLAP) is not None
-
-
-def _alike(run: Subject) -> Any:
-    return run.hardware and run.workload.work and (*run.hardware, *run.workload.work)
-
-
 def _pairs(runs: Sequence[Subject], key: Key) -> Iterator[dict[str, Any]]:
-    groups: dict[Any, list[Subject]] = defaultdict(list)
-    for run in runs:
-        if (alike := key(run)) is not None:
-            groups[alike].append(run)
-    for group in groups.values():
+    for group in grouped(runs, key).values():
         for a, b in combinations(group, 2):
             yield _pair(*sorted((a, b), key=lambda run: -(number(run, _OVERLAP) or 0)))
 
@@ -72,11 +66,7 @@ def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
         outcome = "shorter" if ratio < 1 / (1 + SAME_STEP) else "same"
     flags = {note(run, metric) for run in (higher, lower) for metric in (_STEP, _OVERLAP)}
     return {
-        "model": higher.workload.model,
-        "accelerator": higher.workload.accelerator,
-        "devices": higher.workload.devices,
-        "batch": higher.workload.batch,
-        "sequence_length": higher.workload.sequence_length,
+        **worked(higher, *_WORK),
         "outcome": outcome,
         "step_ratio": ratio,
         "higher_plan": higher.workload.plan,
@@ -93,16 +83,9 @@ def _pair(higher: Subject, lower: Subject) -> dict[str, Any]:
 
 
 def _counts(pairs: Sequence[Line]) -> dict[str, float | None]:
-    def of(outcome: str) -> int:
-        return sum(pair["outcome"] == outcome for pair in pairs)
-
-    return {
-        "pairs": len(pairs),
-        "longer": of("longer"),
-        "shorter": of("shorter"),
-        "same": of("same"),
-        "equal_overlap": of("equal overlap"),
-    }
+    found = Counter(pair["outcome"] for pair in pairs)
+    outcomes = ("longer", "shorter", "same", "equal overlap")
+    return {"pairs": len(pairs), **{one.replace(" ", "_"): found[one] for one in outcomes}}
 
 
 def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
@@ -126,13 +109,8 @@ def _verdict(pairs: Sequence[Line], counts: dict[str, float | None]) -> str:
     return f"{said}. Widest: {widest['model']} on {widest['devices']} {widest['accelerator']}, {sides}"
 
 
-_WORK: Final = ("model", "accelerator", "devices", "batch", "sequence_length")
-
-
 def _by_work(pairs: Sequence[Line]) -> list[Line]:
-    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
-    for pair in pairs:
-        groups[tuple(pair[key] for key in _WORK)].append(pair)
+    groups = grouped(pairs, itemgetter(*_WORK))
     return [dict(zip(_WORK, work, strict=True)) | _counts(group) for work, group in groups.items()]
 
 
@@ -163,13 +141,10 @@ def _caveats(runs: Sequence[Subject], pairs: Sequence[Line]) -> Iterator[str]:
 
 
 def _however_spelled(run: Subject) -> Any:
-    alike = _alike(run)
+    alike = equal_work(run)
     return alike and tuple(bare(part) if isinstance(part, str) else part for part in alike)
 
 
 def _respelled(runs: Sequence[Subject]) -> str:
-    spellings: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        if run.workload.model:
-            spellings[bare(run.workload.model)].add(run.workload.model)
+    spellings = grouped(dict.fromkeys(run.workload.model for run in runs if run.workload.model), bare)
     return ", ".join(" and ".join(sorted(names)) for names in spellings.values() if len(names) > 1)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
-from cclbench.present.charts.palette import MARKERS, light, marker, subject_colour
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, says, section, together
+from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import colour, ink, says, together
 from cclbench.record.rows import Row
 from cclbench.units import BINARY_UNITS, humanise
 
@@ -72,19 +71,17 @@ def bandwidth(runs: Sequence[Subject]) -> Chart:
         roofs += [(run, roof) for roof in own]
         if not own:
             missing.append((run, f"no roofline: {run.results.why_not('comm.bandwidth_utilization')}"))
-    if not found:
-        return Chart("bandwidth", heading, caption, None, together(missing))
     kinds = sorted({point.kind for _, points in found for point in points})
     label = "; ".join(
         says(run, f"up to {humanise(max(p.row.number for p in points), 'B/s')}") for run, points in found
     )
-    svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=f"Bus bandwidth: {label}")
+    label = f"Bus bandwidth: {label}"
+    svg = drawn(lambda: _draw(found, roofs, kinds), name="bandwidth", label=label) if found else None
     alone = len(runs) == 1
     legend = [
-        (subject_colour(place) if alone else "ink", MARKERS[marker(place)], kind)
-        for place, kind in enumerate(kinds)
+        (colour(place) if alone else "ink", MARKERS[marker(place)], kind) for place, kind in enumerate(kinds)
     ]
-    legend += [(colour(run), "▬", run.letter) for run, _ in found if run.letter]
+    legend += [(colour(run.place), "▬", run.letter) for run, _ in found if run.letter]
     return Chart("bandwidth", heading, caption, svg, together(missing), legend=tuple(legend))
 
 
@@ -131,8 +128,8 @@ def _draw(
             _point(axes, run, point, kinds).set_gid(gid)
             titles[gid] = _hover_text(run, point)
     for n, (run, roof) in enumerate(roofs):
-        colour = light("ink") if not run.letter else ink(run)
-        line = axes.axhline(roof.rate, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
+        own = ink(run.place) if run.letter else light("ink")
+        line = axes.axhline(roof.rate, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
         line.set_gid(f"roof-{n}")
         titles[f"roof-{n}"] = (
             f"{says(run, 'links')}: {humanise(roof.rate, 'B/s')} by the catalog, for group"
@@ -152,12 +149,12 @@ def _draw(
 
 
 def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
-    colour = light(subject_colour(kinds.index(point.kind))) if not run.letter else ink(run)
+    own = ink(run.place if run.letter else kinds.index(point.kind))
     shown = point.row.provenance in ("measured", "derived")
     axes.plot(
         [point.low, point.high],
         [point.row.number] * 2,
-        color=colour,
+        color=own,
         alpha=0.5,
         linewidth=1.4,
         linestyle="-" if shown else ":",
@@ -167,8 +164,8 @@ def _point(axes: Axes, run: Subject, point: Point, kinds: Sequence[str]) -> Any:
         [point.row.number],
         marker=marker(kinds.index(point.kind)),
         markersize=7,
-        color=colour if shown else "none",
-        markeredgecolor=colour,
+        color=own if shown else "none",
+        markeredgecolor=own,
         linestyle="none",
     )
     return mark

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chart for a page: what it shows, the drawing, or why there is none; and the registry of sections."""
+"""A chart for a page: what it shows, the drawing, or why there is none; and the registry of sections.
+
+Runs are called by letter, colour and mark, in their order.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from markupsafe import Markup
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import CclbenchError
+from cclbench.present.charts.palette import MARKERS, colour, marker
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -82,6 +86,26 @@ def charts_of(runs: Sequence[Subject]) -> list[Chart]:
     """The charts of a page, in the order of their places."""
     sections = sorted(map(SECTIONS.get, SECTIONS), key=lambda one: one.place)
     return [chart for one in sections for chart in one.charts(runs)]
+
+
+def legend(subjects: Iterable[Subject]) -> tuple[tuple[str, str, str], ...]:
+    """Colour, mark and letter of each, as `Chart.legend`; nothing of one that stands alone."""
+    return tuple((colour(s.place), MARKERS[marker(s.place)], s.letter) for s in subjects if s.letter)
+
+
+def says(subject: Subject, text: str) -> str:
+    """`A: text`, without a letter where it stands alone."""
+    return f"{subject.letter}: {text}" if subject.letter else text
+
+
+def together(told: Iterable[tuple[Subject, str]]) -> tuple[str, ...]:
+    """`A, B: text`: what several runs say alike, once."""
+    by_text: dict[str, list[str]] = {}
+    for subject, text in told:
+        by_text.setdefault(text, []).append(subject.letter)
+    return tuple(
+        f"{', '.join(letters)}: {text}" if any(letters) else text for text, letters in by_text.items()
+    )
 
 
 def canvas(width: int, height: int, *, left: int, right: int, top: int, bottom: int) -> tuple[Figure, Axes]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
+from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import colour, ink, mark, marker, says, together
 from cclbench.record.results import Results
 from cclbench.units import humanise
 
@@ -38,15 +37,18 @@ def overlap(runs: Sequence[Subject]) -> Chart:
     found, missing = [], []
     for run in runs:
         points, silent = points_of(run.results)
-        points = points or whole(run.results)
         if not points:
-            missing.append((run, _why_none(run)))
-            continue
+            ratio, step = run.results.value("overlap.ratio"), run.results.value("time.step")
+            if ratio is None:
+                missing.append((run, f"no overlap: {run.results.why_not('overlap.ratio')}"))
+                continue
+            if step is None:
+                missing.append((run, f"no step time: {run.results.why_not('time.step')}"))
+                continue
+            points = [(None, ratio, step)]
         found.append((run, points))
         if silent:
             missing.append((run, f"{silent} steps without communication on all ranks are not drawn"))
-    if not found:
-        return Chart("overlap", heading, caption, None, together(missing))
     label = "; ".join(
         says(
             run,
@@ -55,9 +57,9 @@ def overlap(runs: Sequence[Subject]) -> Chart:
         )
         for run, points in found
     )
-    svg = drawn(lambda: _draw(found), name="overlap", label=f"Overlap against step time: {label}")
-    legend = tuple((colour(run), mark(run), run.letter) for run, _ in found if run.letter)
-    return Chart("overlap", heading, caption, svg, together(missing), legend=legend)
+    svg = drawn(lambda: _draw(found), name="overlap", label=f"{heading}: {label}") if found else None
+    drawn_runs = legend(run for run, _ in found)
+    return Chart("overlap", heading, caption, svg, together(missing), legend=drawn_runs)
 
 
 def points_of(rows: Results) -> tuple[list[Point], int]:
@@ -66,29 +68,15 @@ def points_of(rows: Results) -> tuple[list[Point], int]:
     hidden, all_ = rows.grid("time.overlapped"), rows.grid("comm.time")
     if not step or hidden.values.shape != all_.values.shape:
         return [], 0
-    both = np.ma.array(
-        hidden.values, mask=np.ma.getmaskarray(all_.values) | np.ma.getmaskarray(hidden.values)
-    )
-    told = np.ma.array(all_.values, mask=np.ma.getmaskarray(both)).sum(axis=0).filled(0.0)
-    ratio = np.divide(both.sum(axis=0).filled(0.0), told, out=np.zeros(len(told)), where=told > 0)
+    known = ~(np.ma.getmaskarray(hidden.values) | np.ma.getmaskarray(all_.values))
+    both, told = (np.where(known, one.values.data, 0.0).sum(axis=0) for one in (hidden, all_))
+    ratio = np.divide(both, told, out=np.zeros(len(told)), where=told > 0)
     points = [
         (number, share, step[number])
         for number, share, whole in zip(all_.steps.tolist(), ratio.tolist(), told.tolist(), strict=True)
         if whole > 0 and number in step
     ]
     return points, len(all_.steps) - len(points)
-
-
-def whole(rows: Results) -> list[Point]:
-    """The run as one mark, where it has no steps."""
-    ratio, step = rows.value("overlap.ratio"), rows.value("time.step")
-    return [] if ratio is None or step is None else [(None, ratio, step)]
-
-
-def _why_none(run: Subject) -> str:
-    if run.results.value("overlap.ratio") is None:
-        return f"no overlap: {run.results.why_not('overlap.ratio')}"
-    return f"no step time: {run.results.why_not('time.step')}"
 
 
 def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Titles]:
@@ -101,10 +89,10 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Point]]]) -> tuple[Figure, Tit
             x,
             y,
             linestyle="none",
-            marker=marker(run),
+            marker=marker(run.place),
             markersize=4 if many else 6.5,
-            color="none" if run.published else ink(run),
-            markeredgecolor=ink(run),
+            color="none" if run.published else ink(run.place),
+            markeredgecolor=ink(run.place),
             alpha=0.35 if many else 0.75,
             markeredgewidth=1.5 if run.published else 0,
             rasterized=many,

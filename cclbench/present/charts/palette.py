@@ -102,9 +102,14 @@ def light(name: str) -> str:
     return COLOURS[name][0]
 
 
-def subject_colour(place: int) -> str:
-    """The name of the colour of the subject at that place."""
+def colour(place: int) -> str:
+    """The name of the colour of the subject, or the kind, at that place."""
     return SUBJECTS[place % len(SUBJECTS)]
+
+
+def ink(place: int) -> str:
+    """That colour, to draw with."""
+    return light(colour(place))
 
 
 def marker(place: int) -> str:

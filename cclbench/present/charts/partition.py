@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.comparison.subject import Subject
 from cclbench.errors import UsageError
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.charts.svg import drawn, house_style
 from cclbench.present.partition import METRICS, Bar, Seconds, bars_of, by_rank, extremes
 from cclbench.present.picture import check_picture, save_picture
-from cclbench.present.subjects import says, together
 from cclbench.record.rows import Row
 from cclbench.units import humanise
 
@@ -57,10 +56,9 @@ def partition(runs: Sequence[Subject]) -> Chart:
         if hidden:
             missing.append((run, hidden))
         blocks.append((run.place, bars))
-    if not blocks:
-        return Chart("partition", heading, caption, None, together(missing), wide=True)
     label = "; ".join(_in_words(bars[0]) for _, bars in blocks)
-    svg = drawn(lambda: _draw(blocks), name="partition", label=f"Step partition: {label}")
+    label = f"Step partition: {label}"
+    svg = drawn(lambda: _draw(blocks), name="partition", label=label) if blocks else None
     legend = tuple((one.colour, "▨" if one.hatch else "■", one.label) for one in _used(blocks))
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 

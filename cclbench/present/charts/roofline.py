@@ -13,11 +13,10 @@ from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, section
-from cclbench.present.charts.palette import light
+from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
+from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
-from cclbench.present.subjects import colour, ink, mark, marker, says, together
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -57,13 +56,8 @@ class Kernel:
         return self.flops / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Peaks:
-    """What the accelerator can do; None with the reason where nobody knows."""
-
-    flops_per_s: float | None
-    bytes_per_s: float | None
-    lacking: tuple[str, ...]
+Peaks = tuple[float | None, float | None]
+"""FLOP/s and bytes/s that the accelerator can do; None where nobody knows."""
 
 
 @section("roofline", place=40)
@@ -81,18 +75,16 @@ def roofline(runs: Sequence[Subject]) -> Chart:
         if not kernels:
             missing.append((run, f"no roofline: {note}"))
             continue
-        peaks = peaks_of(run)
+        peaks, lacking = peaks_of(run)
         found.append((run, kernels, peaks))
-        missing += [(run, why) for why in (*peaks.lacking, note) if why]
-    if not found:
-        return Chart("roofline", heading, caption, None, together(missing))
+        missing += [(run, why) for why in (*lacking, note) if why]
     label = "; ".join(
         says(run, f"{len(kernels)} kernels, up to {humanise(max(k.rate for k in kernels), 'FLOP/s')}")
         for run, kernels, _ in found
     )
-    svg = drawn(lambda: _draw(found), name="roofline", label=f"Compute roofline: {label}")
-    legend = tuple((colour(run), mark(run), run.letter) for run, _, _ in found if run.letter)
-    return Chart("roofline", heading, caption, svg, together(missing), legend=legend)
+    svg = drawn(lambda: _draw(found), name="roofline", label=f"{heading}: {label}") if found else None
+    drawn_runs = legend(run for run, _, _ in found)
+    return Chart("roofline", heading, caption, svg, together(missing), legend=drawn_runs)
 
 
 def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
@@ -109,8 +101,8 @@ def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
     return kernels, f"{more} kernels with {humanise(share, '1')} of the time are not drawn" if more else ""
 
 
-def peaks_of(run: Subject) -> Peaks:
-    """The two peaks of the first rank's accelerator, as the metrics take them."""
+def peaks_of(run: Subject) -> tuple[Peaks, list[str]]:
+    """The two peaks of the first rank's accelerator, as the metrics take them, and why one is not known."""
     stored = run.stored
     rank = stored.ranks[0]
     view = RankView(stored.rank(rank), rank=rank, card=stored.card, machine=machine_of(stored))
@@ -123,7 +115,7 @@ def peaks_of(run: Subject) -> Peaks:
             lacking.append(f"no peak: {why}")
             return None
 
-    return Peaks(known(peak_flops_per_s), known(hbm_bytes_per_s), tuple(lacking))
+    return (known(peak_flops_per_s), known(hbm_bytes_per_s)), lacking
 
 
 def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Figure, Titles]:
@@ -137,9 +129,9 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Fig
             (mark,) = axes.plot(
                 [kernel.intensity],
                 [kernel.rate],
-                marker=marker(run),
+                marker=marker(run.place),
                 markersize=math.sqrt(18 + 260 * kernel.seconds / longest),
-                color=ink(run),
+                color=ink(run.place),
                 alpha=0.6,
                 markeredgewidth=0,
             )
@@ -158,18 +150,16 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Fig
 
 def _roof(axes: Axes, run: Subject, peaks: Peaks, left: float, right: float, titles: dict[str, str]) -> None:
     """min(peak, intensity · bandwidth), as far as both are known."""
-    flops, memory = peaks.flops_per_s, peaks.bytes_per_s
+    flops, memory = peaks
     if flops is None and memory is None:
         return
-    if flops is None or memory is None:
-        x = [left, right]
-        y = [flops, flops] if flops is not None else [left * (memory or 0), right * (memory or 0)]
-    else:
-        ridge = flops / memory
-        x = sorted({left, min(max(ridge, left), right), right})
-        y = [min(flops, at * memory) for at in x]
-    colour = light("ink") if not run.letter else ink(run)
-    (line,) = axes.plot(x, y, color=colour, linewidth=1.3, linestyle=(0, (5, 3)))
+    ridge = {min(max(flops / memory, left), right)} if flops is not None and memory is not None else set()
+    x = sorted({left, *ridge, right})
+    y = [
+        min(at * memory if memory is not None else math.inf, math.inf if flops is None else flops) for at in x
+    ]
+    own = ink(run.place) if run.letter else light("ink")
+    (line,) = axes.plot(x, y, color=own, linewidth=1.3, linestyle=(0, (5, 3)))
     line.set_gid(f"roof-{run.place}")
     told = [humanise(peak, unit) for peak, unit in ((flops, "FLOP/s"), (memory, "B/s")) if peak is not None]
     titles[f"roof-{run.place}"] = says(run, f"peaks: {' and '.join(told)}, of the trace or the catalog")

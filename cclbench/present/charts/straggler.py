@@ -11,11 +11,9 @@ import numpy as np
 
 from cclbench.comparison.subject import Subject
 from cclbench.intervals import Int64
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, section
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn
-from cclbench.present.subjects import says
-from cclbench.record.results import Grid
 from cclbench.units import humanise
 
 if TYPE_CHECKING:
@@ -63,32 +61,24 @@ def straggler(run: Subject) -> Chart:
 
 def lateness(run: Subject) -> tuple[Lateness | None, str]:
     """By how much less than the median rank each waits for others, else by how much longer it computes."""
-    waits, computes = run.results.grid("comm.wait"), run.results.grid("compute.time")
-    if _enough(waits):
-        words = (
-            "Per step, how much less than the median rank a rank waits for others in matched collectives"
-            " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
-        )
-        return Lateness(waits.ranks, waits.steps, _median(waits.values) - waits.values, words), ""
-    if _enough(computes):
-        words = (
-            "Per step, how much longer than the median rank a rank computes (compute.time): orange ranks hold"
-            f" the others up. Waiting is not known: {run.results.why_not('comm.wait')}."
-        )
-        late = computes.values - _median(computes.values)
-        return Lateness(computes.ranks, computes.steps, late, words), ""
-    ranks = max(len(waits.ranks), len(computes.ranks))
-    if ranks == 1:
-        return None, "one rank has nobody to be late for"
-    return None, f"no waiting by rank and step: {run.results.why_not('comm.wait')}"
-
-
-def _enough(grid: Grid) -> bool:
-    return len(grid.ranks) > 1 and grid.values.count() > 0
-
-
-def _median(values: Values) -> Values:
-    return np.ma.median(values, axis=0)  # type: ignore[no-any-return, no-untyped-call]
+    unknown = run.results.why_not("comm.wait")
+    waits = (
+        "Per step, how much less than the median rank a rank waits for others in matched collectives"
+        " (comm.wait): an orange rank comes late and the others wait for it, a blue one waits for others."
+    )
+    computes = (
+        "Per step, how much longer than the median rank a rank computes (compute.time): orange ranks hold"
+        f" the others up. Waiting is not known: {unknown}."
+    )
+    ranks = 0
+    for metric, sign, words in (("comm.wait", -1, waits), ("compute.time", 1, computes)):
+        grid = run.results.grid(metric)
+        if len(grid.ranks) > 1 and grid.values.count():
+            median: Values = np.ma.median(grid.values, axis=0)  # type: ignore[no-untyped-call]
+            return Lateness(grid.ranks, grid.steps, sign * (grid.values - median), words), ""
+        ranks = max(ranks, len(grid.ranks))
+    why = "one rank has nobody to be late for" if ranks == 1 else f"no waiting by rank and step: {unknown}"
+    return None, why
 
 
 def limit_of(values: Values) -> float:
@@ -153,18 +143,15 @@ def _draw(shown: Lateness, whole: Lateness, limit: float) -> tuple[Figure, Title
 
 def _image(values: Values, limit: float) -> np.ndarray[Any, Any]:
     """RGBA: hue by sign, opacity by magnitude, so that zero is the page's own ground; no number is grey."""
-    late, early, none = (_rgb(name) for name in (_LATE, _EARLY, "idle"))
+    from matplotlib.colors import to_rgb
+
+    late, early, none = (to_rgb(light(name)) for name in (_LATE, _EARLY, "idle"))
     image = np.zeros((*values.shape, 4))
     filled = values.filled(0.0)
     image[..., :3] = np.where((filled > 0)[..., None], late, early)
     image[..., 3] = np.minimum(np.abs(filled) / limit, 1.0)
     image[np.ma.getmaskarray(values)] = (*none, 1.0)
     return image
-
-
-def _rgb(name: str) -> tuple[float, ...]:
-    code = light(name)
-    return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
 def _hover_text(late: Lateness, rank: int) -> str:

@@ -120,14 +120,10 @@ def _plain(element: ET.Element, prefix: str) -> None:
 def _title(group: ET.Element, text: str | Sequence[str]) -> None:
     """Hover text of a group of marks, or of each of its marks in turn."""
     if isinstance(text, str):
-        _first(group, text)
-        return
-    marks = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"]
-    for mark, one in zip(marks, text, strict=True):
-        _first(mark, one)
-
-
-def _first(element: ET.Element, text: str) -> None:
-    title = ET.Element("title")
-    title.text = "\n".join(map(bounded, text.split("\n")))
-    element.insert(0, title)
+        marks, texts = [group], [text]
+    else:
+        marks, texts = [mark for mark in group.iter() if mark.tag.rpartition("}")[2] == "use"], [*text]
+    for mark, one in zip(marks, texts, strict=True):
+        title = ET.Element("title")
+        title.text = "\n".join(map(bounded, one.split("\n")))
+        mark.insert(0, title)

@@ -14,7 +14,6 @@ from cclbench.units import humanise
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
 _ROW_PX: Final = 30
 
@@ -41,6 +40,8 @@ def signed(ns: int) -> str:
 
 
 def _draw(versus: Versus) -> tuple[Figure, Titles]:
+    from matplotlib.ticker import MaxNLocator
+
     changes = versus.changes
     height = 44 + _ROW_PX * (len(changes) + 1)
     figure, axes = canvas(HALF_PX, height, left=128, right=16, top=6, bottom=38)
@@ -78,15 +79,9 @@ def _draw(versus: Versus) -> tuple[Figure, Titles]:
     axes.tick_params(axis="y", length=0, labelcolor=light("ink"))
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_locator(_locator())
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(lambda x, _: signed(round(x)))
     return figure, titles
-
-
-def _locator() -> MaxNLocator:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(5)
 
 
 def _bar(axes: Axes, row: int, begin: int, ns: int, gid: str) -> None:

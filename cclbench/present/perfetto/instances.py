@@ -8,7 +8,7 @@ the rank that the others wait for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,17 +31,14 @@ class Latest:
     ranks: Ranks
 
     @classmethod
-    def of(cls, ranks: Mapping[int, Rank]) -> Latest:
+    def of(cls, ranks: Iterable[Rank]) -> Latest:
         """Those of all ranks' parts."""
-        found = []
-        for rank, tables in ranks.items():
-            table = tables.collectives().select(["instance", "arrival_ns"]).drop_null()
-            found.append((table["instance"].to_numpy(), table["arrival_ns"].to_numpy(), rank))
-        instance, arrival = (np.concatenate([one[n] for one in found]) for n in (0, 1))
-        rank_of = np.repeat(np.array([rank for *_, rank in found], np.int32), [len(one[0]) for one in found])
-        order = np.lexsort((-rank_of, arrival, instance))
+        columns = ["instance", "arrival_ns", "rank"]
+        parts = pa.concat_tables([one.collectives().select(columns).drop_null() for one in ranks])
+        instance, arrival, rank = (parts[column].to_numpy() for column in columns)
+        order = np.lexsort((-rank, arrival, instance))
         last = order[np.flatnonzero(np.diff(instance[order], append=-1))]
-        return cls(instance[last], rank_of[last])
+        return cls(instance[last], rank[last])
 
     def at(self, instances: Int64) -> Ranks:
         """The rank that arrives last at each of them."""
@@ -84,7 +81,7 @@ class Parts:
 class Arrows:
     """Begins of matched parts, gathered rank by rank: instance, begin, rank, thread."""
 
-    found: list[tuple[Int64, Int64, int, Int64]] = field(default_factory=list)
+    found: list[tuple[Int64, Int64, Int64, Int64]] = field(default_factory=list)
     drawn: int = 0
     """Collectives of which two parts or more are shown."""
 
@@ -92,15 +89,14 @@ class Arrows:
         """Keep those of the rows that are parts of a matched collective."""
         some = instances >= 0
         if some.any():
-            self.found.append((instances[some], begins[some], rank, threads[some]))
+            ranks = np.full(int(some.sum()), rank, np.int64)
+            self.found.append((instances[some], begins[some], ranks, threads[some]))
 
     def lines(self) -> pa.Array:
         """A flow for each collective, its parts by arrival; those with one part shown have none."""
         if not self.found:
             return pa.array([], pa.large_string())
-        instance, begin, thread = (np.concatenate([one[n] for one in self.found]) for n in (0, 1, 3))
-        ranks = np.array([one[2] for one in self.found], np.int64)
-        rank = np.repeat(ranks, [len(one[0]) for one in self.found])
+        instance, begin, rank, thread = map(np.concatenate, zip(*self.found, strict=True))
         order = np.lexsort((rank, begin, instance))
         instance, begin, rank, thread = (column[order] for column in (instance, begin, rank, thread))
         first, last = np.diff(instance, prepend=-1) != 0, np.diff(instance, append=-1) != 0

@@ -68,24 +68,23 @@ def write_trace(
     """
     clocks = clocks_of(run.record.clocks)
     files = {rank: run.rank(rank) for rank in (run.ranks if ranks is None else sorted(set(ranks)))}
-    shown = {rank: Shown.of(one, clocks.get(rank, Clock()), steps) for rank, one in files.items()}
-    begins = {rank: one.earliest() for rank, one in shown.items() if one is not None}
-    earliest = [begin for begin in begins.values() if begin is not None]
+    cut = {rank: Shown.of(one, clocks.get(rank, Clock()), steps) for rank, one in files.items()}
+    shown = {rank: one for rank, one in cut.items() if one is not None}
+    earliest = [begin for one in shown.values() if (begin := one.earliest()) is not None]
     if not earliest:
         raise UsageError("there is nothing to show", where=run.id, hint=_what_there_is(files, steps))
-    latest = Latest.of({rank: run.rank(rank) for rank in run.ranks})
+    latest = Latest.of(map(run.rank, run.ranks))
     with _opened(path) as file:
         file.write(b'{"traceEvents":[')
         trace = Events(file, min(earliest), latest, first_thread=max(run.ranks) + 1)
         for rank, one in shown.items():
-            if one is not None:
-                trace.rank(rank, one, corrected=rank in clocks)
+            trace.rank(rank, one, corrected=rank in clocks)
         trace.link()
         about = {
             "run": run.id,
             "cclbench": __version__,
             "begin_ns": min(earliest),
-            "ranks": list(begins),
+            "ranks": list(shown),
             "steps": steps,
             "clocks": msgspec.to_builtins(run.record.clocks),
         }

@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cclbench.comparison.comparison import Check, Comparison, Versus
@@ -94,8 +94,7 @@ def _bar(begin: float, end: float, low: float, high: float, unicode: bool) -> Te
 
 def _cards(comparison: Comparison) -> Padding:
     table = Table.grid(padding=(0, 2))
-    letters = [subject.letter for subject in comparison.subjects]
-    table.add_row("", *(Text(letter, "bold") for letter in letters))
+    table.add_row("", *(Text(subject.letter, "bold") for subject in comparison.subjects))
     for field, values in sections.card_rows(comparison):
         table.add_row(Text(sections.safe(field)), *(Text(value or "-") for value in values))
     return Padding(table, (0, 0, 0, 2))
@@ -109,13 +108,12 @@ def _metrics(comparison: Comparison, *, verbose: bool) -> Iterator[RenderableTyp
         return
     yield Text()
     yield Text("Metrics, most different first", "bold")
-    table = Table.grid(padding=(0, 2), expand=False)
-    letters = [subject.letter for subject in comparison.subjects]
-    ratios = sections.ratio_titles(comparison) if len(letters) == 2 else []
-    table.add_column(overflow="fold")
-    for _ in (*letters, *ratios):
+    ratios = sections.ratio_titles(comparison) if len(comparison.subjects) == 2 else []
+    table = Table.grid(Column(overflow="fold"), padding=(0, 2))
+    heads = [*(subject.letter for subject in comparison.subjects), *ratios]
+    for _ in heads:
         table.add_column(justify="right", no_wrap=True)
-    table.add_row("", *(Text(head, "bold") for head in (*letters, *ratios)))
+    table.add_row("", *(Text(head, "bold") for head in heads))
     for metric, figures, quotients in sections.metric_rows(comparison, told):
         cells = [*map(Text, figures), *(Text(ratio, "dim") for ratio in quotients[: len(ratios)])]
         table.add_row(Text(sections.safe(metric)), *cells)

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.topics import TOPICS, place
+from cclbench.present.topics import place, topic_of
 from cclbench.present.words import partly
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
@@ -33,11 +33,6 @@ class Figure:
     ranks: list[Row] = field(default_factory=list)
     stats: dict[str, Row] = field(default_factory=dict)
     parts: list[Row] = field(default_factory=list)
-
-    @property
-    def topic(self) -> str:
-        """The part of its name before the dot."""
-        return self.metric.partition(".")[0]
 
     @property
     def applies(self) -> bool:
@@ -70,8 +65,8 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
     """A line a metric: the run's value, the least and the largest of its ranks, where it is from."""
     applicable = [figure for figure in figures(rows) if figure.applies]
     ranges = "least .. most of a rank" if any(len(figure.ranks) > 1 for figure in applicable) else ""
-    for index, (topic, members) in enumerate(groupby(applicable, key=lambda figure: figure.topic)):
-        title = TOPICS.get(topic, topic)
+    by_topic = groupby(applicable, key=lambda figure: topic_of(figure.metric))
+    for index, (title, members) in enumerate(by_topic):
         if index:
             yield Text()
             yield Text(title, "bold")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.present.terminal import RAW_CSV
-from cclbench.text import as_markdown, bounded, printable
+from cclbench.text import as_markdown, bounded, markdown_table, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -65,7 +65,9 @@ def emit(
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
     elif form == "md":
-        click.echo("\n".join(_markdown(rows, columns)))
+        used = _used(rows, columns)
+        cells = ([as_markdown(" ".join(_text(row, column).split())) for column in used] for row in rows)
+        click.echo("\n".join(markdown_table([as_markdown(column) for column in used], cells)))
     else:
         out = console()
         with out.capture() as page:
@@ -90,6 +92,11 @@ def _cell(value: object) -> object:
     return value
 
 
+def _text(row: Row, column: str) -> str:
+    """The cell as text, empty without a value."""
+    return "" if row.get(column) is None else str(_cell(row[column]))
+
+
 def _inert(value: object) -> object:
     """The cell, with an apostrophe before a text that begins a formula (OWASP, CSV injection)."""
     cell = _cell(value)
@@ -99,15 +106,6 @@ def _inert(value: object) -> object:
 def _used(rows: Sequence[Row], columns: Sequence[str]) -> Sequence[str]:
     """The columns in which any row has something; all where there is no row."""
     return [column for column in columns if any(row.get(column) is not None for row in rows)] or columns
-
-
-def _markdown(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
-    used = _used(rows, columns)
-    yield "| " + " | ".join(map(as_markdown, used)) + " |"
-    yield "|" + " --- |" * len(used)
-    for row in rows:
-        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in used)
-        yield "| " + " | ".join(as_markdown(" ".join(cell.split())) for cell in cells) + " |"
 
 
 def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
@@ -125,8 +123,7 @@ def grid(rows: Sequence[Row], columns: Sequence[str]) -> list[RenderableType]:
             Text(bounded(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=whole
         )
     for row in rows:
-        cells = ("" if row.get(column) is None else str(_cell(row[column])) for column in columns)
-        table.add_row(*(Text(bounded(cell)) for cell in cells))
+        table.add_row(*(Text(bounded(_text(row, column))) for column in columns))
     return [table]
 
 
