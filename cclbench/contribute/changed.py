@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,13 @@ from cclbench.text import printable
 
 _FOLDERS = ("workload_cards", "traces", "scripts")
 _BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"
+# The repository may be a stranger's, its `.git/config` too: no monitor, hook or transport of it runs.
+_NOTHING_RUNS = [
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "protocol.allow=never"),
+]
+_SET, _UNSET = ("GIT_NO_LAZY_FETCH",), ("GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS")
 
 
 def changed_since(collection: Path, commit: str) -> list[str]:
@@ -23,12 +31,19 @@ def changed_since(collection: Path, commit: str) -> list[str]:
     """
     if not commit:  # which git takes for HEAD: nothing would have changed
         raise UsageError("no commit is named to compare with", hint="such as --changed-since origin/main")
-    command = ["git", "-C", str(collection), "diff", "--name-only", "--no-renames", "-z", "--relative"]
+    command = ["git", *_NOTHING_RUNS, "-C", str(collection), "diff", "--name-only", "--no-renames", "-z"]
+    command += ["--relative", "--no-ext-diff", "--no-textconv"]
     try:
         told = subprocess.run(  # noqa: S603  (a list of arguments: no shell reads it)
             [*command, "--end-of-options", f"{commit}...HEAD", "--", *_FOLDERS],
             capture_output=True,
             check=False,
+            env={
+                **os.environ,
+                "GIT_NO_LAZY_FETCH": "1",
+                "GIT_TERMINAL_PROMPT": "0",
+                "GIT_OPTIONAL_LOCKS": "0",
+            },
         )
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}", hint="name the data points") from None

@@ -8,6 +8,7 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from cclbench.units import MIB
 
 SECONDS: Final = 30.0
 """Longest silence of a server."""
+_SLOWEST: Final = 100_000
+"""Bytes a second, over the whole of a file, below which a server is given up."""
 _REDIRECTS = 5
 _CHUNK = MIB
 _MOVED = (301, 302, 303, 307, 308)
@@ -39,9 +42,11 @@ def fetch(url: str, target: Path, *, sha256: str, size: int, progress: Progress 
     try:
         with _answer(url) as answer, draft.open("wb") as file:
             sum_ = hashlib.sha256()
-            done = 0
-            while chunk := answer.read(_CHUNK):
+            done, until = 0, time.monotonic() + SECONDS + size / _SLOWEST
+            while chunk := answer.read1(_CHUNK):
                 done += len(chunk)
+                if time.monotonic() > until:
+                    raise _refused(url, f"comes slower than {_SLOWEST:,} bytes a second")
                 if done > size:
                     raise _refused(url, f"has more than the {size:,} bytes that are recorded")
                 sum_.update(chunk)

@@ -47,7 +47,7 @@ def main() -> None:
         write_page(run_page(subject), page)
         done = time.perf_counter()
         print(
-            f"{given.ranks} ranks × {given.steps:,} steps, {len(subject.results.rows):,} result rows of the run,"
+            f"{given.ranks} ranks × {given.steps:,} steps, {len(subject.results.rows):,} rows of the run,"
             f" {given.ranks * given.steps * (given.kernels + 1):,} kernels (made in {made - begin:.1f} s):"
             f" written in {done - made:.2f} s, {page.stat().st_size / 1e6:.2f} MB"
         )

@@ -13,7 +13,7 @@ from cclbench.contribute.changed import changed_since
 from cclbench.errors import UsageError
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *words: str) -> str:
     who = {
         f"GIT_{role}_{what}": "x@example.org"
         for role in ("AUTHOR", "COMMITTER")
@@ -21,7 +21,8 @@ def git(folder: Path, *words: str) -> None:
     }
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     command = ["git", "-C", str(folder), *words]
-    subprocess.run(command, check=True, capture_output=True, env=os.environ | who | alone)
+    done = subprocess.run(command, check=True, capture_output=True, env=os.environ | who | alone)
+    return done.stdout.decode().strip()
 
 
 def write(folder: Path, *names: str) -> None:
@@ -106,3 +107,49 @@ def test_no_git_at_all(collection: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="git cannot be run"):
         changed_since(collection, "main")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ("core.fsmonitor", "touch RAN"),
+        ("diff.external", "touch RAN"),
+        ("core.sshCommand", "touch RAN"),
+        ("core.pager", "touch RAN"),
+        ("core.hooksPath", "HOOKS"),
+    ],
+    ids=lambda pair: pair[0],
+)
+def test_a_strangers_git_configuration_runs_nothing(
+    collection: Path, tmp_path: Path, config: tuple[str, str]
+) -> None:
+    write(collection, "traces/a/manifest.json")
+    commit(collection)
+    ran = tmp_path / "ran"
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for hook in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        (hooks / hook).write_text(f"#!/bin/sh\ntouch {ran}\n")
+        (hooks / hook).chmod(0o755)
+    name, value = config
+    git(collection, "config", name, value.replace("RAN", str(ran)).replace("HOOKS", str(hooks)))
+    (tmp_path / ".gitattributes").write_text("* diff=evil\n")
+    git(collection, "config", "diff.evil.textconv", f"touch {ran}; cat")
+    ran.unlink(missing_ok=True)
+    assert changed_since(collection, "main") == ["a"]
+    assert not ran.exists()
+
+
+def test_what_a_repository_lacks_is_not_fetched(collection: Path, tmp_path: Path) -> None:
+    write(collection, "traces/a/manifest.json")
+    commit(collection)
+    ran = tmp_path / "ran"
+    git(collection, "config", "remote.evil.url", f"ext::sh -c 'touch {ran}'")
+    git(collection, "config", "remote.evil.promisor", "true")
+    git(collection, "config", "extensions.partialClone", "evil")
+    git(collection, "config", "protocol.ext.allow", "always")
+    tree = git(collection, "rev-parse", "main^{tree}")
+    (tmp_path / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    with pytest.raises(UsageError, match="git does not compare"):
+        changed_since(collection, "main")
+    assert not ran.exists()

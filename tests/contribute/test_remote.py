@@ -27,7 +27,7 @@ class Answer:
 
     def __init__(self, status: int, body: bytes = b"", location: str | None = None) -> None:
         self.status, self.headers = status, {"Location": location}
-        self.read = io.BytesIO(body).read
+        self.read1 = io.BytesIO(body).read1
 
 
 @pytest.fixture
@@ -153,3 +153,15 @@ def test_a_machine_of_the_own_network_is_not_spoken_to(tmp_path: Path) -> None:
             fetched(tmp_path / "x", f"https://localhost:{port}/x")
         listener.join(10)
     assert heard == [b""]
+
+
+def test_a_server_that_only_drips_is_given_up(
+    web: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web[URL] = Answer(200, CONTENT)
+    clock = iter([0.0, 1.0, 31.0])  # 30 s and 0.07 s for its bytes
+    monkeypatch.setattr(remote, "_CHUNK", 1)
+    monkeypatch.setattr(remote.time, "monotonic", lambda: next(clock))
+    with pytest.raises(InputError, match="slower than 100,000 bytes a second"):
+        fetch(URL, tmp_path / "rank0.json", sha256=SHA, size=len(CONTENT))
+    assert list(tmp_path.iterdir()) == []
