@@ -15,12 +15,8 @@ from cclbench.text import printable
 _FOLDERS = ("workload_cards", "traces", "scripts")
 _BESIDE = rf"({re.escape(CALIBRATION)}|\.yaml)$"
 # The repository may be a stranger's, its `.git/config` too: no monitor, hook or transport of it runs.
-_NOTHING_RUNS = [
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "core.hooksPath=/dev/null"),
-    *("-c", "protocol.allow=never"),
-]
-_SET, _UNSET = ("GIT_NO_LAZY_FETCH",), ("GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS")
+_NOTHING_RUNS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_NOTHING_IS_FETCHED = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def changed_since(collection: Path, commit: str) -> list[str]:
@@ -38,12 +34,7 @@ def changed_since(collection: Path, commit: str) -> list[str]:
             [*command, "--end-of-options", f"{commit}...HEAD", "--", *_FOLDERS],
             capture_output=True,
             check=False,
-            env={
-                **os.environ,
-                "GIT_NO_LAZY_FETCH": "1",
-                "GIT_TERMINAL_PROMPT": "0",
-                "GIT_OPTIONAL_LOCKS": "0",
-            },
+            env=os.environ | _NOTHING_IS_FETCHED,
         )
     except OSError as error:
         raise UsageError(f"git cannot be run: {error.strerror}", hint="name the data points") from None

@@ -144,8 +144,9 @@ def test_what_a_repository_lacks_is_not_fetched(collection: Path, tmp_path: Path
     write(collection, "traces/a/manifest.json")
     commit(collection)
     ran = tmp_path / "ran"
-    git(collection, "config", "remote.evil.url", f"ext::sh -c 'touch {ran}'")
+    git(collection, "config", "remote.evil.url", f"ext::touch {ran}")
     git(collection, "config", "remote.evil.promisor", "true")
+    git(collection, "config", "core.repositoryFormatVersion", "1")
     git(collection, "config", "extensions.partialClone", "evil")
     git(collection, "config", "protocol.ext.allow", "always")
     tree = git(collection, "rev-parse", "main^{tree}")
