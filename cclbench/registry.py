@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib import metadata
 from typing import Generic, TypeVar
 
 from cclbench.errors import UsageError, near
 
 T = TypeVar("T")
+
+
+@contextmanager
+def told_to_people() -> Iterator[None]:
+    """What a plug-in prints goes to stderr: stdout has the answer alone, which may be read by a program."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 class Registry(Generic[T]):
@@ -63,7 +72,8 @@ class Registry(Generic[T]):
             importlib.import_module(f"{self.home}.{module.name}")
         for entry in metadata.entry_points(group=self.group):
             try:
-                entry.load()
+                with told_to_people():
+                    entry.load()
             except Exception as error:  # noqa: BLE001  (a stranger's module may raise anything)
                 self.broken[entry.name] = f"{type(error).__name__}: {error}"
                 warnings.warn(

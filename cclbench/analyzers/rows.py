@@ -26,10 +26,14 @@ from cclbench.analyzers.metric import (
 )
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
+from cclbench.errors import CclbenchError
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.rows import Row
+from cclbench.registry import told_to_people
 from cclbench.schema import group_id
+from cclbench.text import printable
 
+_LONGEST: Final = 300
 NO_TRACE: Final = no_value("the run has no trace")
 
 
@@ -78,13 +82,22 @@ def window_policy(view: RankView, asked: str) -> str:
 
 def _answer(compute: Callable[[], Value | Iterable[Value]], metric: Metric) -> list[Value]:
     try:
-        values = _listed(compute())
+        with told_to_people():
+            values = _listed(compute())
     except Unknown as why:
         return [no_value(str(why), coverage=why.coverage or Coverage(0, 1))]
     except NotApplicable as why:
         return [no_value(str(why))]
     except Failed as why:
         return [Value(value=None, status="failed", reason=str(why))]
+    except CclbenchError:
+        raise
+    except Exception as error:  # a stranger's metric may raise anything
+        origin = METRICS.origin(metric.name)
+        if origin.partition(".")[0] == "cclbench":
+            raise
+        reason = printable(f"a defect of the plug-in {origin}: {type(error).__name__}: {error}")
+        return [Value(value=None, status="failed", reason=reason[:_LONGEST])]
     return _finite(values) or [no_value(metric.not_applicable)]
 
 

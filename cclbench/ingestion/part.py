@@ -20,6 +20,7 @@ from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
 from cclbench.record.files import EventFile, TableFile
 from cclbench.record.manifest import Options
+from cclbench.registry import told_to_people
 from cclbench.schema import COUNTERS
 from cclbench.source import SourceFile
 
@@ -212,10 +213,11 @@ def finished(file: File) -> Iterator[File]:
 def read_part(task: PartTask) -> PartRead:
     """Stream one part of a file to Parquet."""
     reader = trace_reader(task.file.reader)
-    trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
-    with finished(_PartWriter(task, trace)) as writer:
-        for rows in trace.batches:
-            writer.add(rows)
+    with told_to_people():
+        trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
+        with finished(_PartWriter(task, trace)) as writer:
+            for rows in trace.batches:
+                writer.add(rows)
     # What is read goes to another process, which a reader's generator cannot.
     trace.batches = iter(())
     return writer.read

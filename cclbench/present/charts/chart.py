@@ -15,7 +15,7 @@ from markupsafe import Markup
 from cclbench.comparison.subject import Subject
 from cclbench.errors import CclbenchError
 from cclbench.present.charts.palette import MARKERS, colour, marker
-from cclbench.registry import Registry
+from cclbench.registry import Registry, told_to_people
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,8 @@ def section(name: str, *, place: int) -> Callable[[Draw], Draw]:
     def register(draw: Draw) -> Draw:
         def charts(runs: Sequence[Subject]) -> list[Chart]:
             try:
-                drawn = draw(runs)
+                with told_to_people():
+                    drawn = draw(runs)
                 return [drawn] if isinstance(drawn, Chart) else list(drawn)
             except CclbenchError:
                 raise
