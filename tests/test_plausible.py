@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
+from cclbench.errors import InputError
 from cclbench.ingestion.plausible import NO_LAUNCH, Rows, broken_rules, without_oversized
 
 DAY = 86_400 * 10**9
@@ -91,6 +92,13 @@ def test_a_size_that_nothing_moves_is_none(figures: Any) -> None:
     assert [note for note in notes if "implausible" in note] == [
         "set aside as implausible: 1 sizes that no memory or link moves in that time: over 100 TB/s"
     ]
+
+
+def test_a_trace_of_nothing_plausible_is_refused(tmp_path: Path) -> None:
+    document = {"schemaVersion": 1, "traceEvents": [event("late", "kernel", 1, 950_400_000_000, 8)]}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="no plausible row of its device: 1 kernel rows longer than a day"):
+        cclbench.run(tmp_path / "rank0.json", store=tmp_path / "store")
 
 
 def test_rules_hold_to_the_nanosecond() -> None:

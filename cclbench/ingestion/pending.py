@@ -48,7 +48,7 @@ class Pending:
     names: list[str]
     kept: Mask
     """Which rows of the files these are, in order; the others are implausible, shape (rows of the files,)."""
-    set_aside: Counter[str]
+    set_aside: Counter[tuple[str, str]]
     """How many those are, by kind and reason."""
     set_aside_ns: Counter[str]
     """Time of kernels among them, by name."""
@@ -75,7 +75,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
     found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     names: dict[str, int] = {}
     kernels = 0
-    set_aside, set_aside_ns = Counter[str](), Counter[str]()
+    set_aside, set_aside_ns = Counter[tuple[str, str]](), Counter[str]()
     repeats: set[bool | None] = set()
     for path in files:
         kind = path.name.partition("-")[0]
@@ -87,7 +87,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                 launch = _find(batch["correlation"], launches)
                 begun = np.where(launch >= 0, or_none(launches.start_ns, launch), NO_LAUNCH)
                 kept, broken = broken_rules(plausible.Rows(start, duration, begun))
-                set_aside.update({f"{kind} rows {words}": count for words, count in broken.items()})
+                set_aside.update({(kind, words): count for words, count in broken.items()})
                 words, word = batch["name"].dictionary.to_pylist(), batch["name"].indices.to_numpy()
                 is_call = pc.equal(batch["category"].cast(pa.string()), "communication")
                 is_call = is_call.to_numpy(zero_copy_only=False)

@@ -86,6 +86,12 @@ def finish_rank(task: RankTask) -> RankDone:
         facts, notes = execution_traces.place(told, beside, facts)
     files = [path for p in parts for path in p.pending]
     pending = scan(files, launches, on_device)
+    set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
+    if set_aside and not len(pending.starts):
+        told_why = ", ".join(f"{count:,} {words}" for words, count in set_aside.items())
+        raise InputError(f"holds no plausible row of its device: {told_why}", where=str(task.file.path))
+    for (kind, _), count in pending.set_aside.items():
+        rows[kind] -= count
     if pending.again > _MOST_AGAIN * len(pending.starts):
         raise InputError(
             f"{pending.again:,} of its {len(pending.starts):,} rows equal an earlier one: {_ALIKE}",
@@ -117,9 +123,9 @@ def finish_rank(task: RankTask) -> RankDone:
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
     operator = launching_operators(files, pending, launches)
     oversized += fill_in(files, task.rank, found, step, pending, operator)
-    set_aside = pending.set_aside + Counter({OVERSIZED: oversized})
-    notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items() if count]
-    dropped += pending.set_aside
+    dropped.update(set_aside)
+    set_aside |= {OVERSIZED: oversized} if oversized else {}
+    notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items()]
     keep_counters(parts, task.folder, task.rank, task.file)
     descriptions: dict[str, set[str]] = {}
     for listed in facts.groups:
