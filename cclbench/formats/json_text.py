@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cclbench.errors import InputError
-from cclbench.formats.files import blocks, head, output, shown
+from cclbench.formats.files import blocks, head, output, shown, unpadded
 from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
 from cclbench.units import MIB
 
@@ -225,7 +225,7 @@ def rewrite_json(
     rewriter = JsonRewriter(redactor, shown(path), categories=categories, named=named)
     try:
         with output(path, target) as write:
-            for block in blocks(path):
+            for block in unpadded(blocks(path)):
                 write(rewriter.feed(block))
             write(rewriter.end())
     except NotJsonError:  # a log may begin like JSON

@@ -20,7 +20,7 @@ from cclbench.contribute.redaction.rewriting import is_binary, is_card, rewrite
 from cclbench.contribute.redaction.scrub import Redaction, Scrubber, by_kind
 from cclbench.errors import InputError
 from cclbench.formats import READERS
-from cclbench.formats.files import blocks, check, copied, name_inside
+from cclbench.formats.files import blocks, check, name_inside
 
 __all__ = ["Identities", "Redaction", "by_kind", "collect", "leftovers", "redact", "redacted_name"]
 
@@ -50,15 +50,12 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     """Write a redacted copy of a file; what was changed, by place and kind, without what it was.
 
     `annotations` numbers what people called ranges of their program, beyond the steps, phases and
-    collectives that metrics know.  A file without anything to hide is copied byte for byte.  `InputError`
-    for a link, a damaged file, or a format that cannot be redacted; then there is no target.
+    collectives that metrics know.  What is written is built anew from what the file means, also where it
+    has nothing to hide: no unused page, padding or header comes along.  `InputError` for a link, a damaged
+    file, or a format that cannot be redacted; then there is no target.
     """
-    found = _scrubbed(source, target, known, annotations=annotations).redactions(
-        redacted_name(source.name, known)
-    )
-    if not found:
-        copied(source, target)
-    return found
+    scrubber = _scrubbed(source, target, known, annotations=annotations)
+    return scrubber.redactions(redacted_name(source.name, known))
 
 
 def leftovers(path: Path, known: Identities) -> list[Redaction]:
