@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cclbench.errors import InputError
 from cclbench.formats.files import blocks, head, output, shown, unpadded
-from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
+from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, Redactor
 from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
@@ -142,7 +142,7 @@ class JsonRewriter:
         colon = _AFTER_COLON.match(pieces[i + 1])
         if text.counts:
             field = self._field(pieces, i) if colon is None else "a key"
-            if not (set(text.counts) == {ADDRESS} and "version" in field.lower()):
+            if not self._redactor.keeps(field, text.counts, self._unpacked(pieces[i])):
                 pieces[i] = text.raw
                 self._redactor.count(field, text.counts)
         if text.kind is None or colon is None:

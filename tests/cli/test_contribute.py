@@ -61,7 +61,7 @@ def test_a_newcomer_sees_what_was_done(
     for words in (
         "Made",
         "Learnt from the traces",
-        "Redacted, by kind",
+        "Redacted, by rule",
         "Proved",
         "next: cclbench verify my-job",
     ):
@@ -83,7 +83,7 @@ def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: 
     assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
     assert document["rows_equal"] > 100
     assert document["redactions"]
-    assert all(set(row) == {"file", "place", "kind", "count"} for row in document["redactions"])
+    assert all(set(row) == {"file", "place", "kind", "count", "rule"} for row in document["redactions"])
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 

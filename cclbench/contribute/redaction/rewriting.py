@@ -24,7 +24,7 @@ def rewrite(path: Path, target: Path | None, scrubber: Scrubber, *, annotations:
     """Write the redacted file to `target`, whole or not at all; without one, only count what would change."""
     begin = head(path)
     found, _ = recognised(path, begin)
-    attempt = Scrubber(scrubber.known)  # of which nothing counts where it fails
+    attempt = Scrubber(scrubber.known, scrubber.present.values())  # of which nothing counts where it fails
     if (
         rewrite_json(path, target, attempt)
         if found is None
@@ -46,11 +46,6 @@ def _of_text(path: Path, otherwise: str) -> Iterator[bytes]:
             hint = "leave it out, or export it as text, JSON or SQLite"
             raise InputError(otherwise, where=shown(path), hint=hint)
         yield block
-
-
-def is_binary(path: Path) -> bool:
-    """Whether a file is of a format that has bytes between its texts."""
-    return _BINARY.search(head(path)) is not None
 
 
 def is_card(path: Path) -> bool:
