@@ -131,6 +131,8 @@ def telling(kind: str, value: str) -> bool:
     """
     folded = value.casefold()
     uncommon = re.sub(r"[a-z]{3,}", lambda word: "" if word[0] in _COMMON else word[0], folded)
+    if kind == PHONE:
+        return len(re.findall(r"\d", value)) >= _SHORTEST_VALUE
     letters = re.search(r"[^\W\d_]", folded)
     mixed = letters and re.search(r"\d", folded) and kind in CREDENTIALS
     if letters is None or not _SHORTEST_VALUE - 2 * bool(mixed) <= len(value) <= _LONGEST_VALUE:

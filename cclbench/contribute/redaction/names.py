@@ -20,9 +20,8 @@ _LISTED: Final = re.compile(
     r"([A-Za-z][\w.-]{0,60})\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]([\w.-]{0,60})", re.ASCII
 )
 _MOST_HOSTS: Final = 4096
-_LONG_ID: Final = 12
 _LEAST_OF_A_KEY: Final = 16
-_PLAIN: Final = re.compile(r"\w[\w.+ -]{0,62}\w")
+_PLAIN: Final = re.compile(r"\w[\w.:+ -]{0,62}\w")
 _BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?<=[A-Za-z:#] )|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
 
 Key = tuple[str, str]
@@ -43,6 +42,8 @@ class Identities:
     """What followed hosts' short names."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Kinds of hidden values, such as keys and variables, that are replaced wherever they stand."""
+    spellings: frozenset[Key] = frozenset()
+    """The names that are replaced everywhere, as they were written; encoded, capitals are other bytes."""
     revealed: frozenset[str] = frozenset()
     """Fields and variables whose values stay, since their owner says so; without case."""
 
@@ -78,12 +79,8 @@ class Identities:
     @cached_property
     def needles(self) -> Needles:
         """All names and values that must be nowhere in the bytes of a copy."""
-        ids = {
-            name: kind
-            for kind, name in self.pseudonyms
-            if kind in (kinds.ADDRESS, kinds.DEVICE) and len(name) >= _LONG_ID and "." not in name
-        }
-        return Needles({**ids, **{name: kind for kind, name in self.everywhere}, **self.values})
+        domains = dict.fromkeys(self.domains, kinds.HOST)
+        return Needles({**domains, **{name: kind for kind, name in sorted(self.spellings)}, **self.values})
 
     def instead(self, kind: str, value: str) -> str:
         """What stands for a name or a value that was found by itself."""
@@ -109,6 +106,8 @@ class Identities:
             kinds.USER: (BEGINS, ENDS),
             kinds.HOST: (BEGINS, f"{domain}{ENDS}"),
             kinds.JOB: (BEGINS, ENDS),
+            kinds.DEVICE: (BEGINS, ENDS),
+            kinds.ADDRESS: (BEGINS, ENDS),
             "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", ENDS),
         }
         found = []
@@ -145,6 +144,7 @@ class Learner(Identities):
         self._domains: set[str] = set()
         self._counts: dict[str, int] = {}
         self._values: dict[str, str] = {}
+        self._spellings: set[tuple[Key, str]] = set()
         self._kept: set[str] = set()
         self.used: set[str] = set()
         """Those of the revealed names that are anywhere."""
@@ -157,6 +157,9 @@ class Learner(Identities):
             self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
         if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(kind, known[1]):
             self._everywhere.add(known)
+            at = max(0, name.casefold().find(known[1]))
+            spelt = name[at : at + len(known[1])]  # of a host its first label
+            self._spellings |= {(known, form) for form in (spelt, spelt.lower(), spelt.upper())}
             if kind == kinds.HOST:
                 self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
@@ -196,7 +199,10 @@ class Learner(Identities):
             if value.casefold() not in self._kept
             and (kind in kinds.CREDENTIALS or not is_published(value.casefold()))
         }
-        return Identities(dict(self._names), everywhere, domains, values, self.revealed)
+        spellings = frozenset(
+            (kind, form) for (kind, name), form in self._spellings if (kind, name) in everywhere
+        )
+        return Identities(dict(self._names), everywhere, domains, values, spellings, self.revealed)
 
 
 def _parts(kind: str, value: str) -> Iterable[str]:

@@ -23,8 +23,9 @@ _ASSIGNED: Final = re.compile(r"(?:^|(?<=[\s;\0]))([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=")
 _SHELL: Final = "PATH HOME USER SHELL PWD OLDPWD LOGNAME HOSTNAME TERM LANG SHLVL LD_LIBRARY_PATH"
 _OF_A_SHELL: Final = frozenset(_SHELL.split())
-_FEW, _MANY = 5, 12
-"""Assignments in a row that are an environment: among them one of a shell's own, or none."""
+_SOME, _FEW, _MANY = 2, 5, 12
+"""Assignments in a row that are an environment: in a field of that name; among them one of a shell's own;
+or none."""
 _SHORT: Final = 12
 _LONGEST_PLACE: Final = 60
 _RUN: Final = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){4,}")
@@ -268,16 +269,18 @@ class Scrubber:
             at += len(line)
         return "".join(new)
 
-    def _environment(self, text: str, counts: Counter[str], *, line: bool = False) -> str:
+    def _environment(self, text: str, counts: Counter[str], *, line: bool = False, sure: bool = False) -> str:
         """A whole environment in a text: of its variables those stay that tell of the run's shape.
 
-        A line of a script may set some variables for the command behind them, and is none.
+        A line of a script may set some variables for the command behind them, and is none; `sure` is who
+        knows that the text is one.
         """
         assigned = _ASSIGNED.findall(text)
         hidden = [(n, v) for n, v in assigned if not kinds.kept(n) and not self.known.keeps(n, v)]
         shell = any(name in _OF_A_SHELL for name, _ in assigned)
         command = line and _ASSIGNED.sub("", text).rpartition(":")[2].strip(" \t\r\n;")
-        if not hidden or len(assigned) < (_FEW if shell and not command else _MANY):
+        least = _SOME if sure else _FEW if shell and not command else _MANY
+        if not hidden or len(assigned) < least:
             return text
         for name, value in hidden:
             self.known.hidden(kinds.ENVIRONMENT, value)
@@ -288,6 +291,8 @@ class Scrubber:
     def _variable(self, name: str, text: str) -> tuple[str, Counter[str]]:
         """One variable: `text` is its value where it has a `name`, else `NAME=value` or an environment."""
         new, counts = self.text(f"{name}={text}" if name else text)
+        if not name:
+            new = self._environment(new, counts, sure=True)
         assigned = _VARIABLE.match(new)
         variable = assigned[1] if assigned else name
         rule = f"{kinds.ENVIRONMENT} ({variable[:_LONGEST_PLACE]})" if variable else kinds.ENVIRONMENT
