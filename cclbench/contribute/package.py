@@ -332,7 +332,8 @@ def _proved(
     if changed := differences(before, after):
         lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
-        raise CheckFailed(told + first_lines(lines, _LISTED, "  "))
+        hint = "--reveal KEY keeps the values of a field or variable that is no secret"
+        raise CheckFailed(told + first_lines(lines, _LISTED, "  "), hint=hint)
     return len(after)
 
 

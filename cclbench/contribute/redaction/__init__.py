@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +45,7 @@ _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 _NOT_BY_CHANCE: Final = 8
 
 
-def collect(paths: Iterable[Path], reveal: Iterable[str] = ()) -> Identities:
+def collect(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
     """The names and values that a data point's files hold, read from all of them before any is redacted.
 
     `reveal` names fields and variables whose values stay, wherever they are.  `InputError` for a file that
@@ -58,7 +58,7 @@ def collect(paths: Iterable[Path], reveal: Iterable[str] = ()) -> Identities:
         _named(path.name, learner)
         if is_card(path):
             published |= _published(path)
-    if unused := sorted(learner.revealed - learner.used):
+    if unused := [name for name in reveal if name.casefold() not in learner.used]:
         hint = "the list of what was found names the field or variable in parentheses"
         raise UsageError("there is no field or variable of that name", where=unused[0], hint=hint)
     return learner.identities(frozenset(published))

@@ -134,7 +134,7 @@ class Scrubber:
         """What was replaced, by place and rule in the order they were met; the file may be called `file`."""
         name = printable(file)
         return [
-            Redaction(name, place, kinds.of_rule(rule), count, printable(rule))
+            Redaction(name, place, kinds.of_rule(rule), count, printable(self._names(rule, Counter())))
             for (place, rule), count in self._counts.items()
             if count
         ]
