@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cclbench.contribute.completion import Gap
     from cclbench.contribute.package import Contribution
 
-_COLUMNS: Final = ("file", "place", "kind", "count")
+_COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 
 
 def _size(text: str) -> int:
@@ -46,6 +46,12 @@ def _size(text: str) -> int:
 )
 @click.option("--licence", metavar="SPDX", help="Licence of the traces, such as Apache-2.0 or CC-BY-4.0.")
 @click.option("--annotations", is_flag=True, help="Also replace the texts of annotations and NVTX ranges.")
+@click.option(
+    "--reveal",
+    multiple=True,
+    metavar="KEY",
+    help="Keep the values of a field or environment variable, as the review list names it.",
+)
 @click.option("--no-input", is_flag=True, help="Ask nothing: list what the card lacks, and exit with 1.")
 @click.option("--allow-gaps", is_flag=True, help="Accept a card without fields that only metrics need.")
 @click.option("--replace", is_flag=True, help="Replace the data point of that id where there is one.")
@@ -85,6 +91,7 @@ def contribute(
     What the card lacks is learnt from the traces, or asked for. Redacted copies go into workload_cards/,
     traces/ID/ and scripts/ID/, with a manifest that holds every file's SHA-256 and the results; the
     originals stay as they are. Nothing is written if a secret would be left or redaction changed a result.
+    The review list says what was found, by which rule and where: --reveal keeps what is no secret.
 
     \b
     Examples:
@@ -159,6 +166,7 @@ def _document(told: Contribution) -> dict[str, Any]:
         "inferred": list(told.inferred),
         "contradictions": list(told.contradictions),
         "gaps": [gap.path for gap in told.gaps],
+        "revealed": list(told.revealed),
         "redactions": [asdict(redaction) for redaction in told.redactions],
         "rows_equal": told.rows,
         "metrics_recorded": told.recorded,

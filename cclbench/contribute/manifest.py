@@ -36,7 +36,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """`traces/<id>/manifest.json` (`cclbench/schemas/manifest-data-point.json`).
 
     `card` and `calibration` are SHA-256, the latter None where the card names none; `redactions` counts
-    places by kind of secret, None where nobody counted.
+    places by kind of secret, None where nobody counted; `revealed` are fields and variables whose values
+    stay as they were, on purpose.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     ingest: Options
     files: list[File]
     redactions: dict[str, int] | None
+    revealed: list[str] = []
     results: Results
     schema: str = SCHEMA
 
@@ -55,6 +57,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         plain = msgspec.to_builtins(self)
         if self.calibration is None:
             del plain["calibration"]
+        if not self.revealed:
+            del plain["revealed"]
         for row in plain["results"]["rows"]:
             for name in [name for name, value in row.items() if value is None]:
                 del row[name]

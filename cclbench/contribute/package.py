@@ -49,13 +49,15 @@ _LISTED: Final = 20
 class PackageOptions:
     """What a contributor decides.
 
-    `licence` is the traces' (SPDX); `annotations` replaces texts of annotations too; `allow_gaps` accepts
+    `licence` is the traces' (SPDX); `annotations` replaces texts of annotations too; `reveal` names fields
+    and environment variables whose values stay; `allow_gaps` accepts
     a card without fields that metrics need; `replace` lets an existing data point make way.  Files of more
     than `external` bytes go to the folder `outside`, to be uploaded to below `url`.
     """
 
     licence: str | None = None
     annotations: bool = False
+    reveal: tuple[str, ...] = ()
     allow_gaps: bool = False
     replace: bool = False
     external: int = EXTERNAL_BYTES
@@ -68,9 +70,10 @@ class PackageOptions:
 class Contribution:
     """What was put in place.
 
-    `files` have name and bytes; `calibrated` is whether a calibration lies beside the card; `uploads` path
-    and URL; `left_out` are files that are no evidence or hidden; `rows` is how many result rows redaction
-    left as they were, `recorded` how many metrics are recorded.
+    `files` have name and bytes; `calibrated` is whether a calibration lies beside the card; `uploads`
+    path and URL; `revealed` are fields whose values stay; `left_out` are files that are no evidence or
+    hidden; `rows` is how many result rows redaction left as they were, `recorded` how many metrics are
+    recorded.
     """
 
     place: Place
@@ -84,6 +87,7 @@ class Contribution:
     contradictions: tuple[str, ...]
     gaps: tuple[Gap, ...]
     redactions: tuple[Redaction, ...]
+    revealed: tuple[str, ...]
     rows: int
     recorded: int
 
@@ -126,7 +130,13 @@ def contribute(
         files = {file.name: file.path for file in _all(found)}
         originals = Originals(files, programs, card, learnt.card, calibration)
         made = copies(
-            originals, staged, scratch, annotations=wishes.annotations, jobs=jobs, progress=progress
+            originals,
+            staged,
+            scratch,
+            annotations=wishes.annotations,
+            reveal=wishes.reveal,
+            jobs=jobs,
+            progress=progress,
         )
         put(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
         entries = _entries(found, facts, made.traces, staged, licence, wishes)
@@ -144,10 +154,12 @@ def contribute(
                 nowhere,
                 wishes.reading,
                 redactions=by_kind(made.redactions),
+                revealed=sorted(set(wishes.reveal)),
                 store=store,
                 jobs=jobs,
                 progress=progress,
             )
+        clean(staged, made.identities)
         uploads = _published(staged, target, entries, wishes)
     return Contribution(
         place=target,
@@ -161,6 +173,7 @@ def contribute(
         contradictions=learnt.contradictions,
         gaps=tuple(left),
         redactions=made.redactions,
+        revealed=tuple(sorted(set(wishes.reveal))),
         rows=rows,
         recorded=len(manifest.results.metrics),
     )
@@ -319,7 +332,8 @@ def _proved(
     if changed := differences(before, after):
         lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"
-        raise CheckFailed(told + first_lines(lines, _LISTED, "  "))
+        hint = "--reveal KEY keeps the values of a field or variable that is no secret"
+        raise CheckFailed(told + first_lines(lines, _LISTED, "  "), hint=hint)
     return len(after)
 
 

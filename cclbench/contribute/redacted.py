@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,12 +55,14 @@ def copies(
     scratch: Path,
     *,
     annotations: bool,
+    reveal: Sequence[str] = (),
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Copies:
     """Write redacted files to where `staged` has them; the card comes back as its fields.
 
-    With `annotations` the texts of annotations are replaced as well.
+    With `annotations` the texts of annotations are replaced as well; `reveal` names fields and variables
+    whose values stay.
     """
     plain = scratch / "plain" / f"{staged.id}.yaml"
     hidden = scratch / "redacted" / plain.name
@@ -74,7 +76,7 @@ def copies(
         plain,
         *calibrations,
     ]
-    known = redaction.collect(files)
+    known = redaction.collect(files, reveal)
     traces = safe_names(originals.traces, partial(redaction.redacted_name, known=known))
     scripts = safe_names(originals.scripts, partial(redaction.redacted_name, known=known))
     tasks = [
@@ -93,20 +95,21 @@ def copies(
 
 def clean(staged: Place, identities: Identities) -> None:
     """Look once more for what should be gone from all that is staged; `CheckFailed` names the places."""
-    left = [
-        (path, one)
-        for path in sorted(staged.collection.rglob("*"))
-        if path.is_file()
-        for one in redaction.leftovers(path, identities)
-    ]
-    if left:
-        lines = [
-            printable(f"{path.relative_to(staged.collection)}: {one.place}: {one.kind} ({one.count})")
-            for path, one in left
-        ]
+    lines = []
+    for path in sorted(path for path in staged.collection.rglob("*") if path.is_file()):
+        name = path.relative_to(staged.collection).as_posix()
+        shown = redaction.redacted_name(path.name, identities)
+        lines += [f"{shown}: its name: {kind}" for kind in redaction.leftovers_in(name, identities)]
+        if path == staged.manifest:  # whose numbers and hashes have no form that means something
+            text = path.read_text(encoding="utf-8")
+            lines += [f"{path.name}: {kind}" for kind in redaction.leftovers_in(text, identities)]
+            continue
+        left = redaction.leftovers(path, identities)
+        lines += [f"{name}: {one.place}: {one.kind} ({one.count})" for one in left]
+    if lines:
         raise CheckFailed(
             "redaction leaves what looks like a secret or an identity; take it out of the originals:\n"
-            + listed(lines, _LISTED, "  ")
+            + listed(list(map(printable, lines)), _LISTED, "  ")
         )
 
 

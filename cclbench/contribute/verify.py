@@ -84,15 +84,16 @@ def record(
     options: Options | None = None,
     *,
     redactions: Mapping[str, int] | None = None,
+    revealed: Sequence[str] | None = None,
     store: Path | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Manifest:
     """Compute the results and write them into the data point's manifest, which need not be there yet.
 
-    What an earlier manifest says of files must still hold; its options and redactions are kept where none
-    are given.  `store` is where the evidence may be ingested already.  Raises `CheckFailed` where a file is
-    not what it was or not here, or the card is invalid.
+    What an earlier manifest says of files must still hold; its options, redactions and what was revealed
+    are kept where none are given.  `store` is where the evidence may be ingested already.  Raises
+    `CheckFailed` where a file is not what it was or not here, or the card is invalid.
     """
     former = read(place.manifest) if place.manifest.exists() else None
     files = former.files if former else _files(place)
@@ -110,6 +111,7 @@ def record(
         ingest=options,
         files=files,
         redactions=None if kept is None else dict(kept),
+        revealed=list(revealed) if revealed is not None else former.revealed if former else [],
         results=recorded(rows),
     )
     draft = place.manifest.with_name(f".{MANIFEST}.draft")

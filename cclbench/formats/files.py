@@ -10,7 +10,7 @@ import gzip
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -64,6 +64,17 @@ def blocks(path: Path) -> Iterator[bytes]:
         raise unreadable(path, error) from None
     if pieces:
         yield b"".join(pieces)
+
+
+def unpadded(data: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks without the NULs that fill up the end of the last one."""
+    padding = 0
+    for block in data:
+        text = block.rstrip(b"\0")
+        if text:
+            yield b"\0" * padding + text
+            padding = 0
+        padding += len(block) - len(text)
 
 
 def head(path: Path, size: int = 64 * KIB) -> bytes:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cclbench.errors import InputError
-from cclbench.formats.files import blocks, head, output, shown
-from cclbench.formats.rewriting import ADDRESS, ANNOTATION, ENVIRONMENT, JOB, Redactor
+from cclbench.formats.files import blocks, head, output, shown, unpadded
+from cclbench.formats.rewriting import ANNOTATION, ENVIRONMENT, JOB, Redactor
 from cclbench.units import MIB
 
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
@@ -142,7 +142,7 @@ class JsonRewriter:
         colon = _AFTER_COLON.match(pieces[i + 1])
         if text.counts:
             field = self._field(pieces, i) if colon is None else "a key"
-            if not (set(text.counts) == {ADDRESS} and "version" in field.lower()):
+            if not self._redactor.keeps(field, text.counts, self._unpacked(pieces[i])):
                 pieces[i] = text.raw
                 self._redactor.count(field, text.counts)
         if text.kind is None or colon is None:
@@ -225,7 +225,7 @@ def rewrite_json(
     rewriter = JsonRewriter(redactor, shown(path), categories=categories, named=named)
     try:
         with output(path, target) as write:
-            for block in blocks(path):
+            for block in unpadded(blocks(path)):
                 write(rewriter.feed(block))
             write(rewriter.end())
     except NotJsonError:  # a log may begin like JSON

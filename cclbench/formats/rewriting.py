@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from os.path import commonprefix
 from typing import Final, Protocol
 
 HOST: Final = "host name"
 JOB: Final = "job"
-ADDRESS: Final = "address"
 ENVIRONMENT: Final = "environment variable"
 ANNOTATION: Final = "annotation"
 
 Replaced = tuple[str, Counter[str]]
-"""A text as it may be published, and how many things were replaced in it, by kind."""
+"""A text as it may be published, and how many things were replaced in it, by the rule that found them."""
 
 
 class Redactor(Protocol):
@@ -35,6 +35,10 @@ class Redactor(Protocol):
 
     def field(self, kind: str, text: str, *, name: str = "") -> Replaced:
         """The value of a field that holds that kind, called `name` in an environment."""
+        ...
+
+    def keeps(self, field: str, counts: Mapping[str, int], text: str) -> bool:
+        """Whether the text of a field of this name stays though something was found in it."""
         ...
 
     def annotation(self, text: str) -> Replaced:
@@ -64,10 +68,14 @@ def alternatives(names: Iterable[str]) -> str:
     tree: dict[str, list[str]] = {}
     for name in sorted(set(names)):
         if name:
-            tree.setdefault(name[0], []).append(name[1:])
+            tree.setdefault(name[0], []).append(name)
         else:
             ends = "?"
-    branches = [re.escape(first) + (alternatives(rest) if any(rest) else "") for first, rest in tree.items()]
+    branches = []
+    for together in tree.values():
+        begin = commonprefix(together)  # noqa: RUF071 - texts, not paths
+        rest = [name[len(begin) :] for name in together]
+        branches.append(re.escape(begin) + (alternatives(rest) if any(rest) else ""))
     if not branches:
         return ""
     return f"(?:{'|'.join(branches)}){ends}"

@@ -61,7 +61,7 @@ def test_a_newcomer_sees_what_was_done(
     for words in (
         "Made",
         "Learnt from the traces",
-        "Redacted, by kind",
+        "Redacted, by rule",
         "Proved",
         "next: cclbench verify my-job",
     ):
@@ -83,7 +83,7 @@ def test_json_has_everything_and_no_secret(call: Callable[..., Any], arguments: 
     assert [file["path"] for file in document["files"]] == ["rank0.json.gz"]
     assert document["rows_equal"] > 100
     assert document["redactions"]
-    assert all(set(row) == {"file", "place", "kind", "count"} for row in document["redactions"])
+    assert all(set(row) == {"file", "place", "kind", "count", "rule"} for row in document["redactions"])
     assert not any(secret.decode() in json.dumps(document["redactions"]) for secret in SECRETS)
 
 
@@ -149,3 +149,40 @@ def test_a_second_time_is_refused(call: Callable[..., Any], arguments: list[str]
     assert "is there already" in again.err
     shutil.rmtree(tmp_path / "collection" / "traces")
     assert call(*arguments, "--replace", "-q").code == 0
+
+
+def test_the_review_list_names_what_can_be_revealed(
+    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+) -> None:
+    answer = call(*arguments)
+    assert "host name" in answer.out
+    assert "token by its prefix (HF_TOKEN)" in answer.out
+    again = call(*arguments, "--replace", "--reveal", "hostname", "--json")
+    assert again.code == 0
+    document = json.loads(again.out)
+    assert document["revealed"] == ["hostname"]
+    collection = tmp_path / "collection"
+    trace = json.loads(gzip.decompress((collection / "traces/my-job/rank0.json.gz").read_bytes()))
+    assert trace["hostname"] == "node17.example.org"
+    assert trace["env"]["MASTER_ADDR"] == "address-1"
+    manifest = json.loads((collection / "traces/my-job/manifest.json").read_text())
+    assert manifest["revealed"] == ["hostname"]
+    recorded = call("verify", "my-job", "--record", "--collection", collection, "--jobs", "1")
+    assert recorded.code == 0
+    assert json.loads((collection / "traces/my-job/manifest.json").read_text())["revealed"] == ["hostname"]
+
+
+def test_a_field_that_is_nowhere_cannot_be_revealed(call: Callable[..., Any], arguments: list[str]) -> None:
+    answer = call(*arguments, "--reveal", "NOWHERE")
+    assert (answer.code, answer.out) == (2, "")
+    assert "NOWHERE: there is no field or variable of that name" in answer.err
+
+
+def test_an_encoded_secret_in_a_file_s_name_is_refused(
+    call: Callable[..., Any], arguments: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "launch" / f"{('hf_' + 'A' * 34).encode().hex()}.sh").write_text("true\n")
+    answer = call(*arguments)
+    assert answer.code == 1
+    assert "its name: token" in answer.err
+    assert list((tmp_path / "collection").rglob("*.*")) == []

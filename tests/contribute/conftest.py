@@ -28,6 +28,7 @@ class Found:
     place: str
     kind: str
     count: int
+    rule: str = "user name"
 
 
 def plain(path: Path) -> bytes:
@@ -36,8 +37,10 @@ def plain(path: Path) -> bytes:
     return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
 
 
-def collect(paths: Sequence[Path]) -> bytes:
-    """One identity is known."""
+def collect(paths: Sequence[Path], reveal: Sequence[str] = ()) -> bytes:
+    """One identity is known, which may be revealed by its name."""
+    if "author" in reveal:
+        return b"\0nothing"
     assert all(path.is_file() for path in paths)
     return SECRET
 
@@ -66,10 +69,15 @@ def leftovers(path: Path, known: bytes) -> list[Found]:
     return [Found(path.name, "text", "user name", count)] if count else []
 
 
+def leftovers_in(text: str, known: bytes) -> list[str]:
+    """What a text holds of it."""
+    return ["user name"] * text.count(known.decode())
+
+
 @pytest.fixture
 def fake_redaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redaction of one known name, so that tests of packaging are about packaging."""
-    for function in (collect, redact, leftovers, redacted_name):
+    for function in (collect, redact, leftovers, leftovers_in, redacted_name):
         monkeypatch.setattr(redaction, function.__name__, function, raising=False)
 
 
@@ -171,7 +179,7 @@ def contributed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection with the job's data point, to be copied."""
     made = job_in(tmp_path_factory.mktemp("contributed"))
     with pytest.MonkeyPatch.context() as patch:
-        for function in (collect, redact, leftovers, redacted_name):
+        for function in (collect, redact, leftovers, leftovers_in, redacted_name):
             patch.setattr(redaction, function.__name__, function)
         wishes = PackageOptions(licence="Apache-2.0")
         contribute(made.card, made.traces, made.scripts, made.collection, wishes)

@@ -437,11 +437,11 @@ class TestRewritten:
         assert new["argv"] == ["redacted-command-line"] * 2
         assert told["argv", "command line"] == 2
 
-    def test_with_nothing_to_hide_it_stays_byte_for_byte(self, tmp_path: Path) -> None:
+    def test_with_nothing_to_hide_it_says_the_same(self, tmp_path: Path) -> None:
         source, target = tmp_path / "a.pkl", tmp_path / "b.pkl"
         source.write_bytes(zlib.decompress(base64.b85decode(TORCH_2_13)))
         assert redact(source, target, known=collect([source])) == []
-        assert target.read_bytes() == source.read_bytes()
+        assert pickled.plain(target.read_bytes()) == pickled.plain(source.read_bytes())
 
     def test_what_is_nested_without_end_is_refused(self, tmp_path: Path) -> None:
         source = tmp_path / "a.pkl"

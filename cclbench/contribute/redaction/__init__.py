@@ -9,40 +9,58 @@ host survives.  What metrics need (kernels, operators, collectives, groups, time
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cclbench import yaml_file
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, Learner
-from cclbench.contribute.redaction.rewriting import is_binary, is_card, rewrite
+from cclbench.contribute.redaction.needles import PLAIN, Form
+from cclbench.contribute.redaction.plain_text import PUBLISHED
+from cclbench.contribute.redaction.rewriting import is_card, rewrite
 from cclbench.contribute.redaction.scrub import Redaction, Scrubber, by_kind
-from cclbench.errors import InputError
+from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
-from cclbench.formats.files import blocks, check, copied, name_inside
+from cclbench.formats.files import BLOCK, blocks, check, name_inside
+from cclbench.formats.json_events import compressed
 
-__all__ = ["Identities", "Redaction", "by_kind", "collect", "leftovers", "redact", "redacted_name"]
+__all__ = [
+    "Identities",
+    "Redaction",
+    "by_kind",
+    "collect",
+    "leftovers",
+    "leftovers_in",
+    "redact",
+    "redacted_name",
+]
 
 _UNPUBLISHED: Final = ("contributor", "description", "evidence", "environment")
 """Of a card, what may hold a name that is not meant for everybody."""
 _OF_A_RANK: Final = re.compile(r"(?i)rank|worker|step|[tp]p-?\d")
 """In what a program calls its worker; a host is not called so."""
-_OVERLAP: Final = 256
+_NOT_BY_CHANCE: Final = 8
 
 
-def collect(paths: Iterable[Path]) -> Identities:
-    """The names that a data point's files hold, read from all of them before any is redacted.
+def collect(paths: Iterable[Path], reveal: Sequence[str] = ()) -> Identities:
+    """The names and values that a data point's files hold, read from all of them before any is redacted.
 
-    `InputError` for a file that cannot be redacted.
+    `reveal` names fields and variables whose values stay, wherever they are.  `InputError` for a file that
+    cannot be redacted, `UsageError` for a field that is nowhere.
     """
-    learner, published = Learner(), set[str]()
+    learner, published = Learner(reveal), set[str]()
     for path in paths:
         check(path)
         rewrite(path, None, Scrubber(learner), annotations=True)
         _named(path.name, learner)
         if is_card(path):
             published |= _published(path)
+    if unused := [name for name in reveal if name.casefold() not in learner.used]:
+        hint = "the list of what was found names the field or variable in parentheses"
+        raise UsageError("there is no field or variable of that name", where=unused[0], hint=hint)
     return learner.identities(frozenset(published))
 
 
@@ -50,24 +68,29 @@ def redact(source: Path, target: Path, *, known: Identities, annotations: bool =
     """Write a redacted copy of a file; what was changed, by place and kind, without what it was.
 
     `annotations` numbers what people called ranges of their program, beyond the steps, phases and
-    collectives that metrics know.  A file without anything to hide is copied byte for byte.  `InputError`
-    for a link, a damaged file, or a format that cannot be redacted; then there is no target.
+    collectives that metrics know.  What is written is built anew from what the file means, also where it
+    has nothing to hide: no unused page, padding or header comes along.  `InputError` for a link, a damaged
+    file, or a format that cannot be redacted; then there is no target.
     """
-    found = _scrubbed(source, target, known, annotations=annotations).redactions(
-        redacted_name(source.name, known)
-    )
-    if not found:
-        copied(source, target)
-    return found
+    scrubber = _scrubbed(source, target, known, annotations=annotations)
+    return scrubber.redactions(redacted_name(source.name, known))
 
 
 def leftovers(path: Path, known: Identities) -> list[Redaction]:
     """What a file still holds; nothing where `redact` has written it with the same names."""
     scrubber, name = _scrubbed(path, None, known, annotations=False), redacted_name(path.name, known)
-    if not scrubber.redactions(name) and is_binary(path):
+    if not scrubber.redactions(name):
         # What lies between texts, such as pages that a database no longer uses.
-        scrubber.count("its bytes", _in_bytes(path, known))
+        told = Counter((form.encoding, form.kind) for form in _in_bytes(path, known))
+        for (encoding, kind), count in told.items():
+            place = "its bytes" if encoding == PLAIN else f"its bytes, as {encoding}"
+            scrubber.count(place, {kinds.ELSEWHERE.format(kind): count})
     return scrubber.redactions(name)
+
+
+def leftovers_in(text: str, known: Identities) -> list[str]:
+    """Kinds of names and values in a text that is written as it is, such as a file's name."""
+    return sorted({found.form.kind for found in known.needles.find([text.encode(errors="surrogateescape")])})
 
 
 def redacted_name(name: str, known: Identities) -> str:
@@ -77,7 +100,7 @@ def redacted_name(name: str, known: Identities) -> str:
 
 def _scrubbed(source: Path, target: Path | None, known: Identities, *, annotations: bool) -> Scrubber:
     check(source)
-    scrubber = Scrubber(known)
+    scrubber = Scrubber(known, {found.form for found in known.needles.find(blocks(source))})
     rewrite(source, target, scrubber, annotations=annotations)
     name = name_inside(source)
     if name is not None and not redacted_name(name, known) == name != "*":
@@ -95,18 +118,22 @@ def _named(name: str, known: Identities) -> str:
     return name
 
 
-def _in_bytes(path: Path, known: Identities) -> dict[str, int]:
-    """Names anywhere in a file's bytes, by kind."""
-    counts: dict[str, int] = {}
-    before = ""
-    for block in blocks(path) if known.anywhere else ():
-        text = before + block.decode("latin-1")
-        for match in known.anywhere.finditer(text) if known.anywhere and known.mentioned(text) else ():
-            kind = known.by_name.get(match[0].casefold(), ("", ""))[0]
-            if kind and not match[0].isdigit():
-                counts[kind] = counts.get(kind, 0) + 1
-        before = text[-_OVERLAP:]
-    return counts
+def _in_bytes(path: Path, known: Identities) -> Iterator[Form]:
+    """Names and values anywhere in a file's bytes, and in what is compressed in them, in any encoding."""
+    if is_card(path):
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        published = PUBLISHED.sub("", text).encode(errors="surrogateescape")
+        yield from (found.form for found in known.needles.find([published]))
+        everywhere = known.needles.find([text.encode(errors="surrogateescape")])
+        yield from (found.form for found in everywhere if found.form.kind in kinds.CREDENTIALS)
+        return
+    with path.open("rb") as file:
+        for found in known.needles.find(iter(partial(file.read, BLOCK), b"")):
+            # In compressed bytes short ones are there by chance.
+            if not compressed(path) or len(found.form.data) >= _NOT_BY_CHANCE:
+                yield found.form
+    if compressed(path):
+        yield from (found.form for found in known.needles.find(blocks(path)))
 
 
 def _published(path: Path) -> set[str]:

@@ -14,14 +14,15 @@ from typing import Final
 
 import msgspec
 
-from cclbench.contribute.redaction.pattern import PATTERNS, expression
-from cclbench.formats.rewriting import ADDRESS as ADDRESS
+from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, expression
 from cclbench.formats.rewriting import ANNOTATION as ANNOTATION
 from cclbench.formats.rewriting import ENVIRONMENT as ENVIRONMENT
 from cclbench.formats.rewriting import HOST as HOST
 from cclbench.formats.rewriting import JOB as JOB
 
 USER: Final = "user name"
+ADDRESS: Final = "address"
+DEVICE: Final = "device id"
 HOME: Final = "home path"
 EMAIL: Final = "e-mail address"
 COMMAND: Final = "command line"
@@ -32,8 +33,21 @@ PASSWORD: Final = "password in a URL"  # noqa: S105 - the name of a kind
 SECRET: Final = "secret"  # noqa: S105 - the name of a kind
 BUCKET: Final = "bucket"
 FILE_NAME: Final = "file name"
+SSH_KEY: Final = "SSH key"
+PHONE: Final = "phone number"
+BARE_KEY: Final = "bare key"
+"""What a field may hold whose name says no more than key."""
+REVEALED: Final = "revealed"
+"""What a field holds whose value its owner reveals."""
 
-NUMBERED: Final = {USER: "user", HOST: "host", JOB: "job", ADDRESS: "address", ANNOTATION: "annotation"}
+NUMBERED: Final = {
+    USER: "user",
+    HOST: "host",
+    JOB: "job",
+    ADDRESS: "address",
+    DEVICE: "device",
+    ANNOTATION: "annotation",
+}
 """Kinds whose instances stay apart: the same name is `host-1` in all files of a data point."""
 HIDDEN: Final = {
     HOME: "redacted-home",
@@ -46,6 +60,16 @@ HIDDEN: Final = {
     PASSWORD: "redacted-password",
     SECRET: "redacted-secret",
     BUCKET: "redacted-bucket",
+    SSH_KEY: "redacted-ssh-key",
+    PHONE: "redacted-phone-number",
+}
+CREDENTIALS: Final = frozenset({CLOUD_KEY, TOKEN, PRIVATE_KEY, PASSWORD, SECRET})
+"""Kinds that let somebody in, and so are published nowhere."""
+ELSEWHERE, ENCODED = "{} told elsewhere", "encoded {}"
+"""Rules by which a name or value is found that another place tells, as it is or encoded."""
+_RULES: Final = {
+    **{form.name: form.kind for form in PATTERNS},
+    **{rule.format(kind): kind for kind in (*NUMBERED, *HIDDEN) for rule in ("{}", ELSEWHERE, ENCODED)},
 }
 
 
@@ -54,6 +78,8 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret_fields: str
     kept_variables: str
     common_words: str
+    public_values: str
+    public_domains: str
 
 
 _NAMES: Final = msgspec.yaml.decode(files(__package__).joinpath("names.yaml").read_bytes(), type=_Names)
@@ -65,6 +91,9 @@ _BY_FIELD: Final = {
 _SECRET_FIELD: Final = re.compile(expression(_NAMES.secret_fields))
 _KEPT: Final = re.compile(expression(_NAMES.kept_variables))
 _COMMON: Final = frozenset(_NAMES.common_words.split())
+_PUBLIC_VALUE: Final = re.compile(expression(_NAMES.public_values))
+_PUBLIC_DOMAIN: Final = re.compile(expression(_NAMES.public_domains))
+_SHORTEST_VALUE, _LONGEST_VALUE = 8, 4096
 SHORTEST: Final = 4
 """Letters of a name that is replaced wherever it stands, of a user's one less; shorter ones stay but where
 something calls them a name."""
@@ -87,6 +116,35 @@ def kind_of_field(name: str) -> str | None:
 def kept(variable: str) -> bool:
     """Whether an environment's variable tells of the run's shape or its libraries, and of nobody."""
     return _KEPT.fullmatch(variable) is not None
+
+
+def of_rule(rule: str) -> str:
+    """The kind of what a rule finds; a rule may have a variable's or field's name behind it."""
+    base = rule.partition(" (")[0]
+    return _RULES.get(base, base)
+
+
+def telling(kind: str, value: str) -> bool:
+    """Whether a hidden value is one that, wherever else it stands, is the same secret again.
+
+    Numbers, short and common words and what every machine has in its environment are none.
+    """
+    folded = value.casefold()
+    uncommon = re.sub(r"[a-z]{3,}", lambda word: "" if word[0] in _COMMON else word[0], folded)
+    if kind == PHONE:
+        return len(re.findall(r"\d", value)) >= _SHORTEST_VALUE
+    letters = re.search(r"[^\W\d_]", folded)
+    mixed = letters and re.search(r"\d", folded) and kind in CREDENTIALS
+    if letters is None or not _SHORTEST_VALUE - 2 * bool(mixed) <= len(value) <= _LONGEST_VALUE:
+        return False
+    if NOTHING.fullmatch(value) or CLEAN.search(value) or len(re.sub(r"\W", "", uncommon)) < SHORTEST:
+        return False
+    return kind in CREDENTIALS or not _PUBLIC_VALUE.fullmatch(value)
+
+
+def public(domain: str) -> bool:
+    """Whether a host's domain is everybody's: of one label, or a cloud's."""
+    return "." not in domain or _PUBLIC_DOMAIN.fullmatch(domain) is not None
 
 
 def common(kind: str, name: str) -> bool:

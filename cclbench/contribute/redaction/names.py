@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from cclbench.contribute.redaction import kinds
+from cclbench.contribute.redaction.needles import Needles
 from cclbench.contribute.redaction.pattern import BEGINS, CLEAN, ENDS, LOOPBACK
 from cclbench.formats.rewriting import alternatives
 
@@ -19,7 +20,8 @@ _LISTED: Final = re.compile(
     r"([A-Za-z][\w.-]{0,60})\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]([\w.-]{0,60})", re.ASCII
 )
 _MOST_HOSTS: Final = 4096
-_PLAIN: Final = re.compile(r"\w[\w.+ -]{0,62}\w")
+_LEAST_OF_A_KEY: Final = 16
+_PLAIN: Final = re.compile(r"\w[\w.:+ -]{0,62}\w")
 _BESIDE_A_NUMBER: Final = r"(?:(?<=[-_/=#@])|(?<=[A-Za-z:#] )|(?=\d+[-_@/]|\d+\.[A-Za-z]))"
 
 Key = tuple[str, str]
@@ -38,6 +40,12 @@ class Identities:
     everywhere: frozenset[Key] = frozenset()
     domains: frozenset[str] = frozenset()
     """What followed hosts' short names."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of hidden values, such as keys and variables, that are replaced wherever they stand."""
+    spellings: frozenset[Key] = frozenset()
+    """The names that are replaced everywhere, as they were written; encoded, capitals are other bytes."""
+    revealed: frozenset[str] = frozenset()
+    """Fields and variables whose values stay, since their owner says so; without case."""
 
     def __repr__(self) -> str:
         return f"<Identities: {len(self.pseudonyms)} names, {len(self.everywhere)} replaced everywhere>"
@@ -49,19 +57,57 @@ class Identities:
         del learn
         return self.pseudonyms.get(key(kind, name), f"{kinds.NUMBERED[kind]}-unknown")
 
+    def hidden(self, kind: str, value: str) -> str:
+        """What stands for a value of that kind, which those who gather keep."""
+        del value
+        return kinds.HIDDEN[kind]
+
+    def keeps(self, name: str, value: str) -> bool:
+        """Whether the value of a field or variable of that name stays, since its owner reveals it."""
+        kept = self.reveals(name)
+        if kept:
+            self.keep(value)
+        return kept
+
+    def reveals(self, name: str) -> bool:
+        """Whether a field or variable of that name is one whose value its owner reveals."""
+        return bool(self.revealed) and name.rpartition(":")[2].casefold() in self.revealed
+
+    def keep(self, value: str) -> None:
+        """Told of a value that stays: those who gather do not look for it elsewhere."""
+
+    @cached_property
+    def needles(self) -> Needles:
+        """All names and values that must be nowhere in the bytes of a copy."""
+        domains = dict.fromkeys(self.domains, kinds.HOST)
+        return Needles({**domains, **{name: kind for kind, name in sorted(self.spellings)}, **self.values})
+
+    def instead(self, kind: str, value: str) -> str:
+        """What stands for a name or a value that was found by itself."""
+        if kind in kinds.NUMBERED:
+            return self.pseudonym(kind, value)
+        return kinds.HIDDEN[kind]
+
     @cached_property
     def by_name(self) -> Mapping[str, Key]:
         """The names that are replaced everywhere, without case."""
         return {name: (kind, name) for kind, name in sorted(self.everywhere)}
 
     @cached_property
+    def by_value(self) -> Mapping[str, str]:
+        """Kinds of the values, which are looked for without case."""
+        return {value.casefold(): kind for value, kind in self.values.items()}
+
+    @cached_property
     def anywhere(self) -> re.Pattern[str] | None:
-        """Matches those names as whole words; numbers only beside what marks an id."""
+        """Matches those names as whole words, numbers only beside what marks an id; domains; values."""
         domain = rf"(?:\.{alternatives(self.domains)})?" if self.domains else ""
         forms = {
             kinds.USER: (BEGINS, ENDS),
             kinds.HOST: (BEGINS, f"{domain}{ENDS}"),
             kinds.JOB: (BEGINS, ENDS),
+            kinds.DEVICE: (BEGINS, ENDS),
+            kinds.ADDRESS: (BEGINS, ENDS),
             "": (rf"(?<![A-Za-z0-9.]){_BESIDE_A_NUMBER}", ENDS),
         }
         found = []
@@ -69,12 +115,18 @@ class Identities:
             names = [name for kind, name in self.everywhere if form == ("" if name.isdigit() else kind)]
             if names:
                 found.append(f"{before}(?:{alternatives(names)}){after}")
+        if self.domains:
+            found.append(rf"{BEGINS}(?:[\w-]+\.){{0,4}}{alternatives(self.domains)}{ENDS}")
+        for credential, (before, after) in ((False, (BEGINS, ENDS)), (True, ("", ""))):
+            values = [v for v, kind in self.values.items() if (kind in kinds.CREDENTIALS) is credential]
+            if values:
+                found.append(f"{before}(?:{alternatives(values)}){after}")
         return re.compile("|".join(found), re.IGNORECASE) if found else None
 
     @cached_property
     def _loosely(self) -> re.Pattern[str] | None:
         # A pattern that begins with letters, in one case, is found much faster than what stands around it.
-        names = [name for _, name in self.everywhere]
+        names = [*(name for _, name in self.everywhere), *self.domains, *map(str.casefold, self.values)]
         return re.compile(alternatives(names)) if names else None
 
     def mentioned(self, text: str) -> bool:
@@ -85,12 +137,17 @@ class Identities:
 class Learner(Identities):
     """Identities in the making: each new name gets the next number of its kind."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, revealed: Iterable[str] = ()) -> None:
+        super().__init__(revealed=frozenset(name.casefold() for name in revealed))
         self._names: dict[Key, str] = {}
         self._everywhere: set[Key] = set()
         self._domains: set[str] = set()
         self._counts: dict[str, int] = {}
+        self._values: dict[str, str] = {}
+        self._spellings: set[tuple[Key, str]] = set()
+        self._kept: set[str] = set()
+        self.used: set[str] = set()
+        """Those of the revealed names that are anywhere."""
 
     def pseudonym(self, kind: str, name: str, *, learn: bool = False) -> str:
         """The name's number, a new one for a new name."""
@@ -100,19 +157,64 @@ class Learner(Identities):
             self._names[known] = f"{kinds.NUMBERED[kind]}-{self._counts[kind]}"
         if learn and _PLAIN.fullmatch(known[1]) and not kinds.common(kind, known[1]):
             self._everywhere.add(known)
+            at = max(0, name.casefold().find(known[1]))
+            spelt = name[at : at + len(known[1])]  # of a host its first label
+            self._spellings |= {(known, form) for form in (spelt, spelt.lower(), spelt.upper())}
             if kind == kinds.HOST:
                 self._domains.update(filter(None, [name.strip().strip(".").casefold().partition(".")[2]]))
         return self._names[known]
 
+    def hidden(self, kind: str, value: str) -> str:
+        """The same; the value, or what of it is a secret by itself, becomes one of those to be found."""
+        for part in _parts(kind, value):
+            if kinds.telling(kind, part):
+                self._values.setdefault(part, kind)
+        return kinds.HIDDEN[kind]
+
+    def reveals(self, name: str) -> bool:
+        """The same; which of them there are is noted."""
+        found = super().reveals(name)
+        if found:
+            self.used.add(name.rpartition(":")[2].casefold())
+        return found
+
+    def keep(self, value: str) -> None:
+        """What stays in one place is no secret elsewhere."""
+        self._kept.add(value.casefold())
+
     def identities(self, published: frozenset[str]) -> Identities:
         """What was learnt; a name within what a card publishes on purpose is no secret elsewhere."""
 
+        texts = published | self._kept
+
         def is_published(name: str) -> bool:
             whole = re.compile(f"{BEGINS}{re.escape(name)}{ENDS}")
-            return any(whole.search(text) for text in published)
+            return any(whole.search(text) for text in texts)
 
         everywhere = frozenset(known for known in self._everywhere if not is_published(known[1]))
-        return Identities(dict(self._names), everywhere, frozenset(self._domains))
+        domains = frozenset(d for d in self._domains if not kinds.public(d) and not is_published(d))
+        values = {
+            value: kind
+            for value, kind in self._values.items()
+            if value.casefold() not in self._kept
+            and (kind in kinds.CREDENTIALS or not is_published(value.casefold()))
+        }
+        spellings = frozenset(
+            (kind, form) for (kind, name), form in self._spellings if (kind, name) in everywhere
+        )
+        return Identities(dict(self._names), everywhere, domains, values, spellings, self.revealed)
+
+
+def _parts(kind: str, value: str) -> Iterable[str]:
+    """What of a hidden value is one by itself: a password without its user, a bucket without its path."""
+    stripped = value.strip().strip("\"'")
+    if kind == kinds.PRIVATE_KEY:
+        return [line for line in value.split() if len(line) >= _LEAST_OF_A_KEY and not line.startswith("-")]
+    if kind == kinds.PASSWORD:
+        return {stripped, stripped.rpartition(":")[2]}
+    if kind == kinds.BUCKET:
+        return {stripped, stripped.partition("/")[0]}
+    return () if kind in (kinds.COMMAND, kinds.HOME) else [stripped]
 
 
 def key(kind: str, name: str) -> Key:
@@ -120,6 +222,8 @@ def key(kind: str, name: str) -> Key:
     if kind == kinds.ANNOTATION:
         return kind, name
     folded = name.strip().strip(".").casefold()
+    if kind == kinds.DEVICE:
+        return kind, re.sub(r"^(?:gpu|mig|tpu)-", "", folded)
     if kind == kinds.HOST and not _ADDRESS.fullmatch(folded):
         folded = folded.partition(".")[0] or folded
     return kind, folded

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
@@ -29,7 +31,8 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     matches, so many `times`.  Instead of both, `issued` lists issuers' secrets and `variables` those of an
     environment that hold a name.  A `role` makes the hidden name a numbered one of that kind, which `learn`
     replaces everywhere else too.  `unless` is what the hidden text must not be, `not_behind` what may not
-    stand before it; `source` says who defines the form.
+    stand before it; `entropy` is the least of it in bits a character, and where it is `doubtful`, common
+    words stay; `source` says who defines the form.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     learn: bool = False
     unless: str = r"(?!)"
     not_behind: str | None = None
+    doubtful: bool = False
+    entropy: float = 0.0
     source: str | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +97,10 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
                 return True
         return False
 
+    def fits(self, hidden: str) -> bool:
+        """Whether the hidden text varies as much as the form's do."""
+        return self.entropy == 0 or _entropy(hidden) >= self.entropy
+
     def hidden(self, match: re.Match[AnyStr]) -> tuple[int, int]:
         """Where in the text that lies which is to be replaced."""
         groups = [name for name in ("hide", "quoted", "single") if name in self.text.groupindex]
@@ -106,6 +115,11 @@ class _Forms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _FORMS: Final = msgspec.yaml.decode(files(__package__).joinpath("forms.yaml").read_bytes(), type=_Forms)
 PATTERNS: Final = _FORMS.forms
 """All forms, in the order they are looked for."""
+
+
+def _entropy(text: str) -> float:
+    """Of a text's characters by their counts (Shannon), in bits each."""
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())
 
 
 def expression(text: str) -> str:

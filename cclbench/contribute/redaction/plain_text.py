@@ -16,10 +16,10 @@ from cclbench.units import MIB
 
 _MOST: Final = 64 * MIB
 _KEY_BEGINS, _KEY_ENDS = b"-----BEGIN ", b"-----END "
-_PUBLISHED: Final = re.compile(
+PUBLISHED: Final = re.compile(
     r"^contributor:[^\n]*\n(?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)*|^[ \t-]*(?:source_)?url:[^\n]*", re.MULTILINE
 )
-_CREDENTIALS: Final = frozenset({kinds.PASSWORD, kinds.TOKEN, kinds.CLOUD_KEY, kinds.SECRET})
+"""Of a card, what is there to be published."""
 
 
 def rewrite(
@@ -48,9 +48,9 @@ def _part(raw: bytes, line: int, scrubber: Scrubber, write: Callable[[bytes], ob
     """Scrub whole lines, the first of which has that number; the number of the line after them."""
     text = raw.decode(errors="surrogateescape")
     new, counts = scrubber.text(text, by_line=True)
-    for kind, count in counts.items():
-        first = line + text.count("\n", 0, scrubber.first.get(kind, 0))
-        scrubber.count(f"line {first:,}" if count == 1 else f"lines from {first:,}", {kind: count})
+    for rule, count in counts.items():
+        first = line + text.count("\n", 0, scrubber.first.get(rule, 0))
+        scrubber.count(f"line {first:,}" if count == 1 else f"lines from {first:,}", {rule: count})
     write(raw if new == text else new.encode(errors="surrogateescape"))
     return line + raw.count(b"\n")
 
@@ -59,10 +59,10 @@ def _card(raw: bytes, scrubber: Scrubber) -> bytes:
     """A card but for what it publishes on purpose; credentials are nowhere on purpose."""
     parts: list[bytes] = []
     at, line, text = 0, 1, raw.decode(errors="surrogateescape")
-    for published in _PUBLISHED.finditer(text):
+    for published in PUBLISHED.finditer(text):
         line = _part(_raw(text[at : published.start()]), line, scrubber, parts.append)
         _, counts = scrubber.text(published[0])
-        if counts.keys() & _CREDENTIALS:
+        if any(kinds.of_rule(rule) in kinds.CREDENTIALS for rule in counts):
             line = _part(_raw(published[0]), line, scrubber, parts.append)
         else:
             parts.append(_raw(published[0]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewriting of exports: every text of every table is looked at, whatever the table is called.
 
-The copy is opened as the untrusted file it is, changed in place, and packed, so that no page keeps what
-was there before.
+A working copy is opened as the untrusted file it is and changed; what is kept is written anew from its rows,
+so that no page holds what was there before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench.errors import InputError
@@ -37,18 +38,27 @@ class DatabaseRewriter:
         self._path, self._redactor, self._annotations = path, redactor, annotations
 
     def rewrite(self, scratch: Path | None) -> None:
-        """Copy the database to `scratch` and change it there; without one, count what would change."""
+        """Write a database of the changed rows to `scratch`; without one, count what would change."""
         with Database(self._path) as known:  # refuses what is cut, damaged or still being written
             self._tables = known.tables
-        if scratch is not None:
-            copied(self._path, scratch)
-        with self._opened(scratch or self._path, writable=scratch is not None) as database:
+        if scratch is None:
+            self._change(self._path, None)
+            return
+        with TemporaryDirectory(dir=scratch.parent, prefix=".redacting-") as folder:
+            working = Path(folder, "working.sqlite")
+            copied(self._path, working)
+            self._change(working, Path(folder, "anew.sqlite"))
+            Path(folder, "anew.sqlite").replace(scratch)
+
+    def _change(self, path: Path, anew: Path | None) -> None:
+        """Change all rows at `path` and write them to `anew`; without it, count what would change."""
+        with self._opened(path, writable=anew is not None) as database:
             self._refuse(database)
             for table, columns in self._tables.items():
-                self._table(database, table, columns, writable=scratch is not None)
-            if scratch is not None:
+                self._table(database, table, columns, writable=anew is not None)
+            if anew is not None:
                 database.commit()
-                database.execute("VACUUM")
+                database.execute("VACUUM main INTO ?", [str(anew)])
 
     @contextmanager
     def _opened(self, path: Path, *, writable: bool) -> Iterator[sqlite3.Connection]:

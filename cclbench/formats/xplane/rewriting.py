@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewriting of profiles: texts are replaced inside their nested messages, and every length around them.
 
-No schema is needed: a part that holds nothing suspicious is copied as it is, whatever fields it has; one
-that does is taken apart, down to the text, through unknown fields and compiled programs alike.
+A plane is built anew of the fields that its schema has: others are gone, with what they hold.  Of what is
+left, a part that holds nothing suspicious stays as it is; one that does is taken apart, down to the text,
+through compiled programs alike.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cclbench.formats.files import WHOLE, shown
 from cclbench.formats.rewriting import ANNOTATION, HOST, Redactor, alternatives
 from cclbench.formats.xplane import proto
 
-_PLANE, _HOSTS, _NAME = 1, 4, 2
+_PLANE, _COMPLAINTS, _HOSTS, _NAME = 1, (2, 3), 4, 2
 _DEEPEST: Final = 60
 _RUNTIME: Final = ("end: ", "$")
 
@@ -53,8 +54,8 @@ class ProtobufRewriter:
                 self._exactly = re.compile(alternatives(self._exact).encode())
             for number, at, begin, end in told:
                 if number == _PLANE:
-                    self._plane(data, begin, end, write)
-                else:
+                    self._plane(self._known_fields(data[begin:end], at), write)
+                elif number == _HOSTS or number in _COMPLAINTS:
                     self._place = "the profile"
                     old = data[begin:end]
                     write(_field(data[at:begin], self._value(old, 0) if _wire(data, at) == 2 else old, old))
@@ -84,14 +85,23 @@ class ProtobufRewriter:
         if new != text:
             self._exact[text] = new, next(iter(counts), kind)
 
-    def _plane(self, data: mmap.mmap, begin: int, end: int, write: Callable[[bytes], object]) -> None:
-        """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the file."""
+    def _known_fields(self, plane: bytes, at: int) -> bytes:
+        """A plane written anew of the fields that its schema has."""
+        try:
+            message = proto.message_class().FromString(plane)
+        except DecodeError:
+            where = f"{shown(self._path)}: byte {at:,}"
+            raise InputError("a plane is damaged", where=where, hint=WHOLE) from None
+        message.DiscardUnknownFields()
+        written: bytes = message.SerializeToString(deterministic=True)
+        return written
+
+    def _plane(self, data: bytes, write: Callable[[bytes], object]) -> None:
+        """A plane's fields, each rewritten on its own; what is unchanged is kept as a range of the plane."""
         parts: list[bytes | tuple[int, int]] = []
-        name = next((data[b:e] for n, _, b, e in proto.fields(data, begin, end, "") if n == _NAME), b"")
+        name = next((data[b:e] for n, _, b, e in proto.fields(data, 0, len(data), "") if n == _NAME), b"")
         self._place = f"plane {self._redactor.text(name.decode(errors='replace'))[0]}"
-        for _, at, first, last in proto.fields(data, begin, end, shown(self._path)):
-            if last > end:
-                raise InputError("a plane is damaged", where=f"{shown(self._path)}: byte {at:,}", hint=WHOLE)
+        for _, at, first, last in proto.fields(data, 0, len(data), shown(self._path)):
             old = data[first:last]
             new = self._value(old, 0) if _wire(data, at) == 2 else old
             parts.append((at, last) if new is old else _field(data[at:first], new, old))

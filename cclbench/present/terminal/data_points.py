@@ -10,13 +10,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cclbench.contribute.package import Contribution
-from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.verify import MEANING, Verdict
 from cclbench.present.terminal.output import bullets, grid
 from cclbench.units import humanise
 
 _MOST: Final = 10
 """Reasons listed of a data point."""
+_MOST_RULES: Final = 30
+"""Lines of the review list."""
 
 
 def contribution_page(told: Contribution, every: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
@@ -47,13 +48,32 @@ def _sections(told: Contribution) -> Iterator[tuple[str, list[str]]]:
     yield "Learnt from the traces", list(told.inferred)
     yield "Card and traces disagree", list(told.contradictions)
     yield "Still open in the card", [str(gap) for gap in told.gaps]
-    redacted = [f"{kind}: {count:,}" for kind, count in by_kind(told.redactions).items()]
-    yield "Redacted, by kind and number of places", redacted or ["nothing was found"]
+    yield "Redacted, by rule and file: review it", _review(told)
+    yield "Revealed on purpose", list(told.revealed)
     proof = f"all {told.rows:,} result rows are bit for bit those of the originals"
     yield "Proved", [f"{proof}; {told.recorded} metrics are recorded"]
     yield "Renamed", [f"{old} -> {new}" for old, new in told.renamed]
     yield "Left out", list(told.left_out)
     yield "To be uploaded", [f"{path} to {url}" for path, url in told.uploads]
+
+
+def _review(told: Contribution) -> list[str]:
+    """What was found, a line a rule: how many things in which files."""
+    files: dict[str, dict[str, int]] = {}
+    for one in told.redactions:
+        of_rule = files.setdefault(one.rule, {})
+        of_rule[one.file] = of_rule.get(one.file, 0) + one.count
+    lines = [f"{rule}: {_in_files(counts)}" for rule, counts in sorted(files.items())]
+    more = len(lines) - _MOST_RULES
+    if more > 0:
+        lines = [*lines[:_MOST_RULES], f"and {more} more rules: -v and --json show every place"]
+    return lines or ["nothing was found"]
+
+
+def _in_files(counts: Mapping[str, int]) -> str:
+    (first, _), *others = counts.items()
+    where = f"{first} and {_files(len(others))} more" if others else first
+    return f"{sum(counts.values()):,} in {where}"
 
 
 def verification_page(

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that are looked for in bytes, in the encodings that programs write them in.
+
+A search is linear in the size of the data, whatever the number of values: the first eight (or four) bytes
+of every form go into a table by their hash, all positions of a block are looked up in it at once, and only
+where the table says so a form is compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from cclbench.contribute.redaction import kinds
+
+PLAIN: Final = "as it is"
+_TABLE_BITS: Final = 20
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+_WIDTHS: Final = (8, 4)
+"""Bytes of a form's beginning that are hashed: eight where it has as many."""
+_LEAST_ENCODED: Final = 6
+"""Characters of a value whose encoded forms are looked for: a shorter one's stand anywhere by chance."""
+_ALNUM: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
+
+
+class Form(NamedTuple):
+    """A value in one encoding, in bytes of lower case; `words`: it counts only as a whole word."""
+
+    data: bytes
+    encoding: str
+    value: str
+    kind: str
+    words: bool
+
+
+class Found(NamedTuple):
+    """A form and the offset at which it was found."""
+
+    at: int
+    form: Form
+
+
+def forms(value: str, kind: str) -> Iterator[Form]:
+    """The value as it is and in every encoding; a number only encoded, for it may be any number."""
+    credential = kind in kinds.CREDENTIALS
+    if not value.isdigit():
+        yield Form(_bytes(value), PLAIN, value, kind, not credential)
+    if len(value) >= _LEAST_ENCODED:
+        seen = {_bytes(value)}
+        for encoding, data in _encoded(value):
+            if data.lower() not in seen:
+                seen.add(data.lower())
+                yield Form(data.lower(), encoding, value, kind, False)
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode(errors="surrogateescape").lower()
+
+
+def _encoded(value: str) -> Iterator[tuple[str, bytes]]:
+    raw = value.encode(errors="surrogateescape")
+    for encoding in ("utf-16-le", "utf-16-be"):
+        yield encoding.upper(), value.encode(encoding, errors="surrogatepass")
+    once = json.dumps(value)[1:-1]
+    units = value.encode("utf-16-be", errors="surrogatepass")
+    yield "JSON", once.encode()
+    yield "JSON", once.replace("/", "\\/").encode()
+    yield "JSON", json.dumps(once)[1:-1].encode()
+    yield "JSON", "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)).encode()
+    yield "percent", quote(raw, safe="").encode()
+    yield "percent", quote(raw).encode()
+    yield "percent", "".join(f"%{byte:02x}" for byte in raw).encode()
+    yield "hex", raw.hex().encode()
+    for shift, first in ((0, 0), (1, 2), (2, 3)):
+        # The characters that the value alone decides, whatever stands before and behind it.
+        whole = base64.b64encode(bytes(shift) + raw)[first : (shift + len(raw)) * 8 // 6]
+        yield "base64", whole
+        yield "base64", whole.translate(bytes.maketrans(b"+/", b"-_"))
+    if not value.isdigit():
+        yield "reversed", value[::-1].encode(errors="surrogateescape")
+
+
+class Needles:
+    """Values by the kind of what they are, to be found in bytes."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.forms: Mapping[bytes, Form] = {
+            form.data: form for value, kind in sorted(values.items()) for form in forms(value, kind)
+        }
+        self._longest = max(map(len, self.forms), default=0)
+        self._tables: list[tuple[int, np.ndarray, dict[bytes, list[Form]]]] = []
+        for width in _WIDTHS:
+            begun: dict[bytes, list[Form]] = {}
+            for form in self.forms.values():
+                if len(form.data) >= width and (width == _WIDTHS[0] or len(form.data) < _WIDTHS[0]):
+                    begun.setdefault(form.data[:width], []).append(form)
+            if begun:
+                table = np.zeros(1 << _TABLE_BITS, dtype=bool)
+                table[_hashes(b"".join(begun), width, 0)] = True
+                self._tables.append((width, table, begun))
+
+    def find(self, blocks: Iterable[bytes]) -> Iterator[Found]:
+        """Every form in the data, which comes in blocks."""
+        if not self.forms:
+            return
+        at, held = 0, b""
+        for block in blocks:
+            data = held + block.lower()
+            # The last bytes wait for the next block; so does the one before them, which may end a word.
+            end = len(data) - self._longest
+            if end > 1:
+                yield from self._in(data, at, end)
+                held = data[end - 1 :]
+                at += end - 1
+            else:
+                held = data
+        yield from self._in(held, at, len(held))
+
+    def _in(self, data: bytes, offset: int, end: int) -> Iterator[Found]:
+        for width, table, begun in self._tables:
+            for shift in range(width):
+                if len(data) - shift < width:
+                    break
+                for position in np.flatnonzero(table[_hashes(data, width, shift)]):
+                    begin = int(position) * width + shift
+                    if begin >= end or (offset and not begin):
+                        continue
+                    for form in begun.get(data[begin : begin + width], ()):
+                        if data.startswith(form.data, begin) and _is_whole(data, begin, form):
+                            yield Found(offset + begin, form)
+
+
+def _hashes(data: bytes, width: int, shift: int) -> np.ndarray:
+    """Where in the table the words of that many bytes belong."""
+    words = np.frombuffer(data, f"<u{width}", (len(data) - shift) // width, shift)
+    return (words.astype(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _TABLE_BITS)
+
+
+def _is_whole(data: bytes, begin: int, form: Form) -> bool:
+    """Whether what was found counts: of a form that is a word, no letter or digit adjoins it."""
+    beside = data[max(0, begin - 1) : begin] + data[begin + len(form.data) : begin + len(form.data) + 1]
+    return not (form.words and _ALNUM.intersection(beside))
+
+
+def pattern(wanted: Iterable[Form]) -> re.Pattern[str] | None:
+    """Matches those of the forms that a text can hold, in any case of letters."""
+    texts = {form.data.decode(errors="surrogateescape") for form in wanted}
+    longest_first = sorted(texts, key=lambda text: (-len(text), text))
+    flags = re.IGNORECASE | re.ASCII
+    return re.compile("|".join(map(re.escape, longest_first)), flags) if texts else None

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be nowhere in a package is found in every encoding, across blocks, and only as itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from contribute.redact_files import gz
+
+from cclbench.contribute.redaction import collect, kinds, leftovers, leftovers_in, redact
+from cclbench.contribute.redaction.names import Identities
+from cclbench.contribute.redaction.needles import Needles
+from cclbench.errors import InputError, UsageError
+
+SECRET = 'pa/ss "wörd" 9x'  # noqa: S105 - of nothing
+ENCODED = {
+    "as it is": SECRET.encode(),
+    "in capitals": b'PA/SS "W\xc3\xb6RD" 9X',
+    "UTF-16 little": SECRET.encode("utf-16-le"),
+    "UTF-16 big": SECRET.encode("utf-16-be"),
+    "JSON": json.dumps(SECRET).encode(),
+    "JSON in JSON": json.dumps(json.dumps(SECRET)).encode(),
+    "JSON with every letter escaped": "".join(f"\\u{ord(letter):04X}" for letter in SECRET).encode(),
+    "JSON with escaped slashes": json.dumps(SECRET).replace("/", "\\/").encode(),
+    "percent": quote(SECRET, safe="").encode(),
+    "percent but slashes": quote(SECRET).encode(),
+    "percent everywhere": "".join(f"%{byte:02X}" for byte in SECRET.encode()).encode(),
+    "base64": base64.b64encode(SECRET.encode()),
+    "base64 behind one byte": base64.b64encode(b"x" + SECRET.encode() + b"!"),
+    "base64 behind two bytes": base64.b64encode(b"xy" + SECRET.encode() + b"?!"),
+    "base64 for URLs": base64.urlsafe_b64encode(b"~~" + SECRET.encode()),
+    "hex": SECRET.encode().hex().encode(),
+    "hex in capitals": SECRET.encode().hex().upper().encode(),
+    "reversed": SECRET[::-1].encode(),
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_every_encoding_is_found_wherever_blocks_end(encoding: str, size: int) -> None:
+    needles = Needles({SECRET: kinds.SECRET, "other-secret-1": kinds.TOKEN})
+    data = b"x" * 301 + b" " + ENCODED[encoding] + b" " + b"y" * 200
+    blocks = [data[at : at + size] for at in range(0, len(data), size)]
+    found = list(needles.find(blocks))
+    assert {one.form.value for one in found} == {SECRET}
+    assert len({one.at for one in found}) == 1
+    assert found[0].at in range(302, 306)
+
+
+def test_a_secret_at_the_ends_is_found() -> None:
+    needles = Needles({"hunter2-x": kinds.SECRET})
+    for data in (b"hunter2-x", b"hunter2-x and more", b"more and hunter2-x"):
+        assert len(list(needles.find([data]))) == 1
+    assert list(needles.find([])) == list(needles.find([b""])) == []
+    assert list(Needles({}).find([b"anything"])) == []
+
+
+def test_names_are_words_and_secrets_are_not() -> None:
+    needles = Needles({"bobby": kinds.USER, "hunter2-x": kinds.SECRET, "7654321": kinds.JOB})
+    text = b"abobby bobbyx bobby_1 xhunter2-xx 7654321"
+    found = sorted((one.at, one.form.value) for one in needles.find([text]))
+    assert found == [(14, "bobby"), (23, "hunter2-x")]
+    assert [one.form.value for one in needles.find([b"7654321".hex().encode()])] == ["7654321"]
+
+
+def told(tmp_path: Path, text: str) -> Identities:
+    """What a script tells."""
+    (tmp_path / "run.sh").write_text(text)
+    return collect([tmp_path / "run.sh"])
+
+
+@pytest.mark.parametrize("encoding", [name for name in ENCODED if "UTF-16" not in name])
+def test_an_encoded_secret_is_replaced_and_would_be_found(encoding: str, tmp_path: Path) -> None:
+    known = told(tmp_path, f"export A_PASSWORD='{SECRET}'\n")
+    assert known.values == {SECRET: kinds.SECRET}
+    log = tmp_path / "a.log"
+    log.write_bytes(b"note " + ENCODED[encoding] + b" end\n")
+    assert leftovers(log, known)
+    redact(log, tmp_path / "copy.log", known=known)
+    assert leftovers(tmp_path / "copy.log", known) == []
+    copy = (tmp_path / "copy.log").read_bytes()
+    assert b"redacted-secret" in copy
+    assert copy.endswith(b" end\n")
+
+
+def test_what_is_compressed_is_searched_too(tmp_path: Path) -> None:
+    known = told(tmp_path, "export A_PASSWORD=hunter2-x\n")
+    packed = tmp_path / "a.json.gz"
+    packed.write_bytes(gz(b'{"a": "' + b"hunter2-x".hex().encode() + b'"}'))
+    (one,) = leftovers(packed, known)
+    assert one.rule == "encoded secret"
+    packed.write_bytes(gz(b"{}", name="hunter2-x"))
+    assert leftovers(packed, known)
+
+
+def test_names_of_files_are_searched(tmp_path: Path) -> None:
+    known = told(tmp_path, "export USER=bobby7 A_PASSWORD=hunter2-x\n")
+    assert leftovers_in("traces/x/bobby7_1.json", known) == [kinds.USER]
+    assert leftovers_in("traces/x/HUNTER2-X.json", known) == [kinds.SECRET]
+    assert leftovers_in("traces/x/rank0.json", known) == []
+
+
+def test_what_one_file_reveals_is_gone_from_the_others(tmp_path: Path) -> None:
+    environment = {"DEPLOY": "moonshot-staging", "LANG": "en_US.UTF-8", "PORT": "12345678", "RANK": "0"}
+    files = {
+        "a.json": json.dumps({"environment": environment, "hostname": "gpu17.acme.example"}),
+        "b.log": "moonshot-staging at ops.acme.example, not xmoonshot-stagings; en_US.UTF-8 12345678\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    known = collect([tmp_path / name for name in files])
+    redact(tmp_path / "b.log", tmp_path / "copy", known=known)
+    assert (tmp_path / "copy").read_text() == (
+        "redacted-environment at host-unknown, not xmoonshot-stagings; en_US.UTF-8 12345678\n"
+    )
+
+
+@pytest.mark.parametrize("key", ["DEPLOY", "deploy", "hostname", "A_PASSWORD"])
+def test_what_its_owner_reveals_stays_everywhere(key: str, tmp_path: Path) -> None:
+    trace, log = tmp_path / "a.json", tmp_path / "b.log"
+    environment = {"DEPLOY": "moonshot-staging", "TERM": "vt-special-9"}
+    trace.write_text(json.dumps({"environment": environment, "hostname": "gpu-17"}))
+    log.write_text("on gpu-17 with moonshot-staging and vt-special-9\nexport A_PASSWORD=hunter2-x\n")
+    known = collect([trace, log], [key])
+    for path in (trace, log):
+        redact(path, tmp_path / f"copy-{path.name}", known=known)
+        assert leftovers(tmp_path / f"copy-{path.name}", known) == []
+    both = (tmp_path / "copy-a.json").read_text() + (tmp_path / "copy-b.log").read_text()
+    values = {"deploy": "moonshot-staging", "hostname": "gpu-17", "a_password": "hunter2-x"}
+    for name, value in values.items():
+        assert (value in both) is (name == key.lower())
+    assert "vt-special-9" not in both
+
+
+def test_a_revealed_field_that_is_nowhere_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("USER=bobby\n")
+    with pytest.raises(UsageError, match="no field or variable of that name"):
+        collect([tmp_path / "a.log"], ["NOWHERE"])
+
+
+def test_rules_name_the_field_that_reveals(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "export HF_TOKEN=abcdefgh1\nuse hunter2-x --api-key abcdefg12\nssh -p 22 ghp_" + "a1" * 18
+    )
+    found = redact(script, tmp_path / "copy", known=collect([script]))
+    assert {one.rule for one in found} == {
+        "token by its prefix",
+        "secret in a variable (HF_TOKEN)",
+        "secret in an option (api-key)",
+    }
+
+
+def test_bytes_that_no_text_holds_are_refused_not_searched(tmp_path: Path) -> None:
+    known = told(tmp_path, f"export A_PASSWORD='{SECRET}'\n")
+    (tmp_path / "a.log").write_bytes(ENCODED["UTF-16 little"])
+    with pytest.raises(InputError, match="in no format that can be redacted"):
+        redact(tmp_path / "a.log", tmp_path / "copy", known=known)
