@@ -33,7 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
             os.replace(beside, target)
     except OSError as error:
         # A full disk does not name the file that it holds; nobody knows the one beside.
-        error.filename = str(path) if error.filename in (None, str(beside)) else error.filename
+        if error.errno is not None and error.filename in (None, str(beside)):
+            error.filename = str(path)
         raise
     finally:
         if not special:

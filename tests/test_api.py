@@ -317,7 +317,7 @@ def test_two_files_of_one_rank_are_both_named(job: Path, store: Path) -> None:
 
 def test_files_without_a_rank_are_refused_but_for_a_lone_one(tmp_path: Path, store: Path) -> None:
     first = write(tmp_path / "job" / "first.json", events())
-    write(tmp_path / "job" / "second.json", events())
+    write(tmp_path / "job" / "second.json", events(steps=3))
     assert "2 of 2 files do not say their rank" in refused(tmp_path / "job", store)
     (entry,) = cclbench.run(first, store=store).manifest["ranks"]
     assert entry["rank"] == 0

@@ -125,7 +125,6 @@ def _is_metric(node: Named) -> bool:
     return any(
         isinstance(decorator, ast.Call)
         and isinstance(decorator.func, ast.Name)
-        and decorator.func.id == "metric"
         and any(keyword.arg == "definition" for keyword in decorator.keywords)
         for decorator in node.decorator_list
     )

@@ -11,8 +11,6 @@ without.  Exit code 1 where a promise was broken.
 import sys
 from pathlib import Path
 
-# The modules here have names of the standard library's, which must not be found before it.
-sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import argparse

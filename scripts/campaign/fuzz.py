@@ -14,8 +14,6 @@ where a promise was broken; `--again FOLDER` runs one finding again.
 import sys
 from pathlib import Path
 
-# The modules here have names of the standard library's, which must not be found before it.
-sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import argparse

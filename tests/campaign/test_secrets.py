@@ -12,7 +12,7 @@ from pathlib import Path
 def table(repository: Path, folder: Path, *words: str) -> tuple[int, dict[str, tuple[int, int]], str]:
     """Exit code, planted and survived by class, and messages."""
     ran = subprocess.run(
-        [sys.executable, str(repository / "scripts" / "campaign" / "secrets.py"), *words],
+        [sys.executable, str(repository / "scripts" / "campaign" / "planted_secrets.py"), *words],
         cwd=folder,
         capture_output=True,
         text=True,

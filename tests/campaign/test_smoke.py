@@ -21,7 +21,7 @@ def campaign(repository: Path, name: str, *words: str) -> subprocess.CompletedPr
     ("name", "words", "last"),
     [
         ("kill", ["--kills", "2", "--command", "import"], ["import", "1", "2", "0"]),
-        ("concurrent", ["--rounds", "1", "--processes", "2"], ["with", "deleting"]),
+        ("concurrency", ["--rounds", "1", "--processes", "2"], ["with", "deleting"]),
         ("disk", ["--sizes", "1", "--command", "import"], ["forbidden", "store", "1", "0"]),
     ],
 )
@@ -29,7 +29,7 @@ def test_what_is_written_is_whole(repository: Path, name: str, words: list[str],
     done = campaign(repository, name, *words)
     assert done.stderr == ""
     *_, row = done.stdout.splitlines()
-    assert row.split()[: len(last)] == last or name == "concurrent"
+    assert row.split()[: len(last)] == last or name == "concurrency"
     assert done.returncode == 0, done.stdout
 
 

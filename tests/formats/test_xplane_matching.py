@@ -124,7 +124,7 @@ def test_gpus_of_one_process_are_the_programs_devices(tmp_path: Path) -> None:
 def test_gpus_of_several_processes_are_in_no_group(tmp_path: Path) -> None:
     """Each process counts its GPUs from 0: {0,2} would be another pair in each of these files."""
     program = reduces([0, 1, 2, 3], (0, 2), (1, 3))
-    files = {f"host{i}": space(gpu(0, 100), gpu(1, 200), program, environment()) for i in (0, 1)}
+    files = {f"host{i}": space(gpu(0, 100 + i), gpu(1, 200), program, environment()) for i in (0, 1)}
     run = measured(tmp_path, **files)
     assert [(row["rank"], row["group"], row["group_size"], row["instance"]) for row in calls(run)] == [
         (rank, None, 2, None) for rank in range(4)

@@ -37,8 +37,7 @@ def test_calibrated_parameters_give_the_specifications_ratios(test_data: Path, n
     assert isinstance(found, Calibration)
     tier = "scale_up" if swept.nodes == 1 else "scale_out"
     new = changed(old, scenario([f"{tier}.bandwidth=x2"]))
-    members = swept.members(old)
-    assert members is not None
+    members = old.members(swept.ranks, swept.nodes)
     by_spec, by_parameters = [], []
     for machine in (new, old):
         spec, group = price(swept.kind, swept.sizes, members, machine), group_of(machine, members)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many processes that read, compute, report and delete the same and other runs in one store at once.
 
-    python scripts/campaign/concurrent.py --rounds 10 --processes 8 --findings FOLDER [--seed S]
+    python scripts/campaign/concurrency.py --rounds 10 --processes 8 --findings FOLDER [--seed S]
 
 Promised is: each command succeeds, or says in one to three lines that a run is not there where another
 process may have deleted it; every run is whole in the end; nothing temporary is left; and what the store then
@@ -11,8 +11,6 @@ tells of every source is what a store of its own tells.  Exit code 1 where a pro
 import sys
 from pathlib import Path
 
-# The modules here have names of the standard library's, which must not be found before it.
-sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import argparse
