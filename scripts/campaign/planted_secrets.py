@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plant generated secrets and identities in every format that redaction rewrites; count what is published.
 
-`planted_secrets.py --secrets 200 --seed 1` makes a job of each format, with every secret in what gives it away
-and again, bare and encoded, in other places; runs `cclbench contribute`; and searches what it has written, byte
-for byte.  It prints a line a class, and exits with 1 where any survives or a job is refused.
+`planted_secrets.py --secrets 200 --seed 1` makes a job of each format, with every secret in what gives it
+away and again, bare and encoded, in other places; runs `cclbench contribute`; and searches what it has
+written, byte for byte.  It prints a line a class, and exits with 1 where any survives or a job is refused.
 """
 
 from __future__ import annotations
