@@ -90,16 +90,26 @@ def _context() -> multiprocessing.context.BaseContext:
 def _interrupts_later() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back while processes start, so that none is left that the pool does not know.
 
-    They inherit that: Ctrl-C they leave to the parent, `_belong_to_parent` lets SIGTERM through.
+    Handlers note them, since any thread may get a signal; the mask is for the processes, which inherit it and
+    leave Ctrl-C to the parent.
     """
-    if not hasattr(signal, "pthread_sigmask"):
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        for number, handler in handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _belong_to_parent(shared: str) -> None:
@@ -111,8 +121,6 @@ def _belong_to_parent(shared: str) -> None:
     """
     warnings.simplefilter("ignore", RuntimeWarning)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_with_parent, args=(shared,), daemon=True).start()
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -85,3 +87,26 @@ def test_an_interrupt_ends_the_workers() -> None:
         engine.each(time.sleep, [0.0, 60.0], jobs=2, progress=interrupt)
     assert time.monotonic() - begun < 20
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_all_processes_are_known(number: signal.Signals) -> None:
+    """Also one that another thread gets."""
+
+    class EndedError(Exception):
+        pass
+
+    def end(*_: object) -> None:
+        raise EndedError
+
+    known = []
+    before = signal.signal(number, end)
+    try:
+        with pytest.raises(EndedError), engine._interrupts_later():
+            thread = threading.Thread(target=signal.raise_signal, args=(number,))
+            thread.start()
+            thread.join()
+            known.append("all")
+    finally:
+        signal.signal(number, before)
+    assert known == ["all"]

@@ -11,6 +11,9 @@ from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise
 from cclbench.formats.json_events import open_bytes
 
+_PIECE = 1024
+"""Bytes at a time where the stream is damaged."""
+
 
 def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     """The format of a file that begins with `head`, and as much of its beginning as it took to be sure."""
@@ -32,7 +35,21 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
         with open_bytes(path) as file:
             return file.read(size)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        with path.open("rb") as file:
-            return zlib.decompressobj(31).decompress(file.read(size), size)
+        return _before_damage(path, size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)[:200]) from None
+
+
+def _before_damage(path: Path, size: int) -> bytes:
+    """The first bytes of a damaged gzip stream; `zlib.error` where it gives none."""
+    decoder, head = zlib.decompressobj(31), b""
+    with path.open("rb") as file:
+        while len(head) < size and (piece := decoder.unconsumed_tail or file.read(_PIECE)):
+            try:
+                # Few bytes a call: one that meets the damage gives none.
+                head += decoder.decompress(piece, _PIECE)
+            except zlib.error:
+                if not head:
+                    raise
+                break
+    return head[:size]

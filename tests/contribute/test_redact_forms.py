@@ -253,6 +253,17 @@ LEARNT = {
     "host before a line of NCCL": "gpu17",
     "host of a cloud or cluster": "ip-10-0-1-22",
     "host by its domain": "gpu-17",
+    "key of Kaggle": "bobby",  # by the user name beside it
+    "network folder of a user": "bobby",
+    "folder of a user in a project": "bobby",
+    "home folder by its user": "bobby",
+    "user in the comment of an SSH key": "bobby",
+    "host in the comment of an SSH key": "gpu-17",
+    "id of a GPU": "672a921d-c216-dbaa-78b2-9b40581eedb6",
+    "serial number": "1650522012345",
+    "GUID of InfiniBand": "0x506b4b0300c9a1b2",
+    "IPv6 address": "fe80::1ff:fe23:4567:890a",
+    "hardware address": "00:11:22:aa:bb:cc",
 }
 """By a form that learns: the name in its example, a host's without its domain."""
 
@@ -267,7 +278,7 @@ def test_a_bare_name_is_replaced_wherever_a_form_has_told_it(pattern) -> None:
         return
     name = LEARNT[pattern.name]
     new, counts = Scrubber(known).text(f"node-{name}_x and (epoch-{name})")
-    pseudonym = known.pseudonym(pattern.role, name)
+    pseudonym = known.pseudonym(pattern.role or kinds.USER, name)
     assert not pseudonym.endswith("unknown")
     assert new == f"node-{pseudonym}_x and (epoch-{pseudonym})"
     assert sum(counts.values()) == 2

@@ -12,6 +12,7 @@ import pytest
 
 from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, recognise
+from cclbench.formats.recognition import head_of
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.source import find
 
@@ -157,3 +158,14 @@ class TestFurtherIn:
         path.write_text("text\n" * (FURTHER_BYTES[-1] // 5 + 1) + self.TABLE)
         with pytest.raises(InputError, match="no trace of a known format"):
             find(path)
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 24])
+def test_a_damaged_stream_is_known_by_what_it_still_gives(tmp_path: Path, size: int) -> None:
+    text = "".join(f"line {n} of {n * n}\n" for n in range(40_000)).encode()
+    packed = bytearray(gzip.compress(text))
+    packed[len(packed) // 2 : len(packed) // 2 + 8] = b"\xff" * 8
+    (tmp_path / "job.log.gz").write_bytes(packed)
+    head = head_of(tmp_path / "job.log.gz", size)
+    assert text.startswith(head[:60_000])
+    assert min(size, 100_000) <= len(head) <= size
