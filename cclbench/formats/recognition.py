@@ -42,7 +42,7 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 def _before_damage(path: Path, size: int) -> bytes:
     """The first bytes of a damaged gzip stream; `zlib.error` where it gives none."""
-    decoder, head = zlib.decompressobj(31), b""
+    decoder, head = zlib.decompressobj(31), bytearray()
     with path.open("rb") as file:
         while len(head) < size and (piece := decoder.unconsumed_tail or file.read(_PIECE)):
             try:
@@ -52,4 +52,4 @@ def _before_damage(path: Path, size: int) -> bytes:
                 if not head:
                     raise
                 break
-    return head[:size]
+    return bytes(head[:size])
