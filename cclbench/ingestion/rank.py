@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -87,17 +88,9 @@ def finish_rank(task: RankTask) -> RankDone:
     files = [path for p in parts for path in p.pending]
     pending = scan(files, launches, on_device)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
-    if set_aside and not len(pending.starts):
-        told_why = ", ".join(f"{count:,} {words}" for words, count in set_aside.items())
-        raise InputError(f"holds no plausible row of its device: {told_why}", where=str(task.file.path))
+    _require_own_rows(pending, set_aside, str(task.file.path))
     for (kind, _), count in pending.set_aside.items():
         rows[kind] -= count
-    if pending.again > _MOST_AGAIN * len(pending.starts):
-        raise InputError(
-            f"{pending.again:,} of its {len(pending.starts):,} rows equal an earlier one: {_ALIKE}",
-            where=str(task.file.path),
-            hint="a trace joined to itself counts everything twice: remove the copy",
-        )
     if pending.again:
         notes.append(f"{pending.again:,} rows equal an earlier one: {_ALIKE}; both count")
     for kernel, ns in pending.set_aside_ns.items():
@@ -150,6 +143,20 @@ def finish_rank(task: RankTask) -> RankDone:
     )
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     return RankDone(told_of_rank, groups, descriptions, names)
+
+
+def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:
+    """`InputError` for a trace of which no row is plausible, or of which many come twice."""
+    count = len(pending.starts)
+    if set_aside and not count:
+        why = ", ".join(f"{number:,} {words}" for words, number in set_aside.items())
+        raise InputError(f"holds no plausible row of its device: {why}", where=where)
+    if pending.again > _MOST_AGAIN * count:
+        raise InputError(
+            f"{pending.again:,} of its {count:,} rows equal an earlier one: {_ALIKE}",
+            where=where,
+            hint="a trace joined to itself counts everything twice: remove the copy",
+        )
 
 
 def merge_facts(told: list[TraceFacts]) -> TraceFacts:

@@ -88,6 +88,12 @@ def opened_table(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
         raise damaged(path, first) from None
 
 
+def check_table(path: Path, schema: pa.Schema) -> None:
+    """`InputError` where a file is no table of that schema; its rows are not read."""
+    with opened_table(path, schema):
+        pass
+
+
 def damaged(path: Path, why: str) -> InputError:
     """The error for a file of a run that is not as it was written."""
     hint = "delete the run and read its traces again: cclbench ingest SOURCE"

@@ -79,6 +79,13 @@ class Results:
         return {(row.metric, *(getattr(row, key) for key in KEYS)): row for row in self.rows}
 
     @cached_property
+    def _by_metric(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.metric, []).append(row)
+        return found
+
+    @cached_property
     def scope(self) -> Scope:
         """Windows, ranks and steps that any row is about."""
         windows, ranks = (self._table[key].unique().to_pylist() for key in ("window", "rank"))
@@ -107,7 +114,7 @@ class Results:
 
     def parts(self, metric: str, most: int = MOST_PARTS) -> tuple[list[Row], int]:
         """The run's rows by group, collective, category and stat that have a number, and how many more."""
-        found = [row for row in self.rows if row.metric == metric and row.narrowed and row.has_value]
+        found = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
         return found[:most], max(0, len(found) - most)
 
     def ranks(self, metric: str) -> dict[int, float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from cclbench.errors import UsageError
-from cclbench.record.files import opened_table
+from cclbench.record.files import check_table
 from cclbench.schema import EVIDENCE, TABLES
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[
     for name, schema in TABLES.items():
         there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
         for file in chain.from_iterable(there.values()):
-            with opened_table(file, schema):
-                """Its schema is checked by opening it."""
+            check_table(file, schema)
         columns = ", ".join(map(_identifier, schema.names))
         selects = [
             f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608

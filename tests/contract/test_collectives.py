@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packages import with_module
 
 from cclbench.hardware.catalog import systems
 from cclbench.hardware.collectives import ALGORITHMS, Refusal, group_of
@@ -66,13 +67,7 @@ def test_what_an_algorithm_costs_is_under_its_name_and_rises_with_size(name: str
 @pytest.fixture
 def outside(tmp_path: Path) -> Mapping[str, str]:
     """The environment with a package installed that holds an algorithm."""
-    (tmp_path / "star_broadcast.py").write_text(STAR)
-    info = tmp_path / "star_broadcast-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: star-broadcast\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cclbench.collectives]\nstar = star_broadcast\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return with_module(tmp_path, "star_broadcast", STAR, "cclbench.collectives")
 
 
 def predicted(environment: Mapping[str, str], *options: str) -> dict[str, Any]:

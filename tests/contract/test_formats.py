@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from docs.test_pages import installed
+from packages import path_to
 from page_commands import blocks, here
 
 from cclbench.formats import READERS, by_precedence
@@ -72,11 +72,10 @@ def outside(repository: Path, tmp_path: Path) -> Path:
 
 def cclbench(outside: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A call where the formats of `outside` are installed."""
-    paths = os.pathsep.join([str(outside), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-m", "cclbench", *words],
         cwd=outside.parent,
-        env=here(outside.parent) | {"PYTHONPATH": paths},
+        env=here(outside.parent) | {"PYTHONPATH": path_to(outside)},
         capture_output=True,
         text=True,
         check=False,

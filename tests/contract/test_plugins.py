@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from packages import with_module
 
 METRICS = '''
 """Metrics that misbehave."""
@@ -35,17 +36,12 @@ def prints(rank):
 
 
 def test_the_answer_is_whole_whatever_plugins_do(repository: Path, tmp_path: Path) -> None:
-    (tmp_path / "my_metrics.py").write_text(METRICS)
-    info = tmp_path / "my_metrics-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-metrics\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cclbench.analyzers]\nmine = my_metrics\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    outside = with_module(tmp_path, "my_metrics", METRICS, "cclbench.analyzers")
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     program = [sys.executable, "-m", "cclbench", "run", card, "--metric", "mine.*", "--metric", "time.step"]
     done = subprocess.run(
         [*program, "--json", "--store", tmp_path / "store", "--jobs", "2"],
-        env={**os.environ, "PYTHONPATH": path},
+        env=outside,
         capture_output=True,
         text=True,
         check=True,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from markupsafe import escape
+from packages import with_module
 
 from cclbench.present.charts.chart import SECTIONS
 
@@ -35,13 +35,7 @@ def hopeless(runs):
 @pytest.fixture
 def outside(tmp_path: Path) -> Mapping[str, str]:
     """The environment with a package installed that holds two sections."""
-    (tmp_path / "step_count.py").write_text(STEPS)
-    info = tmp_path / "step_count-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: step-count\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[cclbench.sections]\nsteps = step_count\n")
-    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return with_module(tmp_path, "step_count", STEPS, "cclbench.sections")
 
 
 def test_each_section_has_a_place_of_its_own() -> None:

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packages import install
 from page_commands import blocks, here, printed_by
 
 PAGES = {"tutorial.md": 8, "compare.md": 7, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
@@ -37,13 +38,7 @@ def assert_shown(page: str, shown: str, printed: list[str]) -> None:
 def installed(folder: Path) -> None:
     """What installing the folder's package does to entry points."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
-    name = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    (info / "METADATA").write_text(name)
-    groups = project["entry-points"].items()
-    text = "".join(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in of.items()) for group, of in groups)
-    (info / "entry_points.txt").write_text(text)
+    install(folder, project["name"], project["version"], project["entry-points"])
 
 
 def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> None:

@@ -172,7 +172,8 @@ class Scrubber:
         for pattern in PATTERNS:
             if any(mark in data for mark in pattern.byte_marks) and pattern.loose.search(data):
                 return True
-        if self.present and any(form in data.lower() for form in self.present):
+        lower = data.lower() if self.present else b""
+        if any(form in lower for form in self.present):
             return True
         if data.count(b"=") >= _FEW and len(_ASSIGNED.findall(data.decode("latin-1"))) >= _FEW:
             return True
@@ -191,9 +192,10 @@ class Scrubber:
 
         new = _RUN.sub(one, data)
         for form in self.present.values():
-            while (at := new.lower().find(form.data)) >= 0:
-                new = new[:at] + b" " * len(form.data) + new[at + len(form.data) :]
-                counts[kinds.ENCODED.format(form.kind)] += 1
+            blank = b" " * len(form.data)
+            new, found = re.subn(re.escape(form.data), blank, new, flags=re.IGNORECASE)
+            if found:
+                counts[kinds.ENCODED.format(form.kind)] += found
         return new, counts
 
     def _replace(self, pattern: Pattern, text: str, counts: Counter[str]) -> str:

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages of plug-ins, installed for a test: what pip would leave beside their modules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def install(folder: Path, name: str, version: str, groups: Mapping[str, Mapping[str, str]]) -> None:
+    """Make the modules in `folder` a package of that name with those entry points, by group."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    text = "".join(
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in of.items()) for group, of in groups.items()
+    )
+    (info / "entry_points.txt").write_text(text)
+
+
+def with_module(folder: Path, module: str, source: str, group: str) -> dict[str, str]:
+    """The environment in which a package is installed that holds one module, an entry point of that group."""
+    (folder / f"{module}.py").write_text(source)
+    install(folder, module.replace("_", "-"), "1.0", {group: {module: module}})
+    return {**os.environ, "PYTHONPATH": path_to(folder)}
+
+
+def path_to(folder: Path) -> str:
+    """PYTHONPATH with the folder ahead of what it has."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
