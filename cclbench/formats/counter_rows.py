@@ -30,7 +30,7 @@ NO_VALUE: Final = "values that are not available"
 NO_COUNTER: Final = "values that are not read"
 WENT_BACK: Final = "differences of a count that went back: reset or wrapped"
 CLOCK_BACK: Final = "values over a clock that went back"
-AGAIN: Final = "values of a time that earlier ones are of"
+AGAIN: Final = "values that the file states twice"
 _NO_ZONE: Final = "its times state no zone, so they have no place on the traces' clocks: they are left null"
 
 _MISSING = frozenset({"", "-", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "NaN", "+Inf", "-Inf"})
@@ -55,6 +55,8 @@ class CounterRows:
         }
         self._last: dict[tuple[str, int | None, str | None], tuple[Decimal | int, int | None]] = {}
         self._twice: set[tuple[str, int | None, str | None]] = set()
+        self._passed: set[tuple[str, int | None, str | None, Decimal | int, Decimal | int]] = set()
+        """Differences of samples without times: counter, device, port, and the counts from and to."""
         self._until: dict[tuple[str, int | None, str | None], tuple[int, int]] = {}
         """The latest period that a counter has a row of: begin and end."""
         self._devices: dict[int, str] = {}
@@ -157,7 +159,11 @@ class CounterRows:
         port: str | None = None,
         at_ns: int | None = None,
     ) -> None:
-        """A sample of a cumulative count: a row of its difference to the sample before."""
+        """A sample of a cumulative count: a row of its difference to the sample before.
+
+        What only ever grows passes from one count to another once: where no line tells the time, the same
+        difference again is of a file joined to itself.
+        """
         key = (counter, device, port)
         earlier, since = self._last.get(key, (None, None))
         if since is not None and at_ns is not None and at_ns <= since:
@@ -169,9 +175,14 @@ class CounterRows:
         self._twice.add(key)
         if value < earlier:
             self.left_out[WENT_BACK] += 1
-        else:
-            start, end = (None, None) if since is None or at_ns is None else (since, at_ns)
-            self.add(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
+            return
+        start, end = (None, None) if since is None or at_ns is None else (since, at_ns)
+        if start is None and value > earlier:
+            if (passed := (*key, earlier, value)) in self._passed:
+                self.left_out[AGAIN] += 1
+                return
+            self._passed.add(passed)
+        self.add(counter, value - earlier, device=device, port=port, start_ns=start, end_ns=end)
 
     def evidence(self) -> Evidence:
         """All of it, with a `_total` for each count of bytes that was sampled once."""

@@ -238,5 +238,5 @@ def test_a_file_joined_to_itself_counts_once(written: Any) -> None:
     assert rows == read(written(whole))[0]
     assert left_out == {
         "values over a clock that went back": 2,
-        "values of a time that earlier ones are of": 2,
+        "values that the file states twice": 2,
     }

@@ -165,6 +165,17 @@ def test_protocol_is_kept_apart_and_resets_are_counted(written: Any) -> None:
     assert left_out == {"differences of a count that went back: reset or wrapped": 2}
 
 
+def test_dumps_without_times_joined_to_themselves_count_once(written: Any) -> None:
+    dumps = nvlink(3) + nvlink(7) + nvlink(9)
+    once, _, _ = read(written(dumps))
+    again, left_out, _ = read(written(dumps + dumps))
+    assert again == once
+    assert left_out == {
+        "differences of a count that went back: reset or wrapped": 2,
+        "values that the file states twice": 4,
+    }
+
+
 def test_links_that_count_nothing(written: Any) -> None:
     text = nvlink(10).replace("10 KiB", "N/A").replace("20 KiB", "N/A")
     none = "GPU 1: NVIDIA L4 (UUID: GPU-1)\nNVML: Unable to retrieve NVLink information as all links are"
