@@ -45,7 +45,9 @@ def _before_damage(path: Path, size: int) -> bytes:
     decoder, head = zlib.decompressobj(31), bytearray()
     with path.open("rb") as file:
         # Behind the end of its first member a decoder gives nothing more, and may keep a tail for ever.
-        while len(head) < size and not decoder.eof and (piece := decoder.unconsumed_tail or file.read(_PIECE)):
+        while (
+            len(head) < size and not decoder.eof and (piece := decoder.unconsumed_tail or file.read(_PIECE))
+        ):
             try:
                 # Few bytes a call: one that meets the damage gives none.
                 head += decoder.decompress(piece, _PIECE)
