@@ -18,7 +18,7 @@ _COLUMNS = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps"
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @options.ingest
-@options.jobs
+@options.engine
 @options.store
 @options.page
 def ingest(sources: tuple[str, ...], form: str, verbosity: int, **wishes: Any) -> None:
