@@ -72,6 +72,14 @@ def rank_list(text: str) -> list[int]:
     return sorted(found)
 
 
+def share(text: str) -> tuple[int, int]:
+    """(i, n) of `I/N`."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not I/N, such as 3/8")
+    return int(match[1]), int(match[2])
+
+
 def _regex(text: str) -> str:
     try:
         re.compile(text)

@@ -103,6 +103,7 @@ def write_part(path: Path, part: PartRead) -> None:
         pending=[file.name for file in part.pending],
         counters=None if part.counters is None else part.counters.name,
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.msgpack.encode(content))
 
 
