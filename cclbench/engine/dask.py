@@ -57,7 +57,7 @@ class Dask(PoolEngine):
         except BaseException:
             self._disconnect()
             raise
-        if self._tell and self._where is not client and client.dashboard_link:
+        if self._tell and client.dashboard_link:
             self._tell(f"Dask's dashboard: {client.dashboard_link}")
         return client.get_executor(pure=False), sum(client.nthreads().values())
 
@@ -69,6 +69,7 @@ class Dask(PoolEngine):
         from distributed import Client, LocalCluster
 
         if isinstance(self._where, Client):
+            self._client = self._where
             return self._where
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         if self._where is None:
@@ -95,7 +96,7 @@ class Dask(PoolEngine):
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and client is not self._where:
             with suppress(Exception):  # a cluster that is gone already
                 client.close()
                 if client.cluster is not None:
