@@ -54,7 +54,7 @@ def fill(folder: Path, ranks: int = 2) -> None:
         step = {"rank": rank, "step": 3, "start_ns": 0, "end_ns": 30, "source": "device", "open": False}
         write_table(folder / "steps" / f"rank={rank}.parquet", pa.Table.from_pylist([step], STEPS))
         write_table(folder / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
-    run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], world_size=ranks)
+    run_of(folder, [f"rank{rank}.json" for rank in range(ranks)], {"kernel": 2}, world_size=ranks)
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ def record(manifest: Mapping[str, Any]) -> Manifest:
     return msgspec.convert({"run": "", "fingerprint": "", "source": "", **manifest}, Manifest)
 
 
-def run_of(folder: Path, files: Iterable[str], **facts: Any) -> Run:
-    """A run without tables, whose ranks' traces are those files and state those facts."""
+def run_of(folder: Path, files: Iterable[str], rows: Mapping[str, int] | None = None, **facts: Any) -> Run:
+    """A run without tables, whose ranks' traces are those files, hold those rows and state those facts."""
     told = TraceFacts(**{"works_on": "device", **facts})
     entries = [
-        RankEntry(rank=rank, facts=told, files=[File(name, 0, "", "kineto")])
+        RankEntry(rank=rank, facts=told, rows=dict(rows or {}), files=[File(name, 0, "", "kineto")])
         for rank, name in enumerate(files)
     ]
     written = Manifest(run=folder.name, fingerprint="", source="", ranks=entries)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from cclbench.errors import UsageError, near
 from cclbench.record import manifest, rows
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import UNFINISHED, opened_table, read_table, unwritable, whole
+from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.rows import Row
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, STEPS, TABLES
@@ -224,11 +224,17 @@ class Rank:
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
+        folder = self.path / "events" / f"rank={self.entry.rank}"
         for kind in _checked_names("kind of event", kinds, KINDS):
-            for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob(f"{kind}-*.parquet")):
+            rows = 0
+            for path in sorted(folder.glob(f"{kind}-*.parquet")):
                 with opened_table(path, EVENTS) as file:
+                    rows += file.metadata.num_rows
                     for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
                         yield whole(batch, EVENTS, path)
+            if rows != self.entry.rows.get(kind, 0):
+                written = self.entry.rows.get(kind, 0)
+                raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,8 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
         else:
             members = work if len(work) else own
         if not len(members):
+            if found:
+                found[-1] = replace(found[-1], joined=False)
             continue
         kernels = members[nodes.kind[members] != n.COPY]
         openers = kernels if rank.policy == "device" and len(kernels) else members

@@ -61,7 +61,9 @@ def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(("page", "commands"), PAGES.items())
 def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, commands: int) -> None:
     text = (repository / "docs" / page).read_text()
-    for folder in ("workload_cards", "traces", "scripts") if "traces/tiny-" in text or "workload_cards/" in text else ():
+    for folder in (
+        ("workload_cards", "traces", "scripts") if "traces/tiny-" in text or "workload_cards/" in text else ()
+    ):
         shutil.copytree(repository / folder, tmp_path / folder)
     environment = here(tmp_path) | {"PYTHONPATH": str(tmp_path)}
     printed: list[str] = []

@@ -98,6 +98,19 @@ def without_times(table: pa.Table) -> pa.Table:
     return table.set_column(at, pa.field("start_ns", pa.int64()), none)
 
 
+def test_a_table_that_lost_rows_is_damaged(
+    run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+    path = next(run.glob("events/rank=1/kernel-*.parquet"))
+    pq.write_table(pq.read_table(path).slice(1), path)
+    for words in (("metrics", run.name), ("whatif", run.name, "--set", "compute=x2")):
+        answer = call(*words)
+        assert (answer.code, answer.out) == (3, "")
+        assert "damaged table: " in answer.err
+        assert "rows of kind kernel, of which" in answer.err
+
+
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize(
     "alter",
