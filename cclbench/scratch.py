@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from tempfile import gettempdir
+from typing import Final
 from zlib import crc32
+
+_TEMPORARY: Final = "cclbench-"
 
 
 @contextmanager
@@ -31,6 +35,15 @@ def sweep(folder: Path, prefix: str) -> None:
         here = rest.rpartition("-")[0] == _machine()
         if here and process.isdecimal() and not _alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """A new folder for temporary files, gone at the end; sweeps those of killed processes."""
+    folder = Path(gettempdir())
+    sweep(folder, _TEMPORARY)
+    with scratch(folder, _TEMPORARY, mode=0o700) as path:
+        yield path
 
 
 def _machine() -> str:

@@ -225,6 +225,13 @@ def test_a_table_nothing_was_written_to_is_empty(run: Run) -> None:
     assert run.sql("FROM events").column_names == [*EVENTS.names, "rank"]
 
 
+def test_sql_that_needs_more_memory_than_it_may_take_uses_the_disk(run: Run) -> None:
+    query = "SELECT count(*) AS n FROM (SELECT DISTINCT hash(i), i FROM range(2000000) AS t(i))"
+    assert run.sql(query, memory_bytes=48 << 20).to_pylist() == [{"n": 2_000_000}]
+    with pytest.raises(UsageError, match="Out of Memory"):
+        run.sql(query, memory_bytes=1 << 20)
+
+
 @pytest.mark.parametrize("name", ["it's", "a [b] *?", "rank=9", "x=y", "a;b", "ä"])
 def test_sql_finds_a_store_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 
 
-def _size(text: str) -> int:
-    """A number of bytes with its unit."""
-    from cclbench.units import parse_quantity
-
-    try:
-        return round(parse_quantity(text, "size"))
-    except CheckFailed as error:
-        raise ValueError(str(error)) from None
-
-
 @click.command()
 @click.argument("card", type=click.Path(path_type=Path))
 @click.option(
@@ -58,7 +48,7 @@ def _size(text: str) -> int:
 @click.option("--replace", is_flag=True, help="Replace the data point of that id where there is one.")
 @click.option(
     "--external",
-    type=options.Parsed("SIZE", _size),
+    type=options.Size,
     default="50 MB",
     show_default=True,
     help="Files of more than that stay outside of the collection.",

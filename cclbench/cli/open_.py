@@ -47,12 +47,12 @@ def open_(run: str, output: Path | None, inference: bool, engine: Engine, store:
     if output is not None:
         click.echo(f"wrote {output}: {write_trace(opened, output, **wishes)}", err=True)
         return
-    from tempfile import TemporaryDirectory
 
     from cclbench.present.perfetto.serve import serve
+    from cclbench.scratch import temporary
 
-    with TemporaryDirectory(prefix="cclbench-") as folder:
-        path = Path(folder) / "trace.json.gz"
+    with temporary() as folder:
+        path = folder / "trace.json.gz"
         click.echo(f"{opened.id}: {write_trace(opened, path, **wishes)}", err=True)
         serve(path, _show)
     click.echo("the viewer has it", err=True)

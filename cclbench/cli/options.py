@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cclbench.errors import UsageError
+from cclbench.errors import CheckFailed, UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
 
 if TYPE_CHECKING:
@@ -80,6 +80,16 @@ def share(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def size(text: str) -> int:
+    """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
+    from cclbench.units import parse_quantity
+
+    try:
+        return round(parse_quantity(re.sub(r"(?<=\d)(?=[A-Za-z])", " ", text, count=1), "size"))
+    except CheckFailed as error:
+        raise ValueError(str(error)) from None
+
+
 def _regex(text: str) -> str:
     try:
         re.compile(text)
@@ -90,6 +100,7 @@ def _regex(text: str) -> str:
 
 StepRange: Final = Parsed("A:B", step_range)
 RankList: Final = Parsed("LIST", rank_list)
+Size: Final = Parsed("SIZE", size)
 
 
 def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -262,6 +273,12 @@ def _verbosity(ctx: click.Context, param: click.Parameter, quiet: bool) -> int:
         raise click.BadParameter("-q contradicts -v", ctx, param)
     return QUIET if quiet else VERBOSE if verbose else 0
 
+
+memory: Final = click.option(
+    "--memory",
+    type=Size,
+    help="What needs more memory than this, such as 1GB, is kept on disk meanwhile.",
+)
 
 verbosity: Final = _all(
     click.option("-v", "--verbose", is_flag=True, is_eager=True, help="Say more."),

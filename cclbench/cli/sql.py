@@ -16,10 +16,11 @@ from cclbench.errors import UsageError
 @click.command()
 @options.run
 @click.argument("query", metavar="QUERY")
+@options.memory
 @options.inference
 @options.store
 @options.form
-def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
+def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, form: str) -> None:
     """Query the tables of a run with SQL.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
@@ -36,7 +37,7 @@ def sql(run: str, query: str, inference: bool, store: Path, form: str) -> None:
     from cclbench.present.terminal.output import emit
 
     opened = open_run(run, store=store, inference=inference)
-    answer = opened.sql(query, times_as_text=True)
+    answer = opened.sql(query, times_as_text=True, memory_bytes=memory)
     columns = list(answer.column_names)
     for name in columns:
         if columns.count(name) > 1:

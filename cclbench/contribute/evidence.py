@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from cclbench.contribute.archive import is_archive, unpack
@@ -16,6 +15,7 @@ from cclbench.contribute.place import MANIFEST, Place, digest, listed
 from cclbench.contribute.remote import fetch
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError
+from cclbench.scratch import temporary
 from cclbench.units import humanise
 
 
@@ -51,17 +51,17 @@ class EvidenceElsewhere:
 @contextmanager
 def evidence_elsewhere(folders: Sequence[Path], *, fetching: bool = False) -> Iterator[EvidenceElsewhere]:
     """A place to look for files of the given folders and archives; archives are unpacked, for now."""
-    with TemporaryDirectory(prefix="cclbench-") as scratch:
+    with temporary() as folder:
         found = []
         for number, path in enumerate(folders):
             if is_archive(path):
-                unpack(path, Path(scratch, str(number)))
-                found.append(Path(scratch, str(number)))
+                unpack(path, folder / str(number))
+                found.append(folder / str(number))
             elif path.is_dir():
                 found.append(path)
             else:
                 raise UsageError("is no folder and no archive of evidence", where=str(path))
-        yield EvidenceElsewhere(found, Path(scratch), fetching)
+        yield EvidenceElsewhere(found, folder, fetching)
 
 
 def states(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 from cclbench import __version__
@@ -22,6 +21,7 @@ from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
 from cclbench.record.rows import Row
 from cclbench.record.store import Store
+from cclbench.scratch import temporary
 from cclbench.source import Source, find
 from cclbench.text import shown
 
@@ -161,9 +161,9 @@ def _computed(
     progress: Progress | None,
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
-    with TemporaryDirectory(prefix="cclbench-") as scratch:
+    with temporary() as folder:
         source = find(place.card, elsewhere=named_by_card(place, seen))
-        return rows_of(source, store or Path(scratch), options, model=False, engine=engine, progress=progress)
+        return rows_of(source, store or folder, options, model=False, engine=engine, progress=progress)
 
 
 def _wrong(seen: Sequence[FileState], *wanted: str) -> list[str]:

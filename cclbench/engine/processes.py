@@ -15,16 +15,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from multiprocessing.util import Finalize, get_temp_dir
-from pathlib import Path
 from typing import Final
 
 from cclbench.engine import Progress, Result, Serial, Task
 from cclbench.engine.pool import PoolEngine
 from cclbench.errors import CclbenchError
-from cclbench.scratch import scratch, sweep
+from cclbench.scratch import temporary
 
-_FOLDER: Final = "cclbench-"
-"""What the name of the folder with the processes' sockets begins with."""
 _LONGEST: Final = 32
 """Characters of the folder for temporary files: the path of a socket in it has at most 107."""
 
@@ -33,7 +30,7 @@ class Processes(PoolEngine):
     """Up to `workers` processes, which live until it is closed; a lone task runs in this process."""
 
     def __init__(self, workers: int) -> None:
-        self._most = workers
+        self.workers = workers
 
     def gather(
         self,
@@ -52,8 +49,8 @@ class Processes(PoolEngine):
         """See `PoolEngine`."""
         _claim_temporary_folder()
         return ProcessPoolExecutor(
-            self._most, mp_context=_context(), initializer=_belong_to_parent
-        ), self._most
+            self.workers, mp_context=_context(), initializer=_belong_to_parent
+        ), self.workers
 
     def stop(self, executor: Executor, *, kill: bool) -> None:
         """See `PoolEngine`."""
@@ -78,14 +75,12 @@ class Processes(PoolEngine):
 @cache
 def _claim_temporary_folder() -> None:
     """Let the processes' sockets lie in a folder that says whose it is: one that is killed leaves it."""
-    folder = Path(tempfile.gettempdir())
-    sweep(folder, _FOLDER)
-    if len(str(folder)) > _LONGEST:
+    if len(tempfile.gettempdir()) > _LONGEST:
         return
     claimed = ExitStack()
     Finalize(None, claimed.close, exitpriority=-200)  # after the sockets' own folder, at -100
     tempfile.tempdir, before = (
-        str(claimed.enter_context(scratch(folder, _FOLDER, mode=0o700))),
+        str(claimed.enter_context(temporary())),
         tempfile.tempdir,
     )
     try:

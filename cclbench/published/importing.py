@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from cclbench import __version__
@@ -25,6 +24,7 @@ from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.schema import GROUPS, LAYOUT, VERSION
+from cclbench.scratch import temporary
 
 _LONGEST_NAME: Final = 100
 
@@ -69,8 +69,8 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     """
     board = read_leaderboard(Path(path))
     into = Store(store)
-    with TemporaryDirectory() as scratch:
-        runs = tuple(_import_row(row, board, into, Path(scratch)) for row in board.rows)
+    with temporary() as folder:
+        runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
     values = [(row, column) for row in board.rows for column in row.metrics]
     return Imported(
         file=board.path,

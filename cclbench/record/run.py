@@ -152,14 +152,15 @@ class Run:
         (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 
-    def sql(self, query: str, *, times_as_text: bool = False) -> pa.Table:
+    def sql(self, query: str, *, times_as_text: bool = False, memory_bytes: int | None = None) -> pa.Table:
         """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
 
-        `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.
+        `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
+        needs more than `memory_bytes` is kept on disk meanwhile.
         """
         from cclbench.record.sql import select
 
-        return select(self.path, self.ranks, query, times_as_text=times_as_text)
+        return select(self.path, self.ranks, query, times_as_text=times_as_text, memory_bytes=memory_bytes)
 
     @property
     def saved_results(self) -> pa.Table | None:

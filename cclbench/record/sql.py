@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Sequence
 from itertools import chain
@@ -15,6 +14,7 @@ import pyarrow as pa
 from cclbench.errors import UsageError
 from cclbench.record.files import check_table
 from cclbench.schema import EVIDENCE, TABLES
+from cclbench.scratch import temporary
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,65 +23,76 @@ if TYPE_CHECKING:
 _TIME: Final = re.compile("DATE|TIME|INTERVAL")
 
 
-def select(path: Path, ranks: Sequence[int], query: str, *, times_as_text: bool = False) -> pa.Table:
+def select(
+    path: Path,
+    ranks: Sequence[int],
+    query: str,
+    *,
+    times_as_text: bool = False,
+    memory_bytes: int | None = None,
+) -> pa.Table:
     """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
 
     They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
     run's own files.  `times_as_text` gives dates, times and intervals as DuckDB writes them: Python has no
-    infinite ones and none before Christ.
+    infinite ones and none before Christ.  What needs more memory than `memory_bytes`, by default most of the
+    machine's, goes to a temporary folder; the answer itself must fit.
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:")
-    try:
-        statements = connection.extract_statements(query)
-        if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
-            raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
-        _open_to(connection, path, ranks)
-        answer = connection.sql(query)
-        if times_as_text:
-            columns = enumerate(zip(answer.columns, map(str, answer.types), strict=True), 1)
-            answer = answer.project(
-                ", ".join(
-                    f"{f'CAST(#{n} AS VARCHAR)' if _TIME.search(kind) else f'#{n}'} AS {_identifier(name)}"
-                    for n, (name, kind) in columns
+    with temporary() as folder, duckdb.connect(":memory:") as connection:
+        connection.execute(f"SET temp_directory={_quoted(str(folder / 'spilled'))}")
+        if memory_bytes is not None:
+            connection.execute(f"SET memory_limit='{memory_bytes} B'")
+        try:
+            statements = connection.extract_statements(query)
+            if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
+                raise UsageError("SQL: takes one SELECT and nothing else", where=path.name)
+            # By a name without patterns, and without a `rank=` that is no rank's folder.
+            (folder / "run").symlink_to(path.absolute())
+            _open_to(connection, folder / "run", path, ranks)
+            answer = connection.sql(query)
+            if times_as_text:
+                columns = enumerate(zip(answer.columns, map(str, answer.types), strict=True), 1)
+                answer = answer.project(
+                    ", ".join(
+                        f"{f'CAST(#{n} AS VARCHAR)' if _TIME.search(kind) else f'#{n}'}"
+                        f" AS {_identifier(name)}"
+                        for n, (name, kind) in columns
+                    )
                 )
-            )
-        return answer.to_arrow_table()
-    except duckdb.Error as error:
-        first = str(error).splitlines()[0]
-        hint = f"the tables are {', '.join(TABLES)}"
-        raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
-    finally:
-        connection.close()
+            return answer.to_arrow_table()
+        except duckdb.Error as error:
+            first = str(error).splitlines()[0]
+            hint = f"the tables are {', '.join(TABLES)}"
+            raise UsageError(f"SQL: {first}", where=path.name, hint=hint) from None
 
 
-def _open_to(connection: duckdb.DuckDBPyConnection, path: Path, ranks: Sequence[int]) -> None:
-    """Make the run's tables views of a connection, and nothing else of its reach."""
-    folder = glob.escape(str(path))
-    folders = ", ".join(_quoted(f"{allowed}/") for allowed in (path, folder))
-    connection.execute(f"SET allowed_directories=[{folders}]; SET python_enable_replacements=false")
+def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, path: Path, ranks: Sequence[int]) -> None:
+    """Make the tables of the run at `path` views of a connection, and nothing else of its reach."""
+    connection.execute(
+        f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
+    )
     connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-    files = {name: [(f"{name}/*.parquet", "")] for name in ("collectives", "steps", *EVIDENCE)}
-    files["events"] = [(f"events/rank={rank}/*.parquet", f", {rank}::INTEGER AS rank") for rank in ranks]
-    files["results"] = [("results.parquet", "")]
-    files["groups"] = [("groups.parquet", "")]
+    places = {name: [f"{name}/*.parquet"] for name in ("collectives", "steps", *EVIDENCE)}
+    places |= {"results": ["results.parquet"], "groups": ["groups.parquet"]}
+    places["events"] = [f"events/rank={rank}/*.parquet" for rank in ranks]
     for name, schema in TABLES.items():
-        there = {pattern: list(path.glob(pattern)) for pattern, _ in files[name]}
-        for file in chain.from_iterable(there.values()):
+        files = list(chain.from_iterable(sorted(path.glob(place)) for place in places[name]))
+        for file in files:
             check_table(file, schema)
-        columns = ", ".join(map(_identifier, schema.names))
-        selects = [
-            f"SELECT {columns}{more} FROM read_parquet({_quoted(f'{folder}/{pattern}')}, "  # noqa: S608
-            "hive_partitioning=false)"
-            for pattern, more in files[name]
-            if there[pattern]
-        ]
-        if selects:
-            connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(selects)}")
-        else:
+        if not files:
             rank = [pa.field("rank", pa.int32())] if name == "events" else []
             connection.register(name, pa.schema([*schema, *rank]).empty_table())
+            continue
+        columns = ", ".join(map(_identifier, schema.names))
+        # The rank of an event stands in the name of its folder alone.
+        folders = "true, hive_types={'rank': INTEGER}" if name == "events" else "false"
+        listed = ", ".join(_quoted(str(link / file.relative_to(path))) for file in files)
+        connection.execute(
+            f"CREATE VIEW {name} AS SELECT {columns}{', rank' if name == 'events' else ''}"  # noqa: S608
+            f" FROM read_parquet([{listed}], hive_partitioning={folders})"
+        )
 
 
 def _identifier(name: str) -> str:

@@ -45,7 +45,7 @@ def windows(graph: Graph) -> list[Window]:
 
 
 def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
-    found = []
+    found: list[Window] = []
     nodes = graph.nodes
     work = own[nodes.kind[own] != n.HOST]
     listed = [*rank.windows, *rank.open_windows]

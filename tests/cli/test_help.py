@@ -34,6 +34,7 @@ def test_the_contract_has_its_commands() -> None:
     assert {path[0] for path in ALL} == {
         "run",
         "ingest",
+        "merge",
         "metrics",
         "list",
         "explain",

@@ -11,7 +11,9 @@ import click
 import pytest
 
 from cclbench import api
-from cclbench.cli.options import RankList, StepRange
+from cclbench.cli.options import RankList, Size, StepRange
+from cclbench.engine import Serial
+from cclbench.engine.processes import Processes
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,19 @@ def test_rank_lists(text: str, ranks: list[int]) -> None:
 def test_what_is_no_rank_list(text: str) -> None:
     with pytest.raises(click.BadParameter):
         RankList.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1GB", 10**9), ("50 MB", 5 * 10**7), ("1.5GiB", 3 << 29), ("64KiB", 1 << 16)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert Size.convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "1", "GB", "1 furlong", "0 GB", "-1 GB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Size.convert(text, None, None)
 
 
 @pytest.fixture
@@ -81,6 +96,9 @@ def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any
         ),
     )
     assert answer.code == 0, answer.err
+    engine = recorded.pop("engine")
+    assert isinstance(engine, Processes)
+    assert engine.workers == 3
     assert recorded == {
         "source": "traces/tiny",
         "metrics": ("time.*", "mfu"),
@@ -88,7 +106,6 @@ def test_options_reach_the_api(call: Callable[..., Any], recorded: dict[str, Any
         "steps": (2, 5),
         "ranks": [0, 4, 5],
         "model": True,
-        "jobs": 3,
         "allow_truncated": True,
         "step_annotation": "^it",
         "inference": False,
@@ -102,7 +119,7 @@ def test_defaults(call: Callable[..., Any], recorded: dict[str, Any], tmp_path: 
     assert recorded["metrics"] == ("*",)
     assert recorded["window"] == "steps"
     assert recorded["store"] == tmp_path / "store", "from $CCLBENCH_STORE"
-    assert recorded["jobs"] >= 1
+    assert isinstance(recorded["engine"], Serial | Processes)
     assert recorded["steps"] is recorded["ranks"] is recorded["step_annotation"] is None
     assert recorded["allow_truncated"] is False
     assert recorded["inference"] is True
