@@ -170,8 +170,9 @@ def _computed(
     of_ranks = [metric for metric in metrics if metric.per_rank is not None]
     runs = [run, *run.sources]
     machines = {one.path: machine_of(one) for one in runs}
+    sent = {path: machine.without_captures() for path, machine in machines.items()}
     wanted = {
-        (one.path, rank): _RankTask(one.rank(rank), one.card, machines[one.path])
+        (one.path, rank): _RankTask(one.rank(rank), one.card, sent[one.path])
         for one in runs
         for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
     }

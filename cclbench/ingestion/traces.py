@@ -105,8 +105,10 @@ def _part_tasks(
     """A task a part, member by member."""
     tasks: dict[_Key, list[PartTask]] = {}
     for index, (file, listed) in enumerate(zip(found.files, parts, strict=True)):
-        for ordinal, member in enumerate(dict.fromkeys(part.member for part in listed)):
-            own = [part for part in listed if part.member == member]
+        of_member: dict[str, list[Part]] = {}
+        for part in listed:
+            of_member.setdefault(part.member, []).append(part)
+        for ordinal, (member, own) in enumerate(of_member.items()):
             place = _unnamed(folder, index, ordinal)
             tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
     return tasks
@@ -126,8 +128,11 @@ def _rank_tasks(
     """
     members: list[Member] = []
     places: list[Path] = []
+    of_file: dict[int, list[str]] = {}
+    for index, name in read:
+        of_file.setdefault(index, []).append(name)
     for index, file in enumerate(found.files):
-        names = [name for at, name in read if at == index]
+        names = of_file.get(index, [])
         told = [[part.trace.facts for part in read[index, name]] for name in names]
         for processes in ({each.process_id for each in own} - {None} for own in told):
             if len(processes) > 1:
@@ -143,10 +148,11 @@ def _rank_tasks(
     groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
     tasks = []
     working = {key for key, parts in read.items() if any(map(_worked, parts))}
+    with_work = {index for index, _ in working}
     idle: dict[int, list[str]] = {}
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
-        if (index, name) not in working and any(at == index for at, _ in working):
+        if (index, name) not in working and index in with_work:
             # The ranks of the file's other devices are what they would be had it worked.
             idle.setdefault(index, []).append(name)
             shutil.rmtree(place, ignore_errors=True)
@@ -171,7 +177,7 @@ def _rank_tasks(
             RankTask(rank, source, folder, moved, options.step_annotation, file, beside.get(rank), groups)
         )
     notes = [
-        f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
+        f"{len(names)} of the {len(of_file[index])} devices in {found.files[index].name}"
         f" did nothing and are no ranks: {first_few(names, 8)}"
         for index, names in idle.items()
     ]
