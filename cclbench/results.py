@@ -27,6 +27,7 @@ from cclbench.errors import InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
+from cclbench.record.kept_columns import RankOfKeptColumns
 from cclbench.record.rows import Row, by_metric, rows_of, table_of
 from cclbench.record.run import Made, Rank, Run
 from cclbench.record.selection import Selection, Steps
@@ -222,9 +223,10 @@ def _rank_metrics(
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
-    tables = task.tables
+    of = task.tables
+    tables = RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
     return RankView(
-        tables, rank=tables.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
+        tables, rank=of.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
     )
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from cclbench.card import Card
 
-_BATCH_ROWS: Final = 1 << 16
+BATCH_ROWS: Final = 1 << 16
+"""Rows of a batch of events at most."""
 _MADE: Final = b"cclbench.made"
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 _RESULTS: Final = "results.parquet"
@@ -241,10 +242,22 @@ class Rank:
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
         for kind in _checked_names("kind of event", kinds, KINDS):
-            for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob(f"{kind}-*.parquet")):
-                with opened_table(path, EVENTS) as file:
-                    for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
-                        yield whole(batch, EVENTS, path)
+            for path in self._files.get(kind, ()):
+                yield from self._batches(path, columns)
+
+    @cached_property
+    def _files(self) -> dict[str, list[Path]]:
+        """The files of each kind of event, in order."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob("*-*.parquet")):
+            found.setdefault(path.name.partition("-")[0], []).append(path)
+        return found
+
+    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Those columns of one file."""
+        with opened_table(path, EVENTS) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                yield whole(batch, EVENTS, path)
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
