@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.util import get_temp_dir
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cclbench.errors import CclbenchError, UsageError
 
@@ -27,6 +27,14 @@ Progress = Callable[[str, int, int], None]
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+SMALL_BYTES: Final = 32 << 20
+
+
+def jobs_for(size_bytes: int, jobs: int) -> int:
+    """The processes for so many bytes of plain text: few of them are read before processes have started."""
+    return 1 if size_bytes <= SMALL_BYTES else jobs
 
 
 def each(
@@ -82,7 +90,8 @@ def _context() -> multiprocessing.context.BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cclbench.api"])
+    # pandas, since pyarrow imports it where it gives its first NumPy array: once here, not in each worker.
+    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces", "pandas"])
     return context
 
 

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,10 +24,6 @@ from cclbench.classify import TAXONOMY
 from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.formats import by_precedence
-from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
-from cclbench.ingestion.evidence import ingest_evidence
-from cclbench.ingestion.traces import ingest_traces
-from cclbench.normalize.steps import families
 from cclbench.record.manifest import CardLine, Manifest, Options
 from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
@@ -35,12 +32,18 @@ from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
+if TYPE_CHECKING:
+    from cclbench.hardware.calibration import Calibration
+
 
 def ingest(
     found: Source, store: Store, options: Options, *, jobs: int = 1, progress: Progress | None = None
 ) -> Run:
     """Bring a source into the store, unless an unchanged copy is there."""
-    families(options.step_annotation)
+    if options.step_annotation is not None:
+        from cclbench.normalize.steps import families
+
+        families(options.step_annotation)
     card = None if found.card is None else load_card(found.card)
     measured, calibration = None, None
     if found.card is not None and card is not None and card.hardware.calibration is not None:
@@ -54,6 +57,10 @@ def ingest(
     kept = store.find(run)
     if kept is not None and kept.record.fingerprint == fingerprint:
         return kept
+    # Loaded where there is something to read: a stored run needs none of it.
+    from cclbench.ingestion.evidence import ingest_evidence
+    from cclbench.ingestion.traces import ingest_traces
+
     with store.creating(run) as folder:
         common = Manifest(
             run=run,
@@ -95,11 +102,15 @@ def _finish(folder: Path, found: Source, calibration: Calibration | None, manife
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
+        from cclbench.hardware.calibration import OF_RUN, write_calibration
+
         write_calibration(calibration, folder / OF_RUN)
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:
     """The calibration that a card of that machine names; `InputError` where it is none of it."""
+    from cclbench.hardware.calibration import read_calibration
+
     if not path.is_file():
         raise InputError("the card names this calibration, and it is no file", where=str(path))
     calibration = read_calibration(path)
