@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import structs
 
-from cclbench.card.model import Hardware
 from cclbench.hardware import catalog
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
@@ -23,6 +22,7 @@ from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
+    from cclbench.card.model import Hardware
     from cclbench.record.manifest import RankEntry
     from cclbench.record.run import Run
 
@@ -46,6 +46,12 @@ class Answer(Generic[T]):
     contradicts: tuple[str, ...] = ()
 
 
+def _nothing_stated() -> Hardware:
+    from cclbench.card.model import Hardware  # cards are read by few commands
+
+    return Hardware()
+
+
 @dataclass(frozen=True)
 class Machine:
     """The machine of a run; `machine_of_ranks` and `machine_of` make it.
@@ -55,7 +61,7 @@ class Machine:
     several.  `system_option` and `per_node_option` are the caller's own and go before everything else.
     """
 
-    hardware: Hardware = field(default_factory=Hardware)
+    hardware: Hardware = field(default_factory=_nothing_stated)
     ranks: Sequence[int] = ()
     """Ranks that have a trace; consecutive ones are a `range`, which stays small when sent to a process."""
     stated_world: int | None = None
@@ -298,7 +304,7 @@ def machine_of_ranks(
     names = sorted(set(files.values()))
     several = len(names) < len(files)
     return Machine(
-        hardware=Hardware() if card is None else card.hardware,
+        hardware=_nothing_stated() if card is None else card.hardware,
         ranks=_as_range(tuple(facts)),
         stated_world=max((f.world_size for f in told if f.world_size), default=None),
         devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in told if f.device_name)),
