@@ -30,10 +30,11 @@ def available_cores() -> int:
 
 
 SMALL_BYTES: Final = 32 << 20
+"""Bytes of text that are read before processes have started: half a second's work."""
 
 
 def jobs_for(size_bytes: int, jobs: int) -> int:
-    """The processes for so many bytes of plain text: few of them are read before processes have started."""
+    """How many of `jobs` processes pay for work that takes as long as to read so many bytes of text."""
     return 1 if size_bytes <= SMALL_BYTES else jobs
 
 

@@ -191,9 +191,9 @@ def _computed(
     }
     names = [metric.name for metric in of_ranks]
     work = partial(_rank_metrics, names, selection.window, selection.steps, selection.model)
-    computed = engine.each(
-        work, list(wanted.values()), jobs=jobs, progress=progress, what="computing metrics"
-    )
+    tasks = list(wanted.values())
+    jobs = engine.jobs_for(sum(map(_text_bytes, tasks)), jobs)
+    computed = engine.each(work, tasks, jobs=jobs, progress=progress, what="computing metrics")
     answers = dict(zip(wanted, computed, strict=True))
 
     def figures_of(one: Run, metrics: Sequence[Metric]) -> list[Row]:
