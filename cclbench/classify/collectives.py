@@ -194,7 +194,7 @@ class _Compiled(NamedTuple):
     any_library: re.Pattern[str]
     not_communication: re.Pattern[str]
     libraries: tuple[tuple[str, re.Pattern[str]], ...]
-    kinds: tuple[tuple[str, re.Pattern[str]], ...]
+    kinds: tuple[tuple[str | None, re.Pattern[str]], ...]
 
 
 @cache
