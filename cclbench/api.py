@@ -15,12 +15,10 @@ from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
-from cclbench.record.rows import table_of
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
 from cclbench.record.store import Store
-from cclbench.results import Chosen, compute, key
-from cclbench.schema import RESULTS
+from cclbench.results import Chosen, compute, full_table
 from cclbench.source import find
 
 if TYPE_CHECKING:
@@ -48,13 +46,14 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
-    SOURCE may be the id of a run in the store, too.
+    SOURCE may be the id of a run in the store, too.  What the store has of the same options is not computed
+    again; metrics that replay the run (`whatif.*`) do so where `metrics` names them.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.  `model` fills
     what was not measured with modelled figures and their bands, `inference` process groups that no trace
     states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
     """
-    chosen = resolve(_listed(metrics))
+    chosen, replay = _chosen(metrics)
     with engine_for(engine, jobs, client) as runs_on:
         opened = open_run(
             source,
@@ -65,7 +64,7 @@ def run(
             inference=inference,
             progress=progress,
         )
-        return _computed(opened, chosen, Selection(window, steps, ranks, model), runs_on, progress)
+        return _computed(opened, chosen, Selection(window, steps, ranks, model, replay), runs_on, progress)
 
 
 def metrics(
@@ -83,11 +82,14 @@ def metrics(
     model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
-    """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
-    chosen = resolve(_listed(metrics))
+    """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand.
+
+    What the store has of the same options is not computed again.
+    """
+    chosen, replay = _chosen(metrics)
     with engine_for(engine, jobs, client) as runs_on:
         opened = open_run(run, store=store, engine=runs_on, inference=inference)
-        return _computed(opened, chosen, Selection(window, steps, ranks, model), runs_on, progress)
+        return _computed(opened, chosen, Selection(window, steps, ranks, model, replay), runs_on, progress)
 
 
 def full_results(
@@ -102,11 +104,7 @@ def full_results(
 
     Published figures are as they are.
     """
-    if run.record.published is None and run.saved_by != key(window, model):
-        whole = Selection(window, model=model)
-        return table_of(compute(run, resolve(["*"]), whole, engine=engine, progress=progress)[0])
-    found = run.saved_results
-    return RESULTS.empty_table() if found is None else found
+    return full_table(run, Selection(window, model=model), engine=engine, progress=progress)
 
 
 def whatif(
@@ -214,6 +212,11 @@ def ingest(
         return ingest_source(find(source), Store(store), options, engine=runs_on, progress=progress)
 
 
-def _listed(names: str | Sequence[str]) -> list[str]:
-    """A lone name is a list of one."""
-    return [names] if isinstance(names, str) else list(names)
+def _chosen(patterns: str | Sequence[str]) -> tuple[Chosen, bool]:
+    """The metrics that patterns ask for, of which a lone one is a list of one; whether any is to replay.
+
+    `*`, all there is, asks for no replay.
+    """
+    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    named = resolve(pattern for pattern in listed if pattern != "*")
+    return resolve(listed), any(metric.replays for metric, _ in named)

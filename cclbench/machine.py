@@ -9,13 +9,12 @@ so many.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from msgspec import structs
 
-from cclbench.card.model import Hardware
 from cclbench.hardware import catalog
 from cclbench.hardware.accelerator import Accelerator
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
@@ -23,6 +22,7 @@ from cclbench.record.facts import TraceFacts
 
 if TYPE_CHECKING:
     from cclbench.card import Card
+    from cclbench.card.model import Hardware
     from cclbench.record.manifest import RankEntry
     from cclbench.record.run import Run
 
@@ -46,6 +46,12 @@ class Answer(Generic[T]):
     contradicts: tuple[str, ...] = ()
 
 
+def _nothing_stated() -> Hardware:
+    from cclbench.card.model import Hardware  # cards are read by few commands
+
+    return Hardware()
+
+
 @dataclass(frozen=True)
 class Machine:
     """The machine of a run; `machine_of_ranks` and `machine_of` make it.
@@ -55,9 +61,9 @@ class Machine:
     several.  `system_option` and `per_node_option` are the caller's own and go before everything else.
     """
 
-    hardware: Hardware = field(default_factory=Hardware)
-    ranks: tuple[int, ...] = ()
-    """Ranks that have a trace."""
+    hardware: Hardware = field(default_factory=_nothing_stated)
+    ranks: Sequence[int] = ()
+    """Ranks that have a trace; consecutive ones are a `range`, which stays small when sent to a process."""
     stated_world: int | None = None
     devices: tuple[tuple[str, int | None], ...] = ()
     counts: tuple[int, ...] = ()
@@ -271,6 +277,10 @@ class Machine:
         origin = "capture" if self._divides is None else self.per_node.learned_from
         return Answer("scale_up" if len(nodes) == 1 else "scale_out", origin)
 
+    def without_captures(self) -> Machine:
+        """The machine to send to other processes: captures stay only where they alone tell the nodes."""
+        return self if self._divides is None else replace(self, captures={})
+
     @property
     def contradicts(self) -> list[str]:
         """What in the traces contradicts the card."""
@@ -294,8 +304,8 @@ def machine_of_ranks(
     names = sorted(set(files.values()))
     several = len(names) < len(files)
     return Machine(
-        hardware=Hardware() if card is None else card.hardware,
-        ranks=tuple(facts),
+        hardware=_nothing_stated() if card is None else card.hardware,
+        ranks=_as_range(tuple(facts)),
         stated_world=max((f.world_size for f in told if f.world_size), default=None),
         devices=tuple(dict.fromkeys((f.device_name, f.device_memory_bytes) for f in told if f.device_name)),
         counts=tuple(sorted({f.device_count for f in told if f.device_count})),
@@ -305,6 +315,12 @@ def machine_of_ranks(
         system_option=None if system is None else catalog.system(system).id,
         per_node_option=per_node,
     )
+
+
+def _as_range(ranks: tuple[int, ...]) -> Sequence[int]:
+    """Consecutive ranks as a range, others as they are."""
+    consecutive = range(ranks[0], ranks[-1] + 1) if ranks else ()
+    return consecutive if ranks == tuple(consecutive) else ranks
 
 
 def machine_of(run: Run, *, system: str | None = None, per_node: int | None = None) -> Machine:

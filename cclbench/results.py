@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import cache, partial
+from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cclbench import __version__
+import pyarrow as pa
+
+from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value
+from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, resolve
 from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy, with_caveat
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
@@ -21,21 +27,31 @@ from cclbench.errors import InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
-from cclbench.record.rows import Row, rows_of
-from cclbench.record.run import Run
-from cclbench.record.selection import Selection
+from cclbench.record.kept_columns import RankOfKeptColumns
+from cclbench.record.rows import Row, by_metric, rows_of, table_of
+from cclbench.record.run import Made, Rank, Run
+from cclbench.record.selection import Selection, Steps
 
 if TYPE_CHECKING:
+    from cclbench.card import Card
     from cclbench.replay.answer import Ratio
 
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
+PASSING_ROWS: Final = 2_000_000
+"""Rows of a run up to which a report or a comparison replays it in passing: some 4 s."""
+NOT_REPLAYED: Final = (
+    "replayed only where that is asked for: by --metric 'whatif.*', or by a report or comparison of a run of"
+    f" at most {PASSING_ROWS:,} rows"
+)
 
-def key(window: str, model: bool) -> str:
-    """What decides all rows of a run: cclbench, its metrics' versions, the catalog, the options."""
-    versions = {name: METRICS.get(name).version for name in METRICS}
-    by = {"cclbench": __version__, "metrics": versions, "hardware": users_own()}
-    return json.dumps({**by, "window": window, "model": model})
+
+class _RankTask(NamedTuple):
+    """What a rank's metrics are computed from: nothing that grows with the number of ranks."""
+
+    tables: Rank
+    card: Card | None
+    machine: Machine
 
 
 def compute(
@@ -46,84 +62,218 @@ def compute(
     engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> tuple[list[Row], str]:
-    """The rows of the chosen metrics, and the window that they are about; all of a run are kept with it."""
+    """The rows of the chosen metrics, and the window that they are about.
+
+    They are the store's where it has them of the same options, else computed; those of all metrics of a whole
+    run are kept there.
+    """
     selection.check(run)
-    window, steps, ranks = selection.window, selection.steps, selection.ranks
     if run.record.published is not None:
         published = run.saved_results
-        return _chosen_rows([] if published is None else rows_of(published), chosen), window
-    unique = list({metric.name: metric for metric, _ in chosen}.values())
-    of_ranks = [metric for metric in unique if metric.per_rank is not None]
+        return _chosen_rows([] if published is None else rows_of(published), chosen), selection.window
+    selection = _feasible(selection)
+    metrics = list({metric.name: metric for metric, _ in chosen}.values())
+    found = _stored(run, metrics, selection) or _computed(run, metrics, selection, engine, progress)
+    return _chosen_rows(found[0], chosen), found[1]
+
+
+def full_table(
+    run: Run, selection: Selection, *, engine: Engine = SERIAL, progress: Progress | None = None
+) -> pa.Table:
+    """All metrics' rows of a whole run, as `compute` gives them; a run that is not large is replayed."""
+    rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
+    selection = _feasible(replace(selection, replay=rows <= PASSING_ROWS))
+    as_stored = run.record.published is not None or _made_by(run, selection) == selection.replay
+    if as_stored and (found := run.saved_results) is not None:
+        return found
+    return table_of(compute(run, resolve(["*"]), selection, engine=engine, progress=progress)[0])
+
+
+def _feasible(selection: Selection) -> Selection:
+    """The selection, without a replay where there is none: without models, or of a part of the run."""
+    possible = selection.model and selection.window == "steps" and selection.whole
+    return replace(selection, replay=selection.replay and possible)
+
+
+def _key(selection: Selection) -> str:
+    """What decides all rows of a run: cclbench, its metrics, the catalog, the options."""
+    versions = {name: METRICS.get(name).version for name in METRICS}
+    by = {"cclbench": __version__, "metrics": versions, "code": _code(), "hardware": users_own()}
+    asked = {"window": selection.window, "model": selection.model, "replay": selection.replay}
+    return json.dumps({**by, **asked})
+
+
+@cache
+def _code() -> str:
+    """SHA-256 over the modules that compute metrics: people change their own without a new version."""
+    of_plugins = {METRICS.origin(name) for name in METRICS}
+    named = (getattr(sys.modules.get(name), "__file__", None) for name in of_plugins)
+    own = (path for folder in analyzers.__path__ for path in Path(folder).rglob("*.py"))
+    files = sorted({*own, *(Path(name) for name in named if name is not None)})
+    return sha256(b"".join(sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+
+def _made_by(run: Run, selection: Selection) -> bool | None:
+    """Whether the rows in the store, of those options, are with replays; None where they are of others."""
+    made = run.saved_by
+    if made is None or not selection.whole:
+        return None
+    return {_key(replace(selection, replay=replay)): replay for replay in (False, True)}.get(made.by)
+
+
+def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[list[Row], str] | None:
+    """The metrics' rows as the store has them, replays added or taken away as they are asked for."""
+    replayed, made = _made_by(run, selection), run.saved_by
+    table = None if replayed is None else run.saved_results
+    if made is None or table is None:
+        return None
+    names = {metric.name for metric in metrics}
+    if selection.replay and not replayed and any(metric.replays for metric in metrics):
+        whole = _joined(rows_of(table), partial(_replayed, run, selection))
+        run.save_results(whole, made=Made(_key(selection), made.window))
+        return [row for row in whole if row.metric in names], made.window
+    rows = _of_metrics(table, names)
+    if replayed and not selection.replay:
+        rows = _joined(rows, _not_replayed)
+    return rows, made.window
+
+
+def _of_metrics(table: pa.Table, names: Collection[str]) -> list[Row]:
+    """The rows of those metrics; rows of one metric follow one another, so that no other becomes a `Row`."""
+    rows: list[Row] = []
+    first = 0
+    for name, own in groupby(table["metric"].to_pylist()):
+        length = len(list(own))
+        if name in names:
+            rows += rows_of(table.slice(first, length))
+        first += length
+    return rows
+
+
+def _joined(rows: Sequence[Row], instead: Callable[[Row], Iterable[Row]]) -> list[Row]:
+    """The rows, with what stands `instead` of the first one of each metric that replays the run."""
+    joined: list[Row] = []
+    for name, own in by_metric(rows).items():
+        joined += instead(own[0]) if METRICS.get(name).replays else own
+    return joined
+
+
+def _replayed(run: Run, selection: Selection, former: Row) -> list[Row]:
+    """The rows of the metric of `former`, which replays the run."""
+    chosen = [METRICS.get(former.metric)]
+    values = run_values(_run_view(run, selection, machine_of(run)), chosen)
+    found = run_rows(chosen, {}, {}, values, asked=former.window, source=run.reader)
+    return with_caveat(found, run.inferred)
+
+
+def _not_replayed(former: Row) -> list[Row]:
+    """The row that says how a replay is asked for, of the metric of `former`."""
+    return [
+        Row(
+            metric=former.metric,
+            unit=METRICS.get(former.metric).unit,
+            status="not_applicable",
+            reason=NOT_REPLAYED,
+            better=former.better,
+            window=former.window,
+            version=former.version,
+            source=former.source,
+        )
+    ]
+
+
+def _computed(
+    run: Run, metrics: Sequence[Metric], selection: Selection, engine: Engine, progress: Progress | None
+) -> tuple[list[Row], str]:
+    """The metrics' rows, computed; all of a whole run are kept with it."""
+    ranks = selection.ranks
+    of_ranks = [metric for metric in metrics if metric.per_rank is not None]
     runs = [run, *run.sources]
     machines = {one.path: machine_of(one) for one in runs}
-    wanted = [
-        (one.path, rank)
+    sent = {path: machine.without_captures() for path, machine in machines.items()}
+    wanted = {
+        (one.path, rank): _RankTask(one.rank(rank), one.card, sent[one.path])
         for one in runs
         for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
-    ]
-    work = partial(_rank_metrics, machines, [metric.name for metric in of_ranks], selection)
-    computed = engine.map(work, wanted, progress=progress, what="computing metrics")
+    }
+    names = [metric.name for metric in of_ranks]
+    work = partial(_rank_metrics, names, selection.window, selection.steps, selection.model)
+    tasks = list(wanted.values())
+    size = sum(map(_text_bytes, tasks))
+    computed = engine.map(work, tasks, progress=progress, what="computing metrics", size_bytes=size)
     answers = dict(zip(wanted, computed, strict=True))
-
-    everything = len(unique) == len(list(METRICS))
-    narrowed = window != "steps" or steps is not None or ranks is not None
-    replayed = _replayed(run, everything, narrowed) if selection.model else None
 
     def figures_of(one: Run, metrics: Sequence[Metric]) -> list[Row]:
         own = {rank: answer for (path, rank), answer in answers.items() if path == one.path}
-        of_rank = cache(partial(_rank_view, one, selection=selection, machine=machines[one.path]))
-        view = RunView(one, ranks=one.ranks, view=of_rank, card=one.card, replayed=replayed)
         found = run_rows(
             metrics,
             {rank: values for rank, (values, _) in own.items()},
             {rank: policy for rank, (_, policy) in own.items()},
-            run_values(view, metrics),
-            asked=window,
+            run_values(_run_view(one, selection, machines[one.path]), metrics),
+            asked=selection.window,
             source=one.reader,
         )
         return with_caveat(found, one.inferred)
 
     others = {one.reader or "": figures_of(one, of_ranks) for one in runs[1:]}
-    rows = side_by_side(figures_of(run, unique), others)
+    rows = side_by_side(figures_of(run, metrics), others)
     policies = [policy for _, policy in answers.values()]
-    if ranks is None and steps is None and everything:
-        run.save_results(rows, made=key(window, selection.model))
-    return _chosen_rows(rows, chosen), max(policies, key=POLICIES.index, default=window)
+    window = max(policies, key=POLICIES.index, default=selection.window)
+    if selection.whole and len(metrics) == len(list(METRICS)):
+        run.save_results(rows, made=Made(_key(selection), window))
+    return rows, window
 
 
 def _chosen_rows(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
+    own = by_metric(rows)
     return [
         row
         for metric, alias in chosen
-        for row in (select(rows, alias) if alias else [row for row in rows if row.metric == metric.name])
+        for row in (select(own.get(metric.name, ()), alias) if alias else own.get(metric.name, ()))
     ]
 
 
+def _text_bytes(task: _RankTask) -> int:
+    """How much text is read in the time that a rank's metrics take: at some 60 MB/s."""
+    return 4_000_000 + 100 * sum(task.tables.entry.rows.values())
+
+
 def _rank_metrics(
-    machines: Mapping[Path, Machine], metrics: Sequence[str], selection: Selection, of: tuple[Path, int]
+    metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
 ) -> tuple[dict[str, list[Value]], str]:
-    path, rank = of
-    view = _rank_view(Run(path), rank, selection, machines[path])
+    view = _rank_view(task, window, steps)
     chosen = [METRICS.get(name) for name in metrics]
-    return rank_rows(view, chosen, model=selection.model), window_policy(view, selection.window)
+    return rank_rows(view, chosen, model=model), window_policy(view, window)
 
 
-def _rank_view(run: Run, rank: int, selection: Selection, machine: Machine) -> RankView:
-    window, steps = selection.window, selection.steps
-    return RankView(run.rank(rank), rank=rank, window=window, steps=steps, card=run.card, machine=machine)
+def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:
+    of = task.tables
+    tables = RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
+    return RankView(
+        tables, rank=of.entry.rank, window=window, steps=steps, card=task.card, machine=task.machine
+    )
 
 
-def _replayed(run: Run, everything: bool, narrowed: bool) -> Callable[[str], Ratio]:
-    """What replays the run for a metric, or says why it does not."""
+def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
+    """The run as its metrics see it."""
 
-    def replayed(setting: str) -> Ratio:
-        from cclbench.replay.answer import PASSING_ROWS, ratio
+    @cache
+    def of_rank(rank: int) -> RankView:
+        return _rank_view(_RankTask(run.rank(rank), run.card, machine), selection.window, selection.steps)
 
-        if narrowed:
-            raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
-        try:
-            return ratio(run, setting, PASSING_ROWS if everything else None)
-        except InputError as error:
-            raise NotApplicable(error.what) from None
+    replayed = partial(_ratio, run, selection) if selection.model else None
+    return RunView(run, ranks=run.ranks, view=of_rank, card=run.card, replayed=replayed)
 
-    return replayed
+
+def _ratio(run: Run, selection: Selection, setting: str) -> Ratio:
+    """The run replayed under one setting, for a metric; not applicable where it is not to be."""
+    if selection.window != "steps" or not selection.whole:
+        raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
+    if not selection.replay:
+        raise NotApplicable(NOT_REPLAYED)
+    from cclbench.replay.answer import ratio
+
+    try:
+        return ratio(run, setting)
+    except InputError as error:
+        raise NotApplicable(error.what) from None

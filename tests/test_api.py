@@ -226,7 +226,10 @@ def running(group: int) -> list[str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_damaged_rank_leaves_no_run(job: Path, store: Path, jobs: int) -> None:
+def test_a_damaged_rank_leaves_no_run(
+    job: Path, store: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
     whole = (job / "rank1.json").read_text()
     (job / "rank1.json").write_text(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"rank1\.json"):
@@ -253,7 +256,10 @@ def test_a_full_disk_is_told_and_leaves_nothing(
 # -------------------------------------------------------------------- the same, however it is made
 
 
-def test_two_processes_give_what_one_gives(job: Path, tmp_path: Path) -> None:
+def test_two_processes_give_what_one_gives(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
     one = cclbench.run(job, store=tmp_path / "one", jobs=1)
     two = cclbench.run(job, store=tmp_path / "two", jobs=2)
     assert two.rows == one.rows
@@ -263,6 +269,19 @@ def test_two_processes_give_what_one_gives(job: Path, tmp_path: Path) -> None:
     assert two.events().equals(one.events(), check_metadata=True)
     files = {path.relative_to(one.path): path.read_bytes() for path in one.path.rglob("*.parquet")}
     assert {path.relative_to(two.path): path.read_bytes() for path in two.path.rglob("*.parquet")} == files
+
+
+def test_a_small_source_is_read_and_computed_in_this_process(
+    job: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise AssertionError("a pool of processes")
+
+    monkeypatch.setattr("cclbench.engine.ProcessPoolExecutor", none)
+    assert cclbench.run(job, store=store / "small", jobs=2).rows
+    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
+    with pytest.raises(AssertionError, match="a pool"):
+        cclbench.run(job, store=store / "large", jobs=2)
 
 
 def test_a_file_read_in_parts_gives_what_it_gives_whole(

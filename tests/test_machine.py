@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,15 @@ def test_traces_that_name_several_accelerators_tell_none() -> None:
 def test_a_cpu_is_the_device_of_ranks_without_an_accelerator() -> None:
     found = machine_of_ranks(None, {0: TraceFacts(works_on="host")}, {0: "a"})
     assert (found.accelerator.value.id, found.device_names) == ("generic-cpu", ("CPU",))
+
+
+def test_what_a_rank_needs_of_it_does_not_grow_with_the_ranks() -> None:
+    def sent(ranks: int, **more: Any) -> int:
+        names = [f"{rank // 8}.nsys" for rank in range(ranks)]
+        return len(pickle.dumps(machine(names, world_size=ranks, **more).without_captures()))
+
+    assert abs(sent(8000, of=card(per_node=8)) - sent(80, of=card(per_node=8))) < 10
+    many = machine(FOUR_FILES * 8, per_node=4)
+    assert tiers(many.without_captures(), (0, 1), (0, 4)) == tiers(many, (0, 1), (0, 4))
+    alone = machine(TWO_FILES)
+    assert alone.without_captures().nodes == alone.nodes

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MATCHED: Final = "collectives matched across ranks"
 GROUPS: Final = "process groups"
 """Inputs of metrics whose every number rests on who is in a process group."""
+REPLAY: Final = "a replay of the run"
+"""Input of metrics that replay the run, which they do only where that is asked for."""
 INFERRED: Final = (
     "where no trace states a process group, that of all ranks is inferred if they are seen to wait for one"
     " another, and the reason says so; a few collectives of balanced subgroups in lockstep among many of all"
@@ -219,6 +221,11 @@ class Metric:
     def rests_on_groups(self) -> bool:
         """Whether its numbers rest on who is in a process group."""
         return MATCHED in self.inputs or GROUPS in self.inputs
+
+    @property
+    def replays(self) -> bool:
+        """Whether it replays the run."""
+        return REPLAY in self.inputs
 
     @property
     def limits(self) -> str | None:

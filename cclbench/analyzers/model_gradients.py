@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,10 @@ from cclbench.analyzers.view.collectives import group_sizes, kinds
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import banded
-from cclbench.card.model import Parallelism
 from cclbench.intervals import Int64
+
+if TYPE_CHECKING:
+    from cclbench.card.model import Parallelism
 
 Band = tuple[float, float, float]
 """Expected, low, high."""

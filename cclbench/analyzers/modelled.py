@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,11 @@ from cclbench.analyzers.view.columns import codes
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.transfers import Float64, Timed, timed
 from cclbench.analyzers.view.values import NS_PER_S, banded
-from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration
-from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.system import System
 from cclbench.units import EIB
+
+if TYPE_CHECKING:
+    from cclbench.hardware.calibration import Calibration
 
 PRICED: Final = ("nccl", "rccl", "xla")
 """Libraries whose algorithms the model has."""
@@ -72,6 +73,8 @@ def _calibration(rank: RankView) -> Calibration | None:
     """What was measured of the machine, where the card names it (hardware.calibration)."""
     if rank.card is None or rank.card.hardware.calibration is None:
         return None
+    from cclbench.hardware.calibration import OF_RUN, read_calibration
+
     return read_calibration(rank.card.root / OF_RUN)
 
 
@@ -79,6 +82,8 @@ def _prices(
     rank: RankView, chosen: Timed, system: System, calibration: Calibration | None
 ) -> tuple[Float64, dict[str, int], set[str]]:
     """Modelled ns of each collective, shape (3, rows): expected, low, high, NaN where none; why how many."""
+    from cclbench.hardware.collectives import Refusal, price
+
     meeting, row = platform.devices_of(rank, chosen.table, system)
     library, names = codes(chosen.table, "library")
     known = np.isin(library, [i for i, name in enumerate(names) if name in PRICED])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, no_value, run_metric
+from cclbench.analyzers.metric import MATCHED, REPLAY, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.units import humanise
 
@@ -16,9 +16,9 @@ from cclbench.units import humanise
     formula="time.step at scale_up.bandwidth × 2 / time.step, by replay of the run's rows; with bounds",
     unit="1",
     better="lower",
-    inputs=("events", "steps", MATCHED, "card: hardware.system, else what the traces tell"),
-    not_applicable="the run has no collectives, or nothing tells which of its ranks share a node; of a large"
-    " run also unless it is asked for by name",
+    inputs=("events", "steps", MATCHED, REPLAY, "card: hardware.system, else what the traces tell"),
+    not_applicable="the run has no collectives, or nothing tells which of its ranks share a node; unless"
+    " asked for by name, or shown in a report or a comparison of runs that are not large",
 )
 def scale_up_bandwidth_x2(run: RunView) -> Iterator[Value]:
     """CCL-Bench's scale_up_bw_utility, without serialising compute and communication."""

@@ -11,6 +11,7 @@ traces of them; tests/classify/kernel_names.yaml has each with the file it stand
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.fused import FUSED
@@ -187,11 +188,24 @@ def alternatives(pattern: str) -> re.Pattern[str]:
     return re.compile("|".join(pattern.split()))
 
 
-_NOT_COMMUNICATION: Final = alternatives(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED)))
-_LIBRARIES: Final = tuple((library, alternatives(pattern)) for library, pattern in LIBRARIES)
-_KINDS: Final = tuple((kind, alternatives(pattern)) for kind, pattern in KINDS)
-# One scan settles nearly every name: no rule can match where the union does not.
-_ANY: Final = alternatives(" ".join(pattern for _, pattern in LIBRARIES))
+class _Compiled(NamedTuple):
+    """The rules, compiled; one scan for `any_library` settles nearly every name."""
+
+    any_library: re.Pattern[str]
+    not_communication: re.Pattern[str]
+    libraries: tuple[tuple[str, re.Pattern[str]], ...]
+    kinds: tuple[tuple[str | None, re.Pattern[str]], ...]
+
+
+@cache
+def _compiled() -> _Compiled:
+    """Compiled when the first name is looked at."""
+    return _Compiled(
+        alternatives(" ".join(pattern for _, pattern in LIBRARIES)),
+        alternatives(" ".join((NOT_COMMUNICATION, ON_ONE_DEVICE, FUSED))),
+        tuple((library, alternatives(pattern)) for library, pattern in LIBRARIES),
+        tuple((kind, alternatives(pattern)) for kind, pattern in KINDS),
+    )
 
 
 def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
@@ -208,12 +222,13 @@ def collective(name: str, vendor: str | None = None) -> CollectiveName | None:
 
 def of_subject(named: str, vendor: str | None = None) -> CollectiveName | None:
     """`collective` for a name whose subject is at hand."""
-    if not _ANY.search(named) or _NOT_COMMUNICATION.search(named):
+    rules = _compiled()
+    if not rules.any_library.search(named) or rules.not_communication.search(named):
         return None
-    library = next(library for library, pattern in _LIBRARIES if pattern.search(named))
+    library = next(library for library, pattern in rules.libraries if pattern.search(named))
     if library == "nccl" and vendor == "amd":
         library = "rccl"
-    kind = next((kind for kind, pattern in _KINDS if pattern.search(named)), None)
+    kind = next((kind for kind, pattern in rules.kinds if pattern.search(named)), None)
     return CollectiveName(kind, library)
 
 

@@ -16,7 +16,7 @@ transposes, concatenations, casts by copy and writes to a KV cache are `copy`; f
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from cclbench.classify.collectives import alternatives, of_subject
@@ -176,10 +176,13 @@ RULES: Final = (
 )
 
 
-_RULES: Final = tuple(
-    (rule.category, alternatives(rule.pattern), alternatives(rule.inside) if rule.inside else None)
-    for rule in RULES
-)
+@cache
+def _rules() -> tuple[tuple[str | None, re.Pattern[str], re.Pattern[str] | None], ...]:
+    """The rules, compiled when the first name is to be classified."""
+    return tuple(
+        (rule.category, alternatives(rule.pattern), alternatives(rule.inside) if rule.inside else None)
+        for rule in RULES
+    )
 
 
 def category(name: str) -> str | None:
@@ -199,7 +202,7 @@ def _candidates(named: str) -> tuple[tuple[str | None, re.Pattern[str] | None], 
     if of_subject(named):
         return (("communication", None),)
     found: list[tuple[str | None, re.Pattern[str] | None]] = []
-    for word, pattern, inside in _RULES:
+    for word, pattern, inside in _rules():
         if pattern.search(named):
             found.append((word, inside))
             if inside is None:

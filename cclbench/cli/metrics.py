@@ -14,8 +14,9 @@ from cclbench.cli import options
 @options.run
 @options.selection
 @options.opening
+@options.per_rank
 @options.page
-def metrics(run: str, form: str, verbosity: int, **wishes: Any) -> None:
+def metrics(run: str, form: str, verbosity: int, per_rank: bool, **wishes: Any) -> None:
     """Compute the metrics of a run that is in the store.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes.
@@ -32,4 +33,4 @@ def metrics(run: str, form: str, verbosity: int, **wishes: Any) -> None:
 
     with progress(verbosity) as bars:
         computed = compute(run, progress=bars, **wishes)
-    show(computed, form, verbosity)
+    show(computed, form, verbosity, per_rank=per_rank)

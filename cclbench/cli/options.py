@@ -211,6 +211,15 @@ ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, su
 selection: Final = _all(metric, window, steps, ranks, model)
 
 
+per_rank: Final = click.option(
+    "--per-rank",
+    is_flag=True,
+    help="In json, csv and md also each rank's rows by step, group, collective, category and statistic."
+    " Without it they hold a rank's own row of each metric; the store keeps all (`cclbench sql RUN"
+    " 'FROM results'`).",
+)
+
+
 def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
     from cclbench.engine import engine_of
 

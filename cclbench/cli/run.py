@@ -18,8 +18,9 @@ from cclbench.cli import options
 @options.ingest
 @options.engine
 @options.store
+@options.per_rank
 @options.page
-def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any) -> None:
+def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: bool, **wishes: Any) -> None:
     """Compute where each step's time went, from a card, a trace folder or a trace file.
 
     SOURCE is a workload card, a folder of traces (one a rank) or a single trace. It is read into the
@@ -41,7 +42,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any
         check_picture(plot)
     with progress(verbosity) as bars:
         computed = compute(source, progress=bars, **wishes)
-    show(computed, form, verbosity)
+    show(computed, form, verbosity, per_rank=per_rank)
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
         from cclbench.present.findings import step_numbers

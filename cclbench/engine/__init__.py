@@ -41,12 +41,14 @@ class Engine(ABC):
         *,
         progress: Progress | None = None,
         what: str = "",
+        size_bytes: int | None = None,
     ) -> None:
         """Call `take` with `work(t)` of each task, in the order of the tasks.
 
         Few results wait for `take` at once, so that what is gathered need not fit into memory.  The first
         failing task, in that order among those finished, raises; what has not begun is cancelled, and
-        nothing runs any more once the error is raised.
+        nothing runs any more once the error is raised.  `size_bytes` is how much text is read in the time
+        that all of them take, by which an engine may see that it is not worth to start anything.
         """
 
     def map(
@@ -56,10 +58,11 @@ class Engine(ABC):
         *,
         progress: Progress | None = None,
         what: str = "",
+        size_bytes: int | None = None,
     ) -> list[Result]:
         """`[work(t) for t in tasks]`, as `gather` does it."""
         results: list[Result] = []
-        self.gather(work, tasks, results.append, progress=progress, what=what)
+        self.gather(work, tasks, results.append, progress=progress, what=what, size_bytes=size_bytes)
         return results
 
     def require_shared(  # noqa: B027 - most engines see what this process sees
@@ -88,6 +91,7 @@ class Serial(Engine):
         *,
         progress: Progress | None = None,
         what: str = "",
+        size_bytes: int | None = None,  # noqa: ARG002 - nothing is started
     ) -> None:
         """See `Engine`."""
         for done, task in enumerate(tasks, 1):
@@ -111,7 +115,7 @@ def engine_of(
     client: Client | None = None,
     tell: Callable[[str], object] | None = None,
 ) -> Engine:
-    """The engine of that name, with `jobs` processes (default: the cores there are).
+    """The engine of that name, with `jobs` processes (default: the cores there are, where it pays).
 
     `processes` is this machine's, in this process where `jobs` is 1; `dask` a Dask cluster of this machine,
     of `jobs` workers; an address such as `tcp://host:8786` the cluster of that scheduler.  A `client` of a
@@ -130,7 +134,7 @@ def engine_of(
         return SERIAL
     from cclbench.engine.processes import Processes
 
-    return Processes(workers)
+    return Processes(workers, as_it_pays=jobs is None)
 
 
 @contextmanager

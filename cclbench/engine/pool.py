@@ -47,6 +47,7 @@ class PoolEngine(Engine):
         *,
         progress: Progress | None = None,
         what: str = "",
+        size_bytes: int | None = None,  # noqa: ARG002 - for those who start something
     ) -> None:
         """See `Engine`."""
         if not tasks:
@@ -60,6 +61,11 @@ class PoolEngine(Engine):
             if explained is error:
                 raise
             raise explained from None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is an executor."""
+        return self._executor is not None
 
     def begin(self) -> Executor:
         """The executor, started where none is."""

@@ -17,20 +17,25 @@ from functools import cache
 from multiprocessing.util import Finalize, get_temp_dir
 from typing import Final
 
-from cclbench.engine import Progress, Result, Serial, Task
+from cclbench.engine import SERIAL, Progress, Result, Task
 from cclbench.engine.pool import PoolEngine
 from cclbench.errors import CclbenchError
 from cclbench.scratch import temporary
 
+SMALL_BYTES: Final = 32 << 20
+"""Bytes of text that are read before processes have started: half a second's work."""
 _LONGEST: Final = 32
 """Characters of the folder for temporary files: the path of a socket in it has at most 107."""
 
 
 class Processes(PoolEngine):
-    """Up to `workers` processes, which live until it is closed; a lone task runs in this process."""
+    """Up to `workers` processes, which live until it is closed; a lone task runs in this process.
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    Where they are to be started only `as_it_pays`, so do tasks of at most `SMALL_BYTES`.
+    """
+
+    def __init__(self, workers: int, *, as_it_pays: bool = False) -> None:
+        self.workers, self.as_it_pays = workers, as_it_pays
 
     def gather(
         self,
@@ -40,10 +45,12 @@ class Processes(PoolEngine):
         *,
         progress: Progress | None = None,
         what: str = "",
+        size_bytes: int | None = None,
     ) -> None:
         """See `Engine`."""
-        gather = super().gather if len(tasks) > 1 else Serial().gather
-        gather(work, tasks, take, progress=progress, what=what)
+        small = self.as_it_pays and size_bytes is not None and size_bytes <= SMALL_BYTES
+        alone = len(tasks) <= 1 or (small and not self.begun)
+        (SERIAL.gather if alone else super().gather)(work, tasks, take, progress=progress, what=what)
 
     def start(self) -> tuple[Executor, int]:
         """See `PoolEngine`."""
@@ -95,7 +102,8 @@ def _context() -> multiprocessing.context.BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cclbench.api"])
+    # pandas, since pyarrow imports it where it gives its first NumPy array: once here, not in each worker.
+    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces", "pandas"])
     return context
 
 

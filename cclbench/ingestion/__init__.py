@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -24,11 +24,6 @@ from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import by_precedence
-from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
-from cclbench.ingestion.evidence import ingest_evidence
-from cclbench.ingestion.groups import StatedGroups
-from cclbench.ingestion.traces import Read, join_traces, read_traces
-from cclbench.normalize.steps import families
 from cclbench.record.manifest import CardLine, Manifest, Options
 from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
@@ -36,6 +31,10 @@ from cclbench.record.store import Store
 from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
+
+if TYPE_CHECKING:
+    from cclbench.hardware.calibration import Calibration
+    from cclbench.ingestion.traces import Read
 
 VERSIONS: Final = (VERSION, LAYOUT, TAXONOMY, __version__)
 """What decides with the source what a run holds."""
@@ -63,10 +62,13 @@ def ingest(
     *,
     engine: Engine = SERIAL,
     progress: Progress | None = None,
-    reading: Reading = read_traces,
+    reading: Reading | None = None,
 ) -> Run:
     """Bring a source into the store, unless an unchanged copy is there."""
-    families(options.step_annotation)
+    if options.step_annotation is not None:
+        from cclbench.normalize.steps import families
+
+        families(options.step_annotation)
     card = None if found.card is None else load_card(found.card)
     measured, calibration = None, None
     if found.card is not None and card is not None and card.hardware.calibration is not None:
@@ -79,6 +81,11 @@ def ingest(
     kept = store.find(run)
     if kept is not None and kept.record.fingerprint == fingerprint:
         return kept
+    # Loaded where there is something to read: a stored run needs none of it.
+    from cclbench.ingestion.evidence import ingest_evidence
+    from cclbench.ingestion.groups import StatedGroups
+    from cclbench.ingestion.traces import join_traces, read_traces
+
     with store.creating(run) as folder:
         engine.require_shared(folder, found.path)
         common = Manifest(
@@ -94,7 +101,7 @@ def ingest(
                 StatedGroups().write(into)
                 return common
             files = dict(enumerate(of_kind.files))
-            read = reading(files, into, options, engine=engine, progress=progress)
+            read = (reading or read_traces)(files, into, options, engine=engine, progress=progress)
             return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
 
         first, *others = by_kind(found.files) or [()]
@@ -133,11 +140,15 @@ def _finish(folder: Path, found: Source, calibration: Calibration | None, manife
     if found.card is not None:
         shutil.copyfile(found.card, folder / "card.yaml")
     if calibration is not None:
+        from cclbench.hardware.calibration import OF_RUN, write_calibration
+
         write_calibration(calibration, folder / OF_RUN)
 
 
 def calibration_at(path: Path, system: str | None) -> Calibration:
     """The calibration that a card of that machine names; `InputError` where it is none of it."""
+    from cclbench.hardware.calibration import read_calibration
+
     if not path.is_file():
         raise InputError("the card names this calibration, and it is no file", where=str(path))
     calibration = read_calibration(path)

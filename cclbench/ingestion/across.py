@@ -44,6 +44,7 @@ def match_ranks(
     *,
     engine: Engine,
     progress: Progress | None,
+    size_bytes: int,
 ) -> tuple[Inference | None, Matching, Clocks]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
@@ -79,7 +80,7 @@ def match_ranks(
     }
     columns = {"instance": found.instance, "arrival_ns": arrival, **split}
     tasks = _write_tasks(folder, ranks, gathered.lengths, columns, dimensions)
-    engine.map(_write_matched, tasks, progress=progress, what="matching ranks")
+    engine.map(_write_matched, tasks, progress=progress, what="matching ranks", size_bytes=size_bytes)
     complete = found.present == found.expected
     matched = Matching(
         rows=len(rows),

@@ -62,7 +62,14 @@ def read_traces(
             facts = msgspec.structs.replace(part.facts, groups=own)
             done.append(msgspec.structs.replace(part, facts=facts))
 
-        engine.gather(read_part, [*chain(*tasks.values())], take, progress=progress, what=what)
+        engine.gather(
+            read_part,
+            [*chain(*tasks.values())],
+            take,
+            progress=progress,
+            what=what,
+            size_bytes=_text_bytes(files.values()),
+        )
         each = iter(done)
         return {key: [next(each) for _ in own] for key, own in tasks.items()}
 
@@ -101,7 +108,8 @@ def join_traces(
         for path in rank.spent:
             path.unlink()
 
-    engine.gather(finish_rank, tasks, take, progress=progress, what="putting ranks together")
+    what, size = "putting ranks together", _text_bytes(found.files)
+    engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
     stated.write(folder)
     machine = machine_of_entries(card, entries)
@@ -113,6 +121,7 @@ def join_traces(
         Job(machine.world, names) if manifest.ingest.inference else None,
         engine=engine,
         progress=progress,
+        size_bytes=size,
     )
     return msgspec.structs.replace(
         manifest,
@@ -124,15 +133,21 @@ def join_traces(
     )
 
 
+def _text_bytes(files: Iterable[SourceFile]) -> int:
+    """The size of files' text, estimated where it is compressed: some tenfold."""
+    return sum(file.bytes * (10 if file.path.suffix == ".gz" else 1) for file in files)
+
+
 def _part_tasks(
     files: Mapping[int, SourceFile], folder: Path, options: Options, parts: Mapping[int, Sequence[Part]]
 ) -> dict[_Key, list[PartTask]]:
     """A task a part, member by member."""
     tasks: dict[_Key, list[PartTask]] = {}
     for index, file in files.items():
-        listed = parts[index]
-        for ordinal, member in enumerate(dict.fromkeys(part.member for part in listed)):
-            own = [part for part in listed if part.member == member]
+        of_member: dict[str, list[Part]] = {}
+        for part in parts[index]:
+            of_member.setdefault(part.member, []).append(part)
+        for ordinal, (member, own) in enumerate(of_member.items()):
             place = unnamed(folder, index, ordinal)
             tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
     return tasks

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 
 from cclbench import intervals
 from cclbench.errors import UsageError
-from cclbench.formats import DeviceStep
 from cclbench.intervals import Int64, Mask
 from cclbench.schema import STEPS
+
+if TYPE_CHECKING:
+    from cclbench.formats import DeviceStep
 
 FAMILIES = (
     r"ProfilerStep#(\d+)",

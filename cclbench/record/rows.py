@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -66,6 +66,14 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     """The rows as a table of `schema.RESULTS`."""
     columns = [pa.array(map(attrgetter(field.name), rows), field.type, size=len(rows)) for field in RESULTS]
     return pa.Table.from_arrays(columns, schema=RESULTS)
+
+
+def by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each metric, in the order in which metrics first come."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.metric, []).append(row)
+    return found
 
 
 def builtins(rows: Sequence[Row]) -> list[dict[str, Any]]:

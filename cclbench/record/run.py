@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -28,10 +29,18 @@ if TYPE_CHECKING:
 
     from cclbench.card import Card
 
-_BATCH_ROWS: Final = 1 << 16
+BATCH_ROWS: Final = 1 << 16
+"""Rows of a batch of events at most."""
 _MADE: Final = b"cclbench.made"
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 _RESULTS: Final = "results.parquet"
+
+
+class Made(msgspec.Struct, frozen=True):
+    """How stored result rows were made: equal words in `by` promise equal rows; `window` is their policy."""
+
+    by: str
+    window: str
 
 
 class Run:
@@ -108,11 +117,18 @@ class Run:
 
     def rank(self, rank: int) -> Rank:
         """One rank's trace; `UsageError` where it has none."""
-        entry = next((e for e in self.record.ranks if e.rank == rank), None)
+        entry = self._entries.get(rank)
         if entry is None:
             raise UsageError(f"run {self.id} has no rank {rank}", hint=f"it has {self.ranks or 'no trace'}")
-        residuals = [clock.residual_ns for clock in self.record.clocks.ranks]
-        return Rank(self.path, entry, max(residuals, default=0.0))
+        return Rank(self.path, entry, self._clock_residual_ns)
+
+    @cached_property
+    def _entries(self) -> dict[int, RankEntry]:
+        return {entry.rank: entry for entry in self.record.ranks}
+
+    @cached_property
+    def _clock_residual_ns(self) -> float:
+        return max((clock.residual_ns for clock in self.record.clocks.ranks), default=0.0)
 
     def events(
         self,
@@ -169,24 +185,26 @@ class Run:
         return read_table(path, RESULTS) if path.is_file() else None
 
     @property
-    def saved_by(self) -> str | None:
+    def saved_by(self) -> Made | None:
         """How those rows were made, as `save_results` was told; None where nobody said."""
         path = self.path / _RESULTS
         if not path.is_file():
             return None
         with opened_table(path, RESULTS) as file:
             made = (file.schema_arrow.metadata or {}).get(_MADE)
-        return None if made is None else str(made, "utf-8", "replace")
+        with suppress(msgspec.DecodeError):  # what another version said is not known
+            return None if made is None else msgspec.json.decode(made, type=Made)
+        return None
 
-    def save_results(self, figures: Sequence[Row], *, made: str | None = None) -> None:
+    def save_results(self, figures: Sequence[Row], *, made: Made | None = None) -> None:
         """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
 
-        `made` says by what and with which options: equal words promise equal rows.  A store that may only
-        be read keeps none.
+        A store that may only be read keeps none.
         """
         table = rows.table_of(figures)
         if made is not None:
-            table = table.replace_schema_metadata({**(RESULTS.metadata or {}), _MADE: made.encode()})
+            told = {**(RESULTS.metadata or {}), _MADE: msgspec.json.encode(made)}
+            table = table.replace_schema_metadata(told)
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
                 pq.write_table(table, folder / _RESULTS)
@@ -225,17 +243,29 @@ class Rank:
 
     def events(self, kinds: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Those columns of the events of those kinds, in bounded batches, in a fixed order."""
-        folder = self.path / "events" / f"rank={self.entry.rank}"
         for kind in _checked_names("kind of event", kinds, KINDS):
             rows = 0
-            for path in sorted(folder.glob(f"{kind}-*.parquet")):
-                with opened_table(path, EVENTS) as file:
-                    rows += file.metadata.num_rows
-                    for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
-                        yield whole(batch, EVENTS, path)
-            if rows != self.entry.rows.get(kind, 0):
-                written = self.entry.rows.get(kind, 0)
+            for path in self._files.get(kind, ()):
+                for batch in self._batches(path, columns):
+                    rows += len(batch)
+                    yield batch
+            if rows != (written := self.entry.rows.get(kind, 0)):
+                folder = self.path / "events" / f"rank={self.entry.rank}"
                 raise damaged(folder, f"{rows:,} rows of kind {kind}, of which {written:,} were written")
+
+    @cached_property
+    def _files(self) -> dict[str, list[Path]]:
+        """The files of each kind of event, in order."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted((self.path / "events" / f"rank={self.entry.rank}").glob("*-*.parquet")):
+            found.setdefault(path.name.partition("-")[0], []).append(path)
+        return found
+
+    def _batches(self, path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Those columns of one file."""
+        with opened_table(path, EVENTS) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                yield whole(batch, EVENTS, path)
 
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""

@@ -18,13 +18,22 @@ _LISTED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a run its rows are about; `model`: with modelled figures where a measurement is missing."""
+    """What of a run its rows are about, and how far they go.
+
+    `model`: with modelled figures where a measurement is missing; `replay`: where metrics replay the run.
+    """
 
     window: str = "steps"
     steps: Steps | None = None
     """The first and the one after the last, either of them None."""
     ranks: Sequence[int] | None = None
     model: bool = True
+    replay: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it leaves out neither steps nor ranks."""
+        return self.steps is None and self.ranks is None
 
     def check(self, run: Run) -> None:
         """`UsageError` for what is no selection, or chooses nothing of the run."""

@@ -31,8 +31,6 @@ FAITHFUL: Final = 0.05
 """An unchanged replay further off the measured step than this is said to be."""
 KNEE: Final = 0.05
 """Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
-PASSING_ROWS: Final = 2_000_000
-"""Rows of a run up to which it is replayed in passing, with all other metrics: some 4 s."""
 _VERSION: Final = 1
 
 
@@ -294,17 +292,8 @@ class Ratio(NamedTuple):
     basis: tuple[str, ...]
 
 
-def ratio(run: Run, setting: str, most_rows: int | None = None) -> Ratio:
-    """The run's ratio under one setting.
-
-    `InputError` where it cannot be replayed, has no collectives, or more than `most_rows` rows.
-    """
-    rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
-    if most_rows is not None and rows > most_rows:
-        raise InputError(
-            f"one of {rows:,} rows is replayed only where that is asked for, as by --metric 'whatif.*'",
-            where=run.id,
-        )
+def ratio(run: Run, setting: str) -> Ratio:
+    """The run's ratio under one setting; `InputError` where it cannot be replayed, or has no collectives."""
     replay = Replay(run)
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
         raise InputError("no collective is part of the replay", where=run.id)

@@ -14,7 +14,8 @@ import cclbench
 from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import Row, run_values
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.replay import answer
+from cclbench.api import full_results
+from cclbench.results import NOT_REPLAYED
 
 NAME = "whatif.scale_up_bandwidth_x2"
 
@@ -77,7 +78,7 @@ def rows(traces: Path, store: Path, **options: object) -> list[Row]:
 
 def test_a_step_bound_by_its_network(traces: Path, tmp_path: Path) -> None:
     """15 transfers of 1.024 ms each step, whose halves are saved."""
-    found = rows(traces, tmp_path)
+    found = rows(traces, tmp_path, metrics=[NAME])
     step = next(row["value"] for row in cclbench.run(traces, store=tmp_path, metrics=["time.step"]).rows)
     assert found[0]["value"] == pytest.approx(1 - 15 * 1.024e-3 / 2 / step, rel=1e-3)
     assert [row["stat"] for row in found] == [None, "high", "low"]
@@ -86,14 +87,29 @@ def test_a_step_bound_by_its_network(traces: Path, tmp_path: Path) -> None:
     assert alias["value"] == found[0]["value"]
 
 
-def test_a_large_run_is_replayed_only_when_asked(
+def test_a_run_is_replayed_only_where_that_is_asked_for(traces: Path, tmp_path: Path) -> None:
+    asked = rows(traces, tmp_path, metrics=["whatif.*"])
+    (row,) = rows(traces, tmp_path)
+    assert (row["value"], row["status"], row["reason"]) == (None, "not_applicable", NOT_REPLAYED)
+    assert rows(traces, tmp_path, metrics=["*", NAME]) == asked
+    assert rows(traces, tmp_path) == [row]
+
+
+def test_a_report_replays_unless_the_run_is_large(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "PASSING_ROWS", 100)
-    (row,) = rows(traces, tmp_path)
-    assert (row["value"], row["status"]) == (None, "not_applicable")
-    assert "only where that is asked for" in row["reason"]
-    assert rows(traces, tmp_path, metrics=["whatif.*"])[0]["status"] == "ok"
+    def shown(store: Path) -> list[object]:
+        table = full_results(cclbench.run(traces, store=store))
+        return [row for row in table.to_pylist() if row["metric"] == NAME]
+
+    run = cclbench.run(traces, store=tmp_path / "small")
+    asked = rows(traces, tmp_path / "small", metrics=[NAME])
+    assert shown(tmp_path / "small") == asked == shown(tmp_path / "small")
+    kept = run.sql("SELECT value FROM results WHERE metric LIKE 'whatif.%' AND stat IS NULL").to_pylist()
+    assert kept == [{"value": asked[0]["value"]}]
+    monkeypatch.setattr("cclbench.results.PASSING_ROWS", 100)
+    (row,) = shown(tmp_path / "large")
+    assert row["reason"] == NOT_REPLAYED  # type: ignore[index]
 
 
 @pytest.mark.parametrize("narrowed", [{"window": "trace"}, {"steps": (0, 1)}, {"ranks": [0]}])
@@ -108,5 +124,5 @@ def test_without_models_and_without_collectives(traces: Path, tmp_path: Path) ->
     assert "models are switched off" in row["reason"]
     alone = tmp_path / "alone"
     write(simulate(Layout(), Program((Compute(20_000),))), alone)
-    (row,) = rows(alone, tmp_path)
+    (row,) = rows(alone, tmp_path, metrics=[NAME])
     assert row["reason"] == "no collective is part of the replay"

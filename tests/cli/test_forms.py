@@ -39,7 +39,7 @@ def value(document: dict[str, Any], metric: str, **keys: Any) -> float:
 
 
 def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
-    answer = call("run", trace, "--json")
+    answer = call("run", trace, "--json", "--per-rank")
     assert (answer.code, answer.err) == (0, "")
     document = json.loads(answer.out)
     assert list(schema("result").iter_errors(document)) == []
@@ -57,6 +57,35 @@ def test_json_of_run(call: Callable[..., Any], trace: Path) -> None:
         "idle": 45,
     }.items():
         assert value(document, f"time.{name}") == pytest.approx(microseconds * 1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("command", ["run", "metrics"])
+def test_the_parts_of_single_ranks_are_printed_on_request(
+    call: Callable[..., Any], trace: Path, command: str
+) -> None:
+    keys = ("step", "group", "collective", "category", "stat")
+    everything = json.loads(call(command, trace, "--json", "--per-rank").out)
+    document = json.loads(call(command, trace, "--json").out)
+    of_ranks = [row for row in everything["results"] if row["rank"] is not None]
+    parts = [row for row in of_ranks if any(row[key] is not None for key in keys)]
+    assert 0 < len(parts) < len(of_ranks)
+    assert document["results"] == [row for row in everything["results"] if row not in parts]
+    assert document["run"] == everything["run"]
+    for more, printed in (((), document), (("--per-rank",), everything)):
+        rows = list(csv.DictReader(io.StringIO(call(command, trace, "--format", "csv", *more).out)))
+        assert [row["metric"] for row in rows] == [row["metric"] for row in printed["results"]]
+        assert len(call(command, trace, "--format", "md", *more).out.splitlines()) == len(rows) + 2
+    query = "SELECT count(*) AS n FROM results WHERE rank IS NOT NULL"
+    stored = json.loads(call("sql", document["run"]["id"], query, "--json").out)
+    assert stored["rows"] == [{"n": len(of_ranks)}]
+
+
+def test_json_has_a_result_a_line(call: Callable[..., Any], trace: Path) -> None:
+    lines = call("run", trace, "--json").out.splitlines()
+    first, last = lines.index('  "results": ['), lines.index("  ]")
+    rows = [json.loads(line.strip().removesuffix(",")) for line in lines[first + 1 : last]]
+    assert len(rows) > 50
+    assert {row["metric"] for row in rows} >= {"time.step", "overlap.ratio"}
 
 
 def test_json_of_a_hand_made_run_follows_the_schema(

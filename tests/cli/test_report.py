@@ -36,13 +36,18 @@ def test_the_only_step_is_said_to_be_open(call: Call, document: dict[str, Any], 
     assert "open: no step follows" in (tmp_path / "run.html").read_text(encoding="utf-8")
 
 
-def test_the_store_stays_as_it_is(call: Call, trace: Path, tmp_path: Path) -> None:
+def test_a_report_adds_its_replay_to_the_store_and_nothing_else(
+    call: Call, trace: Path, tmp_path: Path
+) -> None:
     assert call("run", trace, "-q").code == 0
     (run,) = (path for path in (tmp_path / "store").iterdir() if path.is_dir())
     before = files(run)
     assert call("report", run.name, "-q", "-o", tmp_path / "a.html").code == 0
+    after = files(run)
+    assert {name for name in after if after[name] != before.get(name)} == {"results.parquet"}
     assert call("report", trace, "-q", "-o", tmp_path / "b.html").code == 0
-    assert files(run) == before
+    assert call("run", trace, "-q").code == 0
+    assert files(run) == after
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 

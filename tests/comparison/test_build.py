@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
-from cclbench import api
+from cclbench import results
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import Comparison
 from cclbench.errors import UsageError
@@ -93,13 +93,13 @@ def test_the_verdicts_of_the_shipped_runs(shipped: Comparison) -> None:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the runs whose metrics are computed from here on."""
     ids: list[str] = []
-    once = api.compute
+    once = results._computed
 
     def counted(stored: Run, *given: Any, **options: Any) -> Any:
         ids.append(stored.id)
         return once(stored, *given, **options)
 
-    monkeypatch.setattr(api, "compute", counted)
+    monkeypatch.setattr(results, "_computed", counted)
     return ids
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cclbench.record.rows import Row
+from cclbench.record.rows import Row, by_metric
 from cclbench.units import humanise
 
 
@@ -18,23 +18,28 @@ def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> li
     tells it.  A metric that the preferred traces cannot give has the rows of the first that can.
     """
     merged: list[Row] = []
-    for metric in dict.fromkeys(row.metric for row in rows):
-        own = [row for row in rows if row.metric == metric]
-        own, rest = _first_that_answers(own, metric, others)
+    by_reader = {reader: by_metric(theirs) for reader, theirs in others.items()}
+    for metric, own in by_metric(rows).items():
+        own, rest = _first_that_answers(
+            own, {reader: theirs.get(metric, []) for reader, theirs in by_reader.items()}
+        )
         for reader, theirs in rest.items():
-            own = _with_other(own, reader, [r for r in theirs if r.metric == metric and not r.narrowed])
+            own = _with_other(own, reader, [row for row in theirs if not row.narrowed])
         merged += own
     return merged
 
 
 def _first_that_answers(
-    own: list[Row], metric: str, others: Mapping[str, Sequence[Row]]
-) -> tuple[list[Row], dict[str, Sequence[Row]]]:
-    """The rows of the first source that measured a number, and the sources after it; no model is one."""
+    own: list[Row], others: Mapping[str, list[Row]]
+) -> tuple[list[Row], dict[str, list[Row]]]:
+    """A metric's rows of the first source that measured a number, and those of the sources after it.
+
+    What is modelled is not measured.
+    """
     if _is_measured(own[0]):
         return own, dict(others)
     for reader, theirs in others.items():
-        found = [row for row in theirs if row.metric == metric]
+        found = list(theirs)
         if found and _is_measured(found[0]):
             why = f"by {reader}: {own[0].source} does not tell"
             if not own[0].has_value:

@@ -31,6 +31,10 @@ _UNPRINTABLE: Final = re.compile(
 )
 """What JSON may hold as it is and yet steers a terminal, or is no character of UTF-8."""
 
+_ROW: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+_BLOCK: Final = 1 << 16
+"""Characters that are written at once."""
+
 
 def console() -> Console:
     """The terminal on stdout, or 80 columns of plain text; NO_COLOR and COLUMNS are honoured."""
@@ -48,33 +52,62 @@ def emit(
     form: str,
     *,
     document: Mapping[str, Any],
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     columns: Sequence[str],
     table: Callable[[], Sequence[RenderableType]] | None = None,
 ) -> None:
     """Write one answer: `document` as json, `rows` as csv or md, or what `table` draws, else a plain grid.
 
     In csv a text that a spreadsheet would run begins with an apostrophe; in `RAW_CSV` texts are as they are.
+    `rows` may come one by one; where `document` holds them, json has one a line.
     """
     if form == "json":
-        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-        click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        text = ""
+        for piece in _json(document, rows):
+            text += piece
+            if len(text) > _BLOCK:
+                click.echo(_printable_json(text), nl=False)
+                text = ""
+        click.echo(_printable_json(text))
     elif form in ("csv", RAW_CSV):
         kept = _cell if form == RAW_CSV else _inert
         writer = csv.writer(_UnixLines())
         writer.writerow(map(kept, columns))
         writer.writerows([kept(row.get(column)) for column in columns] for row in rows)
     elif form == "md":
+        rows = list(rows)
         used = _used(rows, columns)
         cells = ([as_markdown(" ".join(_text(row, column).split())) for column in used] for row in rows)
         click.echo("\n".join(markdown_table([as_markdown(column) for column in used], cells)))
     else:
         out = console()
         with out.capture() as page:
-            for part in grid(rows, columns) if table is None else table():
+            for part in grid(list(rows), columns) if table is None else table():
                 out.print(part)
         # Cells are padded to their column; nobody wants that in what they paste elsewhere.
         click.echo("\n".join(line.rstrip() for line in page.get().splitlines()), color=True)
+
+
+def _json(document: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[str]:
+    """The document's text piece by piece, `rows` one a line."""
+    between = "{\n"
+    for key, value in document.items():
+        yield f"{between}  {json.dumps(key)}: "
+        if value is rows:
+            before = "["
+            for row in rows:
+                yield f"{before}\n    {_ROW.encode(row)}"
+                before = ","
+            yield "[]" if before == "[" else "\n  ]"
+        else:
+            yield json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False).replace("\n", "\n  ")
+        between = ",\n"
+    yield "\n}"
+
+
+def _printable_json(text: str) -> str:
+    """The text with what steers a terminal escaped."""
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class _UnixLines:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -30,13 +31,18 @@ _MOST_RANKS: Final = 16
 _BAR: Final = 34
 
 
-def show(run: Run, form: str, verbosity: int) -> None:
-    """Print a run's results on stdout: as a document, as rows, or as what a person reads."""
+def show(run: Run, form: str, verbosity: int, *, per_rank: bool) -> None:
+    """Print a run's results on stdout: as a document, as rows, or as what a person reads.
+
+    Documents and rows have the parts of single ranks (steps, groups, ...) with `per_rank` only.
+    """
     told = run.record, run.figures, run.window
+    shown = (row for row in run.figures if per_rank or row.rank is None or not row.narrowed)
+    rows = map(structs.asdict, shown)
     emit(
         form,
-        document=document(*told),
-        rows=run.rows,
+        document={**_head(*told), "results": rows},
+        rows=rows,
         columns=RESULTS.names,
         table=lambda: page(*told, verbosity=verbosity, unicode=writes_unicode()),
     )
@@ -44,8 +50,12 @@ def show(run: Run, form: str, verbosity: int) -> None:
 
 def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
+    return {**_head(record, rows, window), "results": builtins(rows)}
+
+
+def _head(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
     run = msgspec.to_builtins(summary(record, scope_of(rows), window))
-    return {"schema": "result.v1", "run": run, "results": builtins(rows)}
+    return {"schema": "result.v1", "run": run}
 
 
 def page(

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that are kept give the same batches as those that are read each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cclbench
+from cclbench.record import kept_columns
+from cclbench.record.files import EventFile
+from cclbench.record.kept_columns import RankOfKeptColumns
+from cclbench.record.run import BATCH_ROWS, Rank, Run
+from cclbench.schema import EVENTS
+
+ASKED = (
+    ("start_ns", "dur_ns", "category"),
+    ("device", "correlation", "start_ns"),
+    ("start_ns", "dur_ns"),
+    ("name",),
+    ("category", "flops", "name", "start_ns"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
+    return cclbench.ingest(card, store=tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture
+def kept(run: Run) -> RankOfKeptColumns:
+    of = run.rank(0)
+    return RankOfKeptColumns(of.path, of.entry, of.clock_residual_ns)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The Parquet files that are opened."""
+    names: list[str] = []
+    file = pq.ParquetFile
+
+    def counted(path: Path) -> pq.ParquetFile:
+        names.append(path.name)
+        return file(path)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    return names
+
+
+def large(run: Run, folder: Path, sizes: tuple[int, ...]) -> Run:
+    """The run's first rank with kernels in row groups of those sizes, each with words of its own."""
+    operators = pa.Table.from_batches(run.rank(0).events(["op"], EVENTS.names))
+    (folder / "events" / "rank=0").mkdir(parents=True)
+    file = EventFile(folder / "events" / "rank=0", "kernel", 0)
+    for number, rows in enumerate(sizes):
+        part = pa.concat_tables([operators.slice(number)] * (rows // len(operators) + 1)).slice(0, rows)
+        file.write(part)
+    file.close()
+    return Run(folder)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(10,), (BATCH_ROWS,), (BATCH_ROWS + 5, 70_000, 3), (30_000, 30_000, 30_000)]
+)
+@pytest.mark.parametrize("room", [kept_columns.MOST_KEPT, 10, 1_500_000])
+def test_batches_are_the_same(
+    run: Run, tmp_path: Path, sizes: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_columns, "MOST_KEPT", room)
+    path = large(run, tmp_path, sizes).path
+    entry = run.rank(0).entry
+    plain, kept = Rank(path, entry, 0.0), RankOfKeptColumns(path, entry, 0.0)
+    for columns in (*ASKED, *ASKED):
+        expected = list(plain.events(["kernel"], columns))
+        found = list(kept.events(["kernel"], columns))
+        assert [len(batch) for batch in found] == [len(batch) for batch in expected]
+        assert all(one.equals(other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_small_file_is_opened_once(kept: RankOfKeptColumns, opened: list[str]) -> None:
+    for columns in ASKED:
+        list(kept.events(["annotation"], columns))
+    assert opened == ["annotation-000.parquet"]
+
+
+def test_each_column_is_read_once(kept: RankOfKeptColumns, opened: list[str]) -> None:
+    for _ in range(3):
+        list(kept.events(["op"], ASKED[0]))
+        list(kept.events(["op"], ("start_ns", "name")))
+    assert sorted(opened) == ["op-000-transfer.parquet", "op-000.parquet", "op-000.parquet"]
+
+
+def test_the_metrics_of_a_rank_open_a_file_a_few_times(run: Run, opened: list[str]) -> None:
+    cclbench.metrics(run, ranks=[0])
+    assert max(map(opened.count, set(opened))) <= 5

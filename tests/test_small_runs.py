@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is quick does not import what is slow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from cclbench.cli import main
+assert main(sys.argv[2:]) == 0
+print(*sorted(set(sys.argv[1].split(",")) & set(sys.modules)), file=sys.stderr)
+"""
+SLOW = "pandas,matplotlib,duckdb,multiprocessing.forkserver,cclbench.ingestion.traces,cclbench.replay.answer"
+
+
+def imported(*words: object, slow: str = SLOW) -> list[str]:
+    """The slow modules that a command has imported."""
+    command = [sys.executable, "-c", PROGRAM, slow, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.split()
+
+
+def test_a_stored_run_is_shown_without_them(repository: Path, tmp_path: Path) -> None:
+    card = repository / "workload_cards" / "tiny-jax-dp2-tp4-cpu.yaml"
+    words = ("run", card, "--store", tmp_path, "--jobs", 1)
+    imported(*words)
+    assert imported(*words) == []
+    assert imported(*words, "--json", "--metric", "time.*") == []
+
+
+@pytest.mark.parametrize(
+    "words", [("list", "metrics"), ("explain", "time.step"), ("explain", "comm.*", "--json")]
+)
+def test_metrics_are_told_without_them(words: tuple[str, ...]) -> None:
+    assert imported(*words) == []
+
+
+def test_help_needs_no_numbers() -> None:
+    assert imported("--help", slow=f"{SLOW},numpy,pyarrow,rich") == []
