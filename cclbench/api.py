@@ -15,13 +15,13 @@ from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.remote_store import store_at
 from cclbench.record.rows import table_of
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.record.store import Store
 from cclbench.results import Chosen, compute, key
 from cclbench.schema import RESULTS
-from cclbench.source import find
+from cclbench.source import found_at
 
 if TYPE_CHECKING:
     from cclbench.replay.answer import Answer
@@ -44,7 +44,7 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
-    SOURCE may be the id of a run in the store, too.
+    SOURCE may be the id of a run in the store, too.  SOURCE and `store` may be URLs, such as `s3://bucket/job`.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  `model` fills what was not measured with modelled figures and their bands, `inference` process
     groups that no trace states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
@@ -155,11 +155,13 @@ def open_run(
     """The run of that id in the store, or of that SOURCE, ingested on demand, as `ingest` does."""
     if isinstance(run, Run):
         return run
-    stored = Store(store).find(str(run))
+    kept = store_at(store)
+    stored = kept.find(str(run))
     if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
         options = Options(allow_truncated, step_annotation, inference)
-        return ingest_source(find(run), Store(store), options, jobs=jobs, progress=progress)
-    stored = stored or Store(store).get(str(run))
+        with found_at(run, progress) as found:
+            return ingest_source(found, kept, options, jobs=jobs, progress=progress)
+    stored = stored or kept.get(str(run))
     if allow_truncated or step_annotation is not None:
         raise UsageError(f"run {stored.id} is read already", hint="name its SOURCE to read it in another way")
     if stored.inferred and not inference:
@@ -169,12 +171,12 @@ def open_run(
 
 def _computed(run: Run, chosen: Chosen, selection: Selection, jobs: int, progress: Progress | None) -> Run:
     figures, window = compute(run, chosen, selection, jobs=jobs, progress=progress)
-    return Run(run.path, figures, window)
+    return run.with_figures(figures, window)
 
 
 def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
     """Manifests of all runs in the store, by id."""
-    return [stored.manifest for stored in Store(store).runs()]
+    return [stored.manifest for stored in store_at(store).runs()]
 
 
 def ingest(
@@ -189,7 +191,8 @@ def ingest(
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
     options = Options(allow_truncated, step_annotation, inference)
-    return ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress)
+    with found_at(source, progress) as found:
+        return ingest_source(found, store_at(store), options, jobs=jobs, progress=progress)
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:

@@ -58,8 +58,10 @@ def ingest(
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
-            source=str(found.path),
-            card=None if card is None else CardLine(card.id, str(found.card), card.description),
+            source=found.told(found.path),
+            card=None
+            if card is None
+            else CardLine(card.id, found.told(found.card or found.path), card.description),
             ingest=options,
         )
         first, *others = _kinds(found.files) or [()]
@@ -79,7 +81,7 @@ def ingest(
         found.require_unchanged()
         if found.card is not None and found.fingerprint(*of_run) != fingerprint:
             raise InputError("changed while it was read", where=str(found.card), hint="wait for its writer")
-    return Run(store.folder / run)
+    return store.get(run)
 
 
 def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
