@@ -54,14 +54,15 @@ def ingest(
     kept = store.find(run)
     if kept is not None and kept.record.fingerprint == fingerprint:
         return kept
+    line = None
+    if found.card is not None and card is not None:
+        line = CardLine(card.id, found.told(found.card), card.description)
     with store.creating(run) as folder:
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
             source=found.told(found.path),
-            card=None
-            if card is None
-            else CardLine(card.id, found.told(found.card or found.path), card.description),
+            card=line,
             ingest=options,
         )
         first, *others = _kinds(found.files) or [()]

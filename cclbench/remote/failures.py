@@ -47,6 +47,8 @@ def status_of(error: BaseException) -> int | None:
         response = getattr(one, "response", None)
         if isinstance(response, dict):
             return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) or None
+        if type(one).__module__ == "aiohttp.http_exceptions":
+            continue  # of an answer cut short: its code is no server's
         for name in ("status", "status_code", "code"):
             if isinstance(status := getattr(one, name, None), int):
                 return status

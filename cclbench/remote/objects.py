@@ -259,6 +259,8 @@ class Objects:
                     return otherwise["missing"]
                 if kind == "local":
                     raise
+                if kind in ("expired", "forbidden") and self.url.scheme not in WEB:
+                    self._fs.clear_instance_cache()  # who renews credentials is to be asked for them again
                 if kind != "again" or attempt == ATTEMPTS:
                     raise self._failure(name, kind, error) from None
             longest = min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
@@ -339,7 +341,7 @@ class Objects:
 
 def _opened(url: Url) -> tuple[Any, str]:
     """fsspec's file system of a URL and the path in it; `UsageError` where its library is missing."""
-    options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    options: dict[str, Any] = {"use_listings_cache": False}
     if url.scheme in _S3:
         # One attempt a request: repeating it is done here, for all kinds of stores alike.
         retries = {"total_max_attempts": 1}
