@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from html import unescape
+from html import escape, unescape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
@@ -109,7 +109,7 @@ class Service:
                 break
         if fault in ERRORS:
             status, code = ERRORS[fault]
-            answer = f"<Error><Code>{code}</Code><Message>secret={path}</Message></Error>".encode()
+            answer = f"<Error><Code>{code}</Code><Message>secret={escape(path)}</Message></Error>".encode()
             headers = {"Content-Type": "application/xml"}
         else:
             status, answer, headers = self.direct(method, path, body, dict(handler.headers))

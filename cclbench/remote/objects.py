@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -46,6 +47,10 @@ _VERSIONS: Final = ("ETag", "etag", "generation", "LastModified", "last_modified
 """What file systems call what changes with an object, the surest first."""
 _LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
 _S3: Final = ("s3", "s3a")
+_MOST_PARTS: Final = 10_000
+"""Of an upload to S3."""
+_NO_WORD: Final = "400"
+"""What s3fs makes of a bad request whose answer has no body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Objects:
         if self.url.scheme in WEB:
             size, version = self._retried("", lambda: web.measure(self.url.full))
             return Object("", size, version)
-        info = self._retried("", lambda: self._call("info", self._path), missing=None)
+        info = self._retried("", self._info, missing=None)
         return None if info is None or info["type"] == "directory" else self._object(info)
 
     def listed(self, below: str = "") -> list[Object]:
@@ -151,9 +156,17 @@ class Objects:
 
         def one(file: tuple[Path, str]) -> None:
             path, name = file
-            seconds = SECONDS + path.stat().st_size / web.SLOWEST
-            act = lambda: self._call("put_file", str(path), self._at(name), seconds=seconds)  # noqa: E731
-            self._retried(name, act)
+            size = path.stat().st_size
+            seconds = SECONDS + size / web.SLOWEST
+            # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
+            parts = (
+                {"chunksize": max(BLOCK, size // _MOST_PARTS + 1), "max_concurrency": 1}
+                if self.url.scheme in _S3
+                else {}
+            )
+            self._retried(
+                name, lambda: self._call("put_file", str(path), self._at(name), seconds=seconds, **parts)
+            )
 
         self._side_by_side(one, files, progress, f"writing {self.url}")
 
@@ -166,6 +179,16 @@ class Objects:
         self._side_by_side(one, list(names), None, "")
 
     # ------------------------------------------------------------------------------------ requests
+
+    def _info(self) -> Any:
+        """What is told of the URL's own object."""
+        try:
+            return self._call("info", self._path)
+        except Exception as error:
+            if code_of(error) == _NO_WORD:
+                # The answer to a HEAD has no body to say why (expired credentials, say): a listing's has.
+                self._call("ls", self._path)
+            raise
 
     def _read_on(self, name: str, wanted: Object, file: Any) -> None:
         """Append what is missing of an object; ends early, without an error, where a block arrived.
@@ -308,7 +331,8 @@ class Objects:
 
     def _object(self, info: dict[str, Any], base: str | None = None) -> Object:
         size = info["size"]
-        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), None)
+        told = next((info[key] for key in _VERSIONS if info.get(key)), None)
+        version = None if told is None else str(told.timestamp() if isinstance(told, datetime) else told)
         name = str(info["name"]).removeprefix(base).removeprefix("/") if base is not None else ""
         if base is not None and str(info["name"]).startswith(f"{base}//"):
             name = f"/{name}"  # to be refused: its name has an empty part

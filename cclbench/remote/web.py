@@ -92,15 +92,15 @@ def answer(
         with closing(_connection(parts, public)) as connection:
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("GET", path, headers={**_HEADERS, **headers})
-            response = connection.getresponse()
-            if response.status in expected:
-                if response.headers.get("Content-Encoding") not in (None, "", "identity"):
-                    raise BadAnswerError("the server packs what it gives, though asked not to")
-                yield response
-                return
-            if response.status not in _MOVED:
-                raise BadAnswerError(f"the server answers {response.status}", response.status)
-            url = urljoin(url, response.headers["Location"] or "")
+            with closing(connection.getresponse()) as response:
+                if response.status in expected:
+                    if response.headers.get("Content-Encoding") not in (None, "", "identity"):
+                        raise BadAnswerError("the server packs what it gives, though asked not to")
+                    yield response
+                    return
+                if response.status not in _MOVED:
+                    raise BadAnswerError(f"the server answers {response.status}", response.status)
+                url = urljoin(url, response.headers["Location"] or "")
     raise BadAnswerError(f"more than {_REDIRECTS} redirects")
 
 

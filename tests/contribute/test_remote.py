@@ -29,6 +29,9 @@ class Answer:
         self.status, self.headers = status, {"Location": location}
         self.read1 = io.BytesIO(body).read1
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:

@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from cclbench.comparison.build import compare
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.remote_store import cache_folder, store_at
 from cclbench.remote import objects
+from cclbench.remote.url import url_of
 
 STORE = "s3://bucket/runs"
 
@@ -227,12 +232,13 @@ def test_a_lasting_fault_is_one_error_and_leaves_nothing(s3: Service, source: st
 @pytest.mark.parametrize(
     ("fault", "words"), [("expired", "have expired"), ("forbidden", "access is refused")]
 )
-@pytest.mark.parametrize("part", ["list-type", "rank0.json"])
+@pytest.mark.parametrize("part", ["", "list-type", "rank0.json"])
 def test_refusals_are_told_at_once(s3: Service, source: str, fault: Fault, words: str, part: str) -> None:
     s3.fail(fault, part, times=9)
+    s3.fail(fault, part, "HEAD", times=9)
     error = told(lambda: cclbench.ingest(source, store="s3://bucket/runs"))
     assert (error.exit_code, words in error.what) == (3, True)
-    assert s3.counted("GET", part) == 1
+    assert s3.counted("GET", part) <= 1
 
 
 def test_a_changed_object_is_refused(s3: Service, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +302,37 @@ def test_an_upload_that_fails_leaves_no_run_and_the_next_one_works(s3: Service, 
     assert not any("rank=7" in key for key in s3.objects("runs/"))
     written = [path for method, path in s3.asked if method == "PUT"]
     assert "manifest.json" in written[-1]
+
+
+def test_a_large_file_is_written_in_parts(s3: Service, tmp_path: Path) -> None:
+    content = bytes(range(256)) * (objects.BLOCK * 5 // 2 // 256)
+    (tmp_path / "large").write_bytes(content)
+    url = url_of("s3://bucket/x")
+    assert url is not None
+    s3.fail("503", "partNumber=2", "PUT")
+    below = objects.Objects(url)
+    below.put([(tmp_path / "large", "large")])
+    assert s3.faults == []
+    below.bring(below.listed(), tmp_path / "back")
+    assert (tmp_path / "back" / "large").read_bytes() == content
+    assert (s3.counted("PUT", "partNumber"), s3.counted("GET", "/large")) == (5, 3)
+
+
+def test_ctrl_c_in_mid_read_ends_the_command_at_once(s3: Service, source: str, tmp_path: Path) -> None:
+    s3.fail("slow", "rank0.json", times=9)
+    command = [sys.executable, "-m", "cclbench", "ingest", source, "--store", str(tmp_path / "runs")]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}
+    )
+    while len(s3.faults) == 9:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, told = process.communicate(timeout=20)
+    assert (process.returncode, told.decode().strip()) == (130, "interrupted")
+    assert time.monotonic() - begun < 4.5  # the service would be silent for 5 s
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ctrl_c_leaves_nothing(s3: Service, source: str) -> None:
