@@ -18,7 +18,6 @@ from cclbench.errors import InputError, UsageError, near
 from cclbench.formats import READERS
 from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
-from cclbench.remote.spool import spooled
 from cclbench.remote.url import url_of
 
 _CARD_SUFFIXES = (".yaml", ".yml")
@@ -109,6 +108,8 @@ def found_at(source: str | Path, progress: Progress | None = None) -> Iterator[S
     if url is None:
         yield find(source)
         return
+    from cclbench.remote.spool import spooled
+
     with spooled(url, progress) as brought:
         yield replace(find(brought.path), as_named=brought.told)
 

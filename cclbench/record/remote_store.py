@@ -16,15 +16,17 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cclbench.errors import InputError, UsageError
 from cclbench.record.files import UNFINISHED, scratch, sweep, unwritable
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import RESULTS_FILE, Run
 from cclbench.record.store import Store
-from cclbench.remote.objects import ForbiddenError, Object, Objects
 from cclbench.remote.url import WEB, Url, check_names, url_of
+
+if TYPE_CHECKING:
+    from cclbench.remote.objects import Object
 
 _WHOLE: Final = "whole.json"
 """The stamps of a copy's files when it was whole."""
@@ -53,6 +55,8 @@ class RemoteStore(Store):
             raise UsageError(
                 f"{url}: a web server keeps no store", hint="name a folder or s3://bucket/folder"
             )
+        from cclbench.remote.objects import Objects
+
         super().__init__(cache_folder())
         self._url, self._objects = url, Objects(url)
 
@@ -170,6 +174,8 @@ class RemoteStore(Store):
 
     def _put_results(self, run: str, path: Path) -> None:
         """Write new results; a store that may only be read keeps none."""
+        from cclbench.remote.objects import ForbiddenError
+
         with suppress(ForbiddenError):
             self._objects.put([(path, f"{run}/{RESULTS_FILE}")])
 

@@ -145,7 +145,9 @@ class Objects:
                     self._retried(name, lambda: self._read_on(name, wanted, file))
         except OSError as error:
             where, hint = str(target.parent), "make room there"
-            raise InputError(f"cannot be written: {error.strerror}", where=where, hint=hint) from None
+            raise InputError(
+                f"cannot be written: {error.strerror or error}", where=where, hint=hint
+            ) from None
         if self.url.scheme not in (*_S3, *WEB):
             info = self._retried(name, lambda: self._call("info", self._at(name)))
             if self._object(info).version != wanted.version or info["size"] != wanted.size:
@@ -159,11 +161,8 @@ class Objects:
             size = path.stat().st_size
             seconds = SECONDS + size / web.SLOWEST
             # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
-            parts = (
-                {"chunksize": max(BLOCK, size // _MOST_PARTS + 1), "max_concurrency": 1}
-                if self.url.scheme in _S3
-                else {}
-            )
+            part = max(BLOCK, size // _MOST_PARTS + 1)
+            parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in _S3 else {}
             self._retried(
                 name, lambda: self._call("put_file", str(path), self._at(name), seconds=seconds, **parts)
             )
