@@ -15,11 +15,11 @@ from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.record.store import Store
 from cclbench.results import Chosen, compute, full_table
-from cclbench.source import find
+from cclbench.source import found_at
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,8 +46,9 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
-    SOURCE may be the id of a run in the store, too.  What the store has of the same options is not computed
-    again; metrics that replay the run (`whatif.*`) do so where `metrics` names them.
+    SOURCE may be the id of a run in the store, too; SOURCE and `store` may be URLs, such as `s3://bucket/job`.
+    What the store has of the same options is not computed again; metrics that replay the run (`whatif.*`) do
+    so where `metrics` names them.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.  `model` fills
     what was not measured with modelled figures and their bands, `inference` process groups that no trace
@@ -170,11 +171,13 @@ def open_run(
     """The run of that id in the store, or of that SOURCE, ingested on demand, as `ingest` does."""
     if isinstance(run, Run):
         return run
-    stored = Store(store).find(str(run))
+    kept = store_at(store)
+    stored = kept.find(str(run))
     if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
         options = Options(allow_truncated, step_annotation, inference)
-        return ingest_source(find(run), Store(store), options, engine=engine, progress=progress)
-    stored = stored or Store(store).get(str(run))
+        with found_at(run, progress) as found:
+            return ingest_source(found, kept, options, engine=engine, progress=progress)
+    stored = stored or kept.get(str(run))
     if allow_truncated or step_annotation is not None:
         raise UsageError(f"run {stored.id} is read already", hint="name its SOURCE to read it in another way")
     if stored.inferred and not inference:
@@ -186,12 +189,12 @@ def _computed(
     run: Run, chosen: Chosen, selection: Selection, engine: Engine, progress: Progress | None
 ) -> Run:
     figures, window = compute(run, chosen, selection, engine=engine, progress=progress)
-    return Run(run.path, figures, window)
+    return run.with_figures(figures, window)
 
 
 def runs(store: str | Path | None = None) -> list[dict[str, Any]]:
     """Manifests of all runs in the store, by id."""
-    return [stored.manifest for stored in Store(store).runs()]
+    return [stored.manifest for stored in store_at(store).runs()]
 
 
 def ingest(
@@ -208,8 +211,8 @@ def ingest(
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
     options = Options(allow_truncated, step_annotation, inference)
-    with engine_for(engine, jobs, client) as runs_on:
-        return ingest_source(find(source), Store(store), options, engine=runs_on, progress=progress)
+    with engine_for(engine, jobs, client) as runs_on, found_at(source, progress) as found:
+        return ingest_source(found, store_at(store), options, engine=runs_on, progress=progress)
 
 
 def _chosen(patterns: str | Sequence[str]) -> tuple[Chosen, bool]:

@@ -15,8 +15,8 @@ from cclbench.formats import READERS
 from cclbench.ingestion import ingest
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
+from cclbench.record.remote_store import store_at
 from cclbench.record.run import Run
-from cclbench.record.store import Store
 from cclbench.source import find
 
 _DEFAULTS: Final = Options()
@@ -32,7 +32,7 @@ def card_facts(
 ) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
-    ingested = ingest(found, Store(store), reading, engine=engine, progress=progress)
+    ingested = ingest(found, store_at(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))

@@ -6,16 +6,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from secrets import token_hex
 
 from cclbench.errors import UsageError
+
+DEEPEST = 32
+"""Folders within folders that a stranger's name may go down."""
 
 
 def check_folder(path: Path) -> None:
     """`UsageError` where the file's folder is not there."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}", hint="create it first")
+
+
+def why_outside(name: str) -> str | None:
+    """Why a stranger's name is none for a file within a folder, or None where it is one."""
+    pure = PurePosixPath(name)
+    if not pure.parts or pure.is_absolute() or PureWindowsPath(name).anchor or "\\" in name or "\0" in name:
+        return "its name is no relative path with forward slashes"
+    if ".." in pure.parts:
+        return "its name leads upwards"
+    return f"it lies more than {DEEPEST} folders deep" if len(pure.parts) > DEEPEST else None
 
 
 @contextmanager

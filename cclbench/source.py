@@ -9,13 +9,16 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
 from cclbench.formats import READERS
 from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
+from cclbench.remote.url import url_of
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
@@ -71,6 +74,12 @@ class Source:
     notes: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     """What those of `ignored` are that are of a known format, by their names."""
+    as_named: Callable[[str], str] = str
+    """Turns a path here into the URL it was brought from."""
+
+    def told(self, path: Path) -> str:
+        """A path of it as people know it."""
+        return self.as_named(str(path))
 
     @property
     def name(self) -> str:
@@ -97,6 +106,19 @@ class Source:
 
 
 _Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
+
+
+@contextmanager
+def found_at(source: str | Path, progress: Progress | None = None) -> Iterator[Source]:
+    """As `find`; SOURCE may be a URL, too: what lies there is brought here for as long as it is used."""
+    url = url_of(source)
+    if url is None:
+        yield find(source)
+        return
+    from cclbench.remote.spool import spooled
+
+    with spooled(url, progress) as brought:
+        yield replace(find(brought.path), as_named=brought.told)
 
 
 def find(

@@ -13,8 +13,8 @@ from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
-from cclbench.record.store import Store
-from cclbench.source import SourceFile, find
+from cclbench.record.remote_store import store_at
+from cclbench.source import SourceFile, found_at
 
 
 @dataclass(slots=True)
@@ -38,10 +38,9 @@ def read_sweeps(
     """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none."""
     found = SweepsRead()
     for source in map(str, sources):
-        is_run = not Path(source).exists() and Store(store).find(source) is not None
-        place = None if is_run else find(source)
-        own = SweepsRead() if place is None else _of_files(place.evidence)
-        if not own.sweeps and (place is None or place.files):
+        is_run = not Path(source).exists() and store_at(store).find(source) is not None
+        own, has_traces = (SweepsRead(), True) if is_run else _of_source(source)
+        if not own.sweeps and has_traces:
             run = _of_run(source, system, store, inference)
             # The same words of a file's rows and of a run's: the run's count.
             own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats)
@@ -52,6 +51,12 @@ def read_sweeps(
         found.add(own.sweeps, own.left_out.items())
         found.caveats += own.caveats
     return found
+
+
+def _of_source(source: str) -> tuple[SweepsRead, bool]:
+    """What files of benchmarks hold, and whether there are traces too."""
+    with found_at(source) as found:
+        return _of_files(found.evidence), bool(found.files)
 
 
 def _of_files(files: Iterable[SourceFile]) -> SweepsRead:

@@ -20,6 +20,8 @@ import pytest
 import cclbench
 import cclbench.formats.kineto
 from cclbench.api import ingest as ingest_run
+from cclbench.engine import processes
+from cclbench.engine.processes import Processes
 from cclbench.errors import InputError, UsageError
 from cclbench.record.run import Run
 
@@ -226,10 +228,7 @@ def running(group: int) -> list[str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_damaged_rank_leaves_no_run(
-    job: Path, store: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
+def test_a_damaged_rank_leaves_no_run(job: Path, store: Path, jobs: int) -> None:
     whole = (job / "rank1.json").read_text()
     (job / "rank1.json").write_text(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"rank1\.json"):
@@ -256,10 +255,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(
 # -------------------------------------------------------------------- the same, however it is made
 
 
-def test_two_processes_give_what_one_gives(
-    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
+def test_two_processes_give_what_one_gives(job: Path, tmp_path: Path) -> None:
     one = cclbench.run(job, store=tmp_path / "one", jobs=1)
     two = cclbench.run(job, store=tmp_path / "two", jobs=2)
     assert two.rows == one.rows
@@ -277,11 +273,13 @@ def test_a_small_source_is_read_and_computed_in_this_process(
     def none(*_: object, **__: object) -> None:
         raise AssertionError("a pool of processes")
 
-    monkeypatch.setattr("cclbench.engine.ProcessPoolExecutor", none)
-    assert cclbench.run(job, store=store / "small", jobs=2).rows
-    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", none)
+    assert cclbench.run(job, store=store / "small", engine=Processes(2, as_it_pays=True)).rows
     with pytest.raises(AssertionError, match="a pool"):
-        cclbench.run(job, store=store / "large", jobs=2)
+        cclbench.run(job, store=store / "asked", jobs=2)
+    monkeypatch.setattr(processes, "SMALL_BYTES", 0)
+    with pytest.raises(AssertionError, match="a pool"):
+        cclbench.run(job, store=store / "large", engine=Processes(2, as_it_pays=True))
 
 
 def test_a_file_read_in_parts_gives_what_it_gives_whole(

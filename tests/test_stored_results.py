@@ -26,13 +26,13 @@ def stored(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is computed on ranks, in order."""
     done: list[str] = []
-    each = engine.each
+    every = engine.Engine.map
 
     def counted(*arguments: Any, what: str = "", **options: Any) -> Any:
         done.append(what)
-        return each(*arguments, what=what, **options)
+        return every(*arguments, what=what, **options)
 
-    monkeypatch.setattr(engine, "each", counted)
+    monkeypatch.setattr(engine.Engine, "map", counted)
     return done
 
 

@@ -106,10 +106,10 @@ def _hardware(_: Path) -> Rows:
 
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
-    from cclbench.record.store import Store
+    from cclbench.record.remote_store import store_at
 
     rows: Rows = []
-    for stored in Store(store).runs():
+    for stored in store_at(store).runs():
         try:
             record = stored.record
         except InputError as error:

@@ -144,13 +144,24 @@ debug: Final = click.option(
     help="Show the traceback of an error.",
 )
 
+
+class _StorePlace(click.Path):
+    """A folder, or a URL, which stays text: a path would take one of its slashes away."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the URL as it is."""
+        from cclbench.remote.url import url_of
+
+        return value if url_of(value) else super().convert(value, param, ctx)
+
+
 store: Final = click.option(
     "--store",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_StorePlace(file_okay=False, path_type=Path),
     envvar="CCLBENCH_STORE",
     default=Path("runs"),
     show_default="$CCLBENCH_STORE, else runs",
-    help="Folder that keeps the runs.",
+    help="Folder that keeps the runs, or a URL such as s3://bucket/runs.",
 )
 
 collection: Final = click.option(

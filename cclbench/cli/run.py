@@ -23,8 +23,8 @@ from cclbench.cli import options
 def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: bool, **wishes: Any) -> None:
     """Compute where each step's time went, from a card, a trace folder or a trace file.
 
-    SOURCE is a workload card, a folder of traces (one a rank) or a single trace. It is read into the
-    store first, unless an unchanged copy is there already.
+    SOURCE is a workload card, a folder of traces (one a rank) or a single trace, or a URL of one such as
+    s3://bucket/my-job. It is read into the store first, unless an unchanged copy is there already.
 
     \b
     Examples:

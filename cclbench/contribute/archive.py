@@ -10,9 +10,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
+from cclbench.destination import why_outside
 from cclbench.errors import InputError
 from cclbench.formats.json_events import LARGEST_RATIO
 from cclbench.text import shown
@@ -24,7 +25,6 @@ MOST_FILES: Final = 10_000
 MOST_BYTES: Final = TIB
 ALWAYS_BYTES: Final = 64 * MIB
 """What an archive may unpack to whatever its ratio: small ones pad a lot."""
-_DEEPEST = 32
 _LONGEST_HEADER = MIB
 _LONGEST_PADDING = 4 * MIB
 _CHUNK = 256 * KIB
@@ -66,15 +66,9 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 def _inside(name: str, archive: Path) -> Path:
     """The member's place below the folder; `InputError` where it would be elsewhere."""
-    pure = PurePosixPath(name)
-    windows = PureWindowsPath(name)
-    if not pure.parts or pure.is_absolute() or windows.anchor or "\\" in name or "\0" in name:
-        raise _refused(archive, name, "its name is no relative path with forward slashes")
-    if ".." in pure.parts:
-        raise _refused(archive, name, "its name leads upwards")
-    if len(pure.parts) > _DEEPEST:
-        raise _refused(archive, name, f"it lies more than {_DEEPEST} folders deep")
-    return Path(pure)
+    if why := why_outside(name):
+        raise _refused(archive, name, why)
+    return Path(name)
 
 
 def _refused(archive: Path, name: str, why: str) -> InputError:

@@ -86,13 +86,16 @@ def ingest(
     from cclbench.ingestion.groups import StatedGroups
     from cclbench.ingestion.traces import join_traces, read_traces
 
+    line = None
+    if found.card is not None and card is not None:
+        line = CardLine(card.id, found.told(found.card), card.description)
     with store.creating(run) as folder:
         engine.require_shared(folder, found.path)
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
-            source=str(found.path),
-            card=None if card is None else CardLine(card.id, str(found.card), card.description),
+            source=found.told(found.path),
+            card=line,
             ingest=options,
         )
 
@@ -119,7 +122,7 @@ def ingest(
         found.require_unchanged()
         if found.card is not None and found.fingerprint(*of_run) != fingerprint:
             raise InputError("changed while it was read", where=str(found.card), hint="wait for its writer")
-    return Run(store.folder / run)
+    return store.get(run)
 
 
 def by_kind(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:

@@ -20,6 +20,7 @@ from cclbench.published.results import SOURCE, result_rows
 from cclbench.record.files import write_table
 from cclbench.record.manifest import CardLine, Manifest, Options, Published
 from cclbench.record.manifest import write as write_manifest
+from cclbench.record.remote_store import store_at
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -68,7 +69,7 @@ def import_ccl_bench(path: str | Path, store: str | Path | None = None) -> Impor
     `InputError` where the file is not what it should be.
     """
     board = read_leaderboard(Path(path))
-    into = Store(store)
+    into = store_at(store)
     with temporary() as folder:
         runs = tuple(_import_row(row, board, into, folder) for row in board.rows)
     values = [(row, column) for row in board.rows for column in row.metrics]
@@ -102,7 +103,7 @@ def _import_row(row: PublishedRow, board: Leaderboard, store: Store, scratch: Pa
         numbers=len(told),
         flagged=sum(result.reason is not None for result in told),
         no_number=given - len(told),
-        card=(store.folder / run / "card.yaml").is_file(),
+        card=store.get(run).card is not None,
         new=new,
     )
 

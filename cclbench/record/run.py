@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from html import escape
@@ -33,7 +33,7 @@ BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""
 _MADE: Final = b"cclbench.made"
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
-_RESULTS: Final = "results.parquet"
+RESULTS_FILE: Final = "results.parquet"
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -51,8 +51,19 @@ class Run:
     `figures` are manifest and rows as types.
     """
 
-    def __init__(self, path: Path, figures: Sequence[Row] = (), window: str = "steps") -> None:
+    def __init__(
+        self,
+        path: Path,
+        figures: Sequence[Row] = (),
+        window: str = "steps",
+        when_saved: Callable[[Path], None] | None = None,
+    ) -> None:
         self.path, self.figures, self.window = path, list(figures), window
+        self._when_saved = when_saved
+
+    def with_figures(self, figures: Sequence[Row], window: str) -> Run:
+        """The same run with metrics computed from it."""
+        return Run(self.path, figures, window, self._when_saved)
 
     @property
     def id(self) -> str:
@@ -181,13 +192,13 @@ class Run:
     @property
     def saved_results(self) -> pa.Table | None:
         """Rows of `schema.RESULTS` of the last full computation, None before the first."""
-        path = self.path / _RESULTS
+        path = self.path / RESULTS_FILE
         return read_table(path, RESULTS) if path.is_file() else None
 
     @property
     def saved_by(self) -> Made | None:
         """How those rows were made, as `save_results` was told; None where nobody said."""
-        path = self.path / _RESULTS
+        path = self.path / RESULTS_FILE
         if not path.is_file():
             return None
         with opened_table(path, RESULTS) as file:
@@ -207,11 +218,14 @@ class Run:
             table = table.replace_schema_metadata(told)
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
-                pq.write_table(table, folder / _RESULTS)
-                (folder / _RESULTS).replace(self.path / _RESULTS)
+                pq.write_table(table, folder / RESULTS_FILE)
+                (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise unwritable(self.path, error) from None
+            return
+        if self._when_saved:
+            self._when_saved(self.path / RESULTS_FILE)
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"

@@ -35,6 +35,15 @@ class Store:
     def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = Path(folder or os.environ.get("CCLBENCH_STORE") or "runs").expanduser()
 
+    @property
+    def place(self) -> str:
+        """Where people know it to be."""
+        return str(self.folder)
+
+    def ids(self) -> list[str]:
+        """The names of all finished runs."""
+        return [run.id for run in self.runs()]
+
     def runs(self) -> list[Run]:
         """All finished runs, by name."""
         found = sorted(self.folder.glob(f"*/{MANIFEST}")) if self.folder.is_dir() else []
@@ -51,10 +60,10 @@ class Store:
         """The run of that id; `UsageError` with near names, of files here too, where there is none."""
         found = self.find(run)
         if found is None:
-            ids = [r.id for r in self.runs()]
+            ids = self.ids()
             hint = near(run, [*ids, *(name for name in os.listdir() if not name.startswith("."))])
             hint = hint if hint.startswith("did you mean") else near(run, ids)
-            raise UsageError(f"no run {run!r} in {self.folder}, and no such file or folder", hint=hint)
+            raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
         return found
 
     @contextmanager

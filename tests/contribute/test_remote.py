@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cclbench.contribute import remote
 from cclbench.contribute.remote import fetch
 from cclbench.errors import InputError
+from cclbench.remote import web as downloader
 
 CONTENT = b"a trace" * 1000
 SHA = sha256(CONTENT).hexdigest()
@@ -28,6 +28,9 @@ class Answer:
     def __init__(self, status: int, body: bytes = b"", location: str | None = None) -> None:
         self.status, self.headers = status, {"Location": location}
         self.read1 = io.BytesIO(body).read1
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(remote, "_Public", Connection)
+    monkeypatch.setattr(downloader, "_Public", Connection)
     return pages
 
 
@@ -160,8 +163,8 @@ def test_a_server_that_only_drips_is_given_up(
 ) -> None:
     web[URL] = Answer(200, CONTENT)
     clock = iter([0.0, 1.0, 31.0])  # 30 s and 0.07 s for its bytes
-    monkeypatch.setattr(remote, "_CHUNK", 1)
-    monkeypatch.setattr(remote.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(downloader, "_CHUNK", 1)
+    monkeypatch.setattr(downloader.time, "monotonic", lambda: next(clock))
     with pytest.raises(InputError, match="slower than 100,000 bytes a second"):
         fetch(URL, tmp_path / "rank0.json", sha256=SHA, size=len(CONTENT))
     assert list(tmp_path.iterdir()) == []

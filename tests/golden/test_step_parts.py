@@ -66,9 +66,8 @@ def test_parts_of_other_traces_sum_to_the_step(test_data: Path, measure: Measure
 
 
 def test_parts_of_a_shipped_run_sum_and_are_the_same_from_several_processes(
-    repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, measure: Measure, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("cclbench.engine.SMALL_BYTES", 0)
     card = repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml"
     alone = measure(card)
     check(alone)

@@ -17,6 +17,7 @@ from cclbench.comparison.claims.frameworks import examine_frameworks
 from cclbench.comparison.claims.overlap import examine_overlap
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError, near
+from cclbench.record.remote_store import store_at
 from cclbench.record.results import Results
 from cclbench.record.store import Store
 
@@ -48,13 +49,13 @@ def examine(store: str | Path | None = None, claims: Sequence[str] = ()) -> Exam
     for name in claims:
         if name not in CLAIMS:
             raise UsageError(f"no claim is {name!r}", hint=near(name, CLAIMS))
-    into = Store(store)
+    into = store_at(store)
     runs, left_out = collect(into)
     if not runs:
         run, why = next(iter(left_out.items()), ("", ""))
         what = f"has no results to examine: run {run} {why}" if run else "is empty"
         raise UsageError(
-            f"{into.folder}: the store {what}",
+            f"{into.place}: the store {what}",
             hint="bring published ones in: cclbench import ccl-bench benchmark_data.json",
         )
     published = sum(run.published for run in runs)

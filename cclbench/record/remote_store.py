@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store of runs below a URL: made here, written with the manifest last, read from copies kept here.
+
+<url>/<run>/...   as in a folder; a run is there from when its manifest is
+<cache>/<hash of URL and run>-<whole or top>/<hash of names, sizes and versions>/<run>/...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+from cclbench.errors import InputError, UsageError
+from cclbench.record.files import UNFINISHED, unwritable
+from cclbench.record.manifest import MANIFEST
+from cclbench.record.run import RESULTS_FILE, Run
+from cclbench.record.store import Store
+from cclbench.remote.url import WEB, Url, check_names, url_of
+from cclbench.scratch import scratch, sweep
+
+if TYPE_CHECKING:
+    from cclbench.remote.objects import Object
+
+_WHOLE: Final = "whole.json"
+"""The stamps of a copy's files when it was whole."""
+_RESULTS_KEPT: Final = "results.json"
+"""Of which version the copy's results are."""
+
+
+def store_at(place: str | Path | None = None) -> Store:
+    """The store of that folder or URL; of $CCLBENCH_STORE, else `runs`, where there is none."""
+    place = place or os.environ.get("CCLBENCH_STORE") or "runs"
+    url = url_of(place)
+    return Store(place) if url is None else RemoteStore(url)
+
+
+def cache_folder() -> Path:
+    """Where copies of remote runs are kept: $CCLBENCH_CACHE, else below the person's folder of caches."""
+    own = os.environ.get("CCLBENCH_CACHE")
+    return Path(own or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "cclbench")).expanduser()
+
+
+class RemoteStore(Store):
+    """Runs below a URL.  One that is opened is a folder here, with copies of its files."""
+
+    def __init__(self, url: Url) -> None:
+        if url.scheme in WEB:
+            raise UsageError(
+                f"{url}: a web server keeps no store", hint="name a folder or s3://bucket/folder"
+            )
+        from cclbench.remote.objects import Objects
+
+        super().__init__(cache_folder())
+        self._url, self._objects = url, Objects(url)
+
+    @property
+    def place(self) -> str:
+        """The URL."""
+        return str(self._url)
+
+    def ids(self) -> list[str]:
+        """The runs' names."""
+        return [run for run, _ in self._finished()]
+
+    def runs(self) -> list[Run]:
+        """All finished runs, by name, of each the files right in its folder: manifest, card, results."""
+        return [self._opened(run, objects, "top") for run, objects in self._finished()]
+
+    def _finished(self) -> Iterator[tuple[str, list[Object]]]:
+        """The runs that have a manifest, by name, and what lies right in the folder of each."""
+        for run in self._objects.folders():
+            objects = [] if run.startswith(".") else self._objects.top(run)
+            if any(one.name == MANIFEST for one in objects):
+                yield run, objects
+
+    def find(self, run: str) -> Run | None:
+        """The run of that id with all its files here, None where there is none."""
+        if not run or run in (".", "..") or Path(run).name != run:
+            return None
+        check_names([run], self._url)
+        objects = self._objects.listed(run)
+        return self._opened(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
+
+    @contextmanager
+    def creating(self, run: str) -> Iterator[Path]:
+        """A folder here to write a run into; on success it is written to the URL, its manifest last."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sweep(self.folder, UNFINISHED)
+            with scratch(self.folder, UNFINISHED) as unfinished:
+                folder = unfinished / run
+                folder.mkdir()
+                yield folder
+                self._write(run, folder)
+                self._keep(unfinished, run, self._objects.listed(run))
+        except OSError as error:
+            told = unwritable(self.folder, error)
+            hint = told.hint and "name another folder for copies by CCLBENCH_CACHE, or make room"
+            raise InputError(told.what, where=told.where, hint=hint) from None
+
+    def _write(self, run: str, folder: Path) -> None:
+        """Write a run's files, and its manifest when all the others are there."""
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        there = {one.name for one in self._objects.listed(run)}
+        # Without its manifest a former run of that name is gone, and what is left of it no run.
+        self._objects.remove([f"{run}/{MANIFEST}"] if MANIFEST in there else [])
+        self._objects.remove([f"{run}/{name}" for name in there - files.keys()])
+        manifest = files.pop(MANIFEST)
+        self._objects.put([(path, f"{run}/{name}") for name, path in files.items()])
+        self._objects.put([(manifest, f"{run}/{MANIFEST}")])
+
+    # --------------------------------------------------------------------------------- copies here
+
+    def _opened(self, run: str, objects: Sequence[Object], extent: str) -> Run:
+        """The copy of a run, brought here unless it is, with the results that are there now."""
+        place = self._place(run, objects, extent)
+        if not _is_whole(place, run):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sweep(self.folder, UNFINISHED)
+            with scratch(self.folder, UNFINISHED) as unfinished:
+                self._objects.bring(_fixed(objects), unfinished / run, below=run)
+                self._replace_copy(unfinished, run, place)
+        self._bring_results(place, run, objects)
+        return Run(place / run, when_saved=partial(self._put_results, run))
+
+    def _keep(self, unfinished: Path, run: str, objects: Sequence[Object]) -> None:
+        """Keep what was just written as a copy, where it is what is there now."""
+        sizes = {one.name: one.size for one in objects}
+        here = [path for path in (unfinished / run).rglob("*") if path.is_file()]
+        if sizes == {path.relative_to(unfinished / run).as_posix(): path.stat().st_size for path in here}:
+            self._replace_copy(unfinished, run, self._place(run, objects, "whole"))
+
+    def _replace_copy(self, unfinished: Path, run: str, place: Path) -> None:
+        """Make `unfinished` the only copy of the run; it says itself that it is whole."""
+        if _is_whole(place, run):
+            return  # another process was faster, and reads it by now
+        folder = unfinished / run
+        stamps = {path.relative_to(folder).as_posix(): _stamp(path) for path in _files(folder)}
+        (unfinished / _WHOLE).write_text(json.dumps(stamps), "utf-8")
+        shutil.rmtree(place.parent, ignore_errors=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.rename(place)
+
+    def _place(self, run: str, objects: Sequence[Object], extent: str) -> Path:
+        """The folder of a copy: another for each version of its files, always another where none is told."""
+        key = sha256(f"{self._url}\0{run}".encode()).hexdigest()[:32]
+        fixed = sorted((one.name, one.size, one.version or token_hex()) for one in _fixed(objects))
+        return self.folder / f"{key}-{extent}" / sha256(repr(fixed).encode()).hexdigest()[:32]
+
+    def _bring_results(self, place: Path, run: str, objects: Sequence[Object]) -> None:
+        """The results that are there now: another object takes the place of those that were."""
+        kept, target = place / _RESULTS_KEPT, place / run / RESULTS_FILE
+        there = next((one for one in objects if one.name == RESULTS_FILE), None)
+        if there is None:
+            target.unlink(missing_ok=True)
+            return
+        with suppress(OSError, ValueError):
+            if json.loads(kept.read_text("utf-8")) == [there.size, there.version, _stamp(target)]:
+                return
+        with scratch(place, UNFINISHED) as unfinished:
+            self._objects.bring([there], unfinished, below=run)
+            (unfinished / RESULTS_FILE).replace(target)
+            (unfinished / _RESULTS_KEPT).write_text(
+                json.dumps([there.size, there.version, _stamp(target)]), "utf-8"
+            )
+            (unfinished / _RESULTS_KEPT).replace(kept)
+
+    def _put_results(self, run: str, path: Path) -> None:
+        """Write new results; a store that may only be read keeps none."""
+        from cclbench.remote.objects import ForbiddenError
+
+        with suppress(ForbiddenError):
+            self._objects.put([(path, f"{run}/{RESULTS_FILE}")])
+
+
+def _fixed(objects: Sequence[Object]) -> list[Object]:
+    """Those that stay as they are as long as the run does."""
+    return [one for one in objects if one.name != RESULTS_FILE]
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a copy that stay as they are."""
+    return [path for path in folder.rglob("*") if path.is_file() and path != folder / RESULTS_FILE]
+
+
+def _is_whole(place: Path, run: str) -> bool:
+    """Whether a copy is as it was when it was whole."""
+    try:
+        stamps = json.loads((place / _WHOLE).read_text("utf-8"))
+        return all(_stamp(place / run / name) == stamp for name, stamp in stamps.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _stamp(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

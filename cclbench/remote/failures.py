@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kind of failure a store's or server's library means by what it raises.
+
+The words for people hold nothing of the request: what libraries say may hold a signature or a key.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from cclbench.remote.web import BadAnswerError
+
+Kind = Literal["missing", "forbidden", "expired", "changed", "local", "again", "for good"]
+NO_BUCKET: Final = "NoSuchBucket"
+_CODE: Final = re.compile(r"[A-Za-z0-9.]{1,60}")
+_REFUSED: Final = {
+    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"),
+    *("InvalidToken", "AuthorizationHeaderMalformed"),
+}
+_EXPIRED: Final = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_BUSY: Final = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
+_WRONG_SETTINGS: Final = {"ParamValidationError", "ProfileNotFound", "NoRegionError", "InvalidRegionError"}
+_LOCAL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE)
+
+
+class ShortError(Exception):
+    """Fewer bytes came than the object has."""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and those it stems from."""
+    seen: BaseException | None = error
+    for _ in range(8):
+        if seen is None:
+            return
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def status_of(error: BaseException) -> int | None:
+    """The answer's status, of whichever library says it."""
+    for one in _chain(error):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict):
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) or None
+        if type(one).__module__ == "aiohttp.http_exceptions":
+            continue  # of an answer cut short: its code is no server's
+        for name in ("status", "status_code", "code"):
+            if isinstance(status := getattr(one, name, None), int):
+                return status
+    return None
+
+
+def code_of(error: BaseException) -> str | None:
+    """The service's own word for what is wrong."""
+    for one in _chain(error):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict):
+            code = str(response.get("Error", {}).get("Code", ""))
+            return code if _CODE.fullmatch(code) else None
+    return None
+
+
+def kind_of(error: BaseException) -> Kind:
+    """What a failure is: `again` may be no failure at the next attempt, `local` is this machine's."""
+    status, code = status_of(error), code_of(error)
+    names = {type(one).__name__ for one in _chain(error)}
+    if isinstance(error, OSError) and error.errno in _LOCAL:
+        return "local"
+    if code in _EXPIRED or names & {"TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOTokenLoadError"}:
+        return "expired"
+    if code in _REFUSED or status in (401, 403) or names & {"NoCredentialsError", "PartialCredentialsError"}:
+        return "forbidden"
+    if status in (412, 416):
+        return "changed"
+    if code in _BUSY or status in (408, 425, 429) or (status is not None and 500 <= status < 600):
+        return "again"
+    if status == 404 or (status is None and isinstance(error, FileNotFoundError)):
+        return "missing"
+    if status is not None and status >= 300:
+        return "for good"
+    if isinstance(error, PermissionError):
+        return "forbidden"
+    if isinstance(error, BadAnswerError | TypeError | ValueError | NotImplementedError | AttributeError):
+        return "for good"
+    if names & _WRONG_SETTINGS:
+        return "for good"
+    # Connections refused, reset or silent, bodies cut short.
+    return "again"
+
+
+def told_of(error: BaseException) -> str:
+    """A failure in words that hold nothing of the request."""
+    status, code = status_of(error), code_of(error)
+    if status is not None or code is not None:
+        return " ".join(filter(None, (str(status or ""), code)))
+    if isinstance(error, BadAnswerError):
+        return str(error)
+    if isinstance(error, ShortError):
+        return "the answer ends early"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if isinstance(number, int) and number > 0 else type(error).__name__

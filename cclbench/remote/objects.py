@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies below a URL: listed, read and written, each request bounded, retried and its failure told.
+
+Requests are those of fsspec's file systems; of http and https those of `web`.  What other libraries raise
+is never quoted, since it may hold a signature or a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from cclbench.engine import Progress
+from cclbench.errors import InputError, UsageError
+from cclbench.remote import web
+from cclbench.remote.failures import NO_BUCKET, Kind, ShortError, code_of, kind_of, told_of
+from cclbench.remote.url import WEB, Url, check_names
+from cclbench.units import MIB
+
+Result = TypeVar("Result")
+Work = TypeVar("Work")
+
+MOST_OBJECTS: Final = 1_000_000
+"""Objects of a source or a run."""
+BLOCK: Final = 8 * MIB
+"""Bytes asked for at once."""
+ATTEMPTS: Final = 5
+"""How often a request is made before it has failed; a block that arrives starts the count again."""
+PAUSE: Final = 0.25
+"""Longest pause before the second attempt, in seconds: a random part of it, which doubles each time."""
+LONGEST_PAUSE: Final = 20.0
+SECONDS: Final = 30.0
+"""Longest silence of a service."""
+_LISTING_SECONDS: Final = 600.0
+_TOGETHER: Final = 8
+"""Objects read or written side by side."""
+_VERSIONS: Final = ("ETag", "etag", "generation", "LastModified", "last_modified", "mtime", "created")
+"""What file systems call what changes with an object, the surest first."""
+_LIBRARIES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
+_S3: Final = ("s3", "s3a")
+_MOST_PARTS: Final = 10_000
+"""Of an upload to S3."""
+_NO_WORD: Final = "400"
+"""What s3fs makes of a bad request whose answer has no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object: `name` is its path below the URL, "" of the URL's own; `version` changes with it."""
+
+    name: str
+    size: int
+    version: str | None
+
+
+class ForbiddenError(InputError):
+    """The credentials are missing, expired, or do not allow it."""
+
+
+class MissingError(InputError):
+    """Nothing is there."""
+
+
+class _StoppedError(Exception):
+    """Another request failed, or a person interrupted: nobody waits for this one."""
+
+
+class Objects:
+    """The objects below a URL.  A request that fails for good raises `InputError`, of the kinds above."""
+
+    def __init__(self, url: Url) -> None:
+        self.url = url
+        self._stop = threading.Event()
+
+    def own(self) -> Object | None:
+        """The URL's own object, None where it names a folder or nothing."""
+        if self.url.scheme in WEB:
+            size, version = self._retried("", lambda: web.measure(self.url.full))
+            return Object("", size, version)
+        info = self._retried("", self._info, missing=None)
+        return None if info is None or info["type"] == "directory" else self._object(info)
+
+    def listed(self, below: str = "") -> list[Object]:
+        """All objects, by name, of the folder `below`, which is left out of their names.
+
+        Names are checked to be those of files within any folder.
+        """
+        base = self._at(below)
+        infos = self._retried(below, lambda: self._find(base), missing=dict[str, Any]())
+        # Consoles mark folders by empty objects whose names end in a slash.
+        infos = {name: info for name, info in infos.items() if not self._is_folder(info)}
+        where = self.url.below(below) if below else self.url
+        if len(infos) > MOST_OBJECTS:
+            hint = "name a narrower folder"
+            raise InputError(f"holds more than {MOST_OBJECTS:,} objects", where=str(where), hint=hint)
+        found = [self._object(info, base) for info in infos.values()]
+        check_names((one.name for one in found), where)
+        return sorted(found, key=lambda one: one.name)
+
+    def folders(self) -> list[str]:
+        """Names of the folders right below the URL."""
+        infos = self._retried("", lambda: self._call("ls", self._path, detail=True), missing=list[Any]())
+        found = sorted(
+            {str(info["name"]).rstrip("/") for info in infos if self._is_folder(info)} - {self._path}
+        )
+        names = [name.rpartition("/")[2] for name in found]
+        check_names(names, self.url)
+        return names
+
+    def top(self, folder: str) -> list[Object]:
+        """The objects right within one of the folders, named as `listed` does."""
+        base = self._at(folder)
+        infos = self._retried(folder, lambda: self._call("ls", base, detail=True), missing=list[Any]())
+        found = [self._object(info, base) for info in infos if not self._is_folder(info)]
+        check_names((one.name for one in found), self.url.below(folder))
+        return found
+
+    def bring(
+        self, found: Sequence[Object], into: Path, *, below: str = "", progress: Progress | None = None
+    ) -> None:
+        """Write objects of the folder `below` into a local one, by their names."""
+
+        def one(wanted: Object) -> None:
+            target = into / wanted.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.fetch(wanted, target, below=below)
+
+        self._side_by_side(one, found, progress, f"reading {self.url}")
+
+    def fetch(self, wanted: Object, target: Path, *, below: str = "") -> None:
+        """Write one object to a new file, whole, as it was when it was listed; else `InputError`."""
+        name = "/".join(filter(None, (below, wanted.name)))
+        try:
+            with target.open("xb") as file:
+                while file.tell() < wanted.size:
+                    self._retried(name, lambda: self._read_on(name, wanted, file))
+        except OSError as error:
+            where, hint = str(target.parent), "make room there"
+            raise InputError(
+                f"cannot be written: {error.strerror or error}", where=where, hint=hint
+            ) from None
+        if self.url.scheme not in (*_S3, *WEB):
+            info = self._retried(name, lambda: self._call("info", self._at(name)))
+            if self._object(info).version != wanted.version or info["size"] != wanted.size:
+                raise self._changed(name)
+
+    def put(self, files: Sequence[tuple[Path, str]], progress: Progress | None = None) -> None:
+        """Write local files, each under a name below the URL, whole or not at all."""
+
+        def one(file: tuple[Path, str]) -> None:
+            path, name = file
+            size = path.stat().st_size
+            seconds = SECONDS + size / web.SLOWEST
+            # A part at a time: s3fs would hold up to ten of 50 MiB, for each file.
+            part = max(BLOCK, size // _MOST_PARTS + 1)
+            parts = {"chunksize": part, "max_concurrency": 1} if self.url.scheme in _S3 else {}
+            self._retried(
+                name, lambda: self._call("put_file", str(path), self._at(name), seconds=seconds, **parts)
+            )
+
+        self._side_by_side(one, files, progress, f"writing {self.url}")
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects by their names below the URL."""
+
+        def one(name: str) -> None:
+            self._retried(name, lambda: self._call("rm_file", self._at(name)), missing=None)
+
+        self._side_by_side(one, list(names), None, "")
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def _info(self) -> Any:
+        """What is told of the URL's own object."""
+        try:
+            return self._call("info", self._path)
+        except Exception as error:
+            if code_of(error) == _NO_WORD:
+                # The answer to a HEAD has no body to say why (expired credentials, say): a listing's has.
+                self._call("ls", self._path)
+            raise
+
+    def _read_on(self, name: str, wanted: Object, file: Any) -> None:
+        """Append what is missing of an object; ends early, without an error, where a block arrived.
+
+        What arrived stays whatever happens: the next attempt goes on from there.
+        """
+        begun = file.tell()
+        try:
+            for piece in self._pieces(name, wanted, begun):
+                if self._stop.is_set():
+                    raise _StoppedError
+                if file.tell() + len(piece) > wanted.size:
+                    raise self._changed(name)
+                file.write(piece)
+            if file.tell() < wanted.size:
+                raise ShortError
+        except (InputError, _StoppedError):
+            raise
+        except Exception as error:
+            if file.tell() - begun < BLOCK or kind_of(error) != "again":
+                raise
+
+    def _pieces(self, name: str, wanted: Object, start: int) -> Iterator[bytes]:
+        if self.url.scheme in WEB:
+            yield from web.pieces(self.url.full, size=wanted.size, start=start, version=wanted.version)
+            return
+        for begin in range(start, wanted.size, BLOCK):
+            end = min(begin + BLOCK, wanted.size)
+            if self.url.scheme in _S3:
+                piece = self._s3_range(self._at(name), begin, end, wanted.version)
+            else:
+                piece = self._call("cat_file", self._at(name), begin, end)
+            yield piece
+            if len(piece) < end - begin:
+                raise ShortError
+
+    def _s3_range(self, path: str, begin: int, end: int, version: str | None) -> bytes:
+        """Bytes of an object of S3, which answers only while the ETag is the one that was listed."""
+        fs = self._fs
+        bucket, key, _ = fs.split_path(path)
+        condition = {} if version is None else {"IfMatch": version}
+
+        async def get() -> bytes:
+            asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={begin}-{end - 1}", **condition}
+            response = await fs._call_s3("get_object", **asked)
+            try:
+                if response["ContentLength"] > end - begin:
+                    raise web.BadAnswerError("the service gives more than it was asked for")
+                return bytes(await response["Body"].read())
+            finally:
+                response["Body"].close()
+
+        piece: bytes = self._waited(get(), SECONDS + BLOCK / web.SLOWEST)
+        return piece
+
+    def _find(self, base: str) -> dict[str, Any]:
+        return dict(self._call("find", base, detail=True, seconds=_LISTING_SECONDS))
+
+    def _call(
+        self, method: str, *given: Any, seconds: float = SECONDS + BLOCK / web.SLOWEST, **named: Any
+    ) -> Any:
+        """What a method of the file system returns; `TimeoutError` after so many seconds."""
+        fs = self._fs
+        if not fs.async_impl:
+            return getattr(fs, method)(*given, **named)
+        return self._waited(getattr(fs, f"_{method}")(*given, **named), seconds)
+
+    def _waited(self, coroutine: Any, seconds: float) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(coroutine, self._fs.loop)
+        until = time.monotonic() + seconds
+        try:
+            while not wait([future], timeout=0.2).done:
+                if self._stop.is_set():
+                    raise _StoppedError
+                if time.monotonic() > until:
+                    raise TimeoutError
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _retried(self, name: str, act: Callable[[], Result], **otherwise: Result) -> Result:
+        """What `act` returns, which is tried again where that may help; `missing=` where nothing is there."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return act()
+            except (InputError, UsageError, _StoppedError):
+                raise
+            except Exception as error:  # each kind of store has exceptions of its own
+                kind = kind_of(error)
+                if kind == "missing" and otherwise and code_of(error) != NO_BUCKET:
+                    return otherwise["missing"]
+                if kind == "local":
+                    raise
+                if kind in ("expired", "forbidden") and self.url.scheme not in WEB:
+                    self._fs.clear_instance_cache()  # who renews credentials is to be asked for them again
+                if kind != "again" or attempt == ATTEMPTS:
+                    raise self._failure(name, kind, error) from None
+            longest = min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)
+            if self._stop.wait(random.uniform(0, longest)):  # noqa: S311  (no secret)
+                raise _StoppedError
+        raise AssertionError("unreachable")
+
+    def _side_by_side(
+        self, work: Callable[[Work], None], tasks: Sequence[Work], progress: Progress | None, what: str
+    ) -> None:
+        """`work` on each task, in threads; the first failure, or Ctrl-C, stops the others."""
+        self._stop.clear()
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            try:
+                for done, future in enumerate(as_completed([pool.submit(work, task) for task in tasks]), 1):
+                    future.result()
+                    if progress:
+                        progress(what, done, len(tasks))
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+            finally:
+                self._stop.clear()
+
+    # ------------------------------------------------------------------------------------- details
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        return _opened(self.url)
+
+    @property
+    def _fs(self) -> Any:
+        return self._opened[0]
+
+    @property
+    def _path(self) -> str:
+        return self._opened[1]
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+    def _is_folder(self, info: dict[str, Any]) -> bool:
+        return info["type"] == "directory" or str(info["name"]).endswith("/")
+
+    def _object(self, info: dict[str, Any], base: str | None = None) -> Object:
+        size = info["size"]
+        told = next((info[key] for key in _VERSIONS if info.get(key)), None)
+        version = None if told is None else str(told.timestamp() if isinstance(told, datetime) else told)
+        name = str(info["name"]).removeprefix(base).removeprefix("/") if base is not None else ""
+        if base is not None and str(info["name"]).startswith(f"{base}//"):
+            name = f"/{name}"  # to be refused: its name has an empty part
+        if not isinstance(size, int):
+            raise InputError("its size is not known", where=str(self.url.below(name) if name else self.url))
+        return Object(name, size, version)
+
+    def _changed(self, name: str) -> InputError:
+        where = self.url.below(name) if name else self.url
+        return InputError("changed while it was read", where=str(where), hint="wait for its writer")
+
+    def _failure(self, name: str, kind: Kind, error: Exception) -> InputError:
+        """The error people see."""
+        where = str(self.url.below(name) if name else self.url)
+        told = told_of(error)
+        if kind == "missing":
+            what = "no such bucket" if code_of(error) == NO_BUCKET else "there is nothing of that name"
+            return MissingError(what, where=where)
+        if kind == "changed":
+            return self._changed(name)
+        if kind == "expired":
+            hint = "renew them and try again"
+            return ForbiddenError(f"the credentials have expired ({told})", where=where, hint=hint)
+        if kind == "forbidden":
+            hint = "give credentials that allow it, as the service's own tools take them, such as AWS_PROFILE"
+            return ForbiddenError(f"access is refused ({told})", where=where, hint=hint)
+        tries = f", {ATTEMPTS} times" if kind == "again" else ""
+        return InputError(f"the service failed{tries}: {told}", where=where, hint="try again later")
+
+
+def _opened(url: Url) -> tuple[Any, str]:
+    """fsspec's file system of a URL and the path in it; `UsageError` where its library is missing."""
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if url.scheme in _S3:
+        # One attempt a request: repeating it is done here, for all kinds of stores alike.
+        retries = {"total_max_attempts": 1}
+        options["config_kwargs"] = {"connect_timeout": SECONDS, "read_timeout": SECONDS, "retries": retries}
+    if url.scheme in ("file", "local"):
+        options["auto_mkdir"] = True
+    try:
+        from fsspec.core import url_to_fs
+
+        fs, path = url_to_fs(url.full, **options)
+    except ImportError:
+        library = _LIBRARIES.get(url.scheme)
+        needs, hint = library or "fsspec and its kind", "pip install 'cclbench[remote]'"
+        needs = "s3fs" if url.scheme in _S3 else needs
+        hint += f" {library}" if library else ""
+        raise UsageError(f"{url.scheme}:// needs {needs}", hint=hint) from None
+    except ValueError:
+        raise UsageError(
+            f"{url.scheme}:// is no kind of URL that fsspec knows", hint="such as s3://"
+        ) from None
+    if url.scheme in _S3:
+        fs.retries = 1
+    return fs, str(path).rstrip("/")

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SOURCE behind a URL, brought here for as long as it is read."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from cclbench.card import load, root_of
+from cclbench.engine import Progress
+from cclbench.errors import CclbenchError, InputError
+from cclbench.record.manifest import MANIFEST
+from cclbench.remote.objects import MissingError, Object, Objects
+from cclbench.remote.url import Url, check_names
+from cclbench.scratch import scratch, sweep
+
+_SPOOL: Final = "cclbench-spool-"
+_CARDS: Final = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """`path` is what a URL names, here; `folder` is here what `url` is there."""
+
+    path: Path
+    folder: Path
+    url: Url
+
+    def told(self, text: str) -> str:
+        """A text with the URL in place of the folder here, which nobody knows."""
+        return text.replace(str(self.folder), str(self.url))
+
+
+@contextmanager
+def spooled(url: Url, progress: Progress | None = None) -> Iterator[Spooled]:
+    """Bring a folder, a trace, or a card with the traces it names, here; nothing is left at the end.
+
+    Errors raised within, too, name places by their URLs.
+    """
+    within = Path(tempfile.gettempdir())
+    sweep(within, _SPOOL)
+    with scratch(within, _SPOOL, mode=0o700) as scratch_folder:
+        objects = Objects(url)
+        own = objects.own()
+        found = _place(url, own, scratch_folder)
+        try:
+            if own is None:
+                _bring(objects, _of_source(objects), found.path, progress)
+            else:
+                _fetch(objects, own, found.path)
+                if _is_card(url):
+                    _bring_named(found, progress)
+            yield found
+        except CclbenchError as error:
+            where, hint = (None if text is None else found.told(text) for text in (error.where, error.hint))
+            raise type(error)(found.told(error.what), where=where, hint=hint) from None
+
+
+def _is_card(url: Url) -> bool:
+    return url.name.lower().endswith(_CARDS)
+
+
+def _place(url: Url, own: Object | None, within: Path) -> Spooled:
+    """Where a URL's files go: below the same names as there, which a run and a card's paths go by."""
+    name = url.name
+    check_names([name], url)
+    if own is None:
+        folder = within / name
+        folder.mkdir()
+        return Spooled(folder, folder, url)
+    if _is_card(url) and url.parent.name == "workload_cards":
+        path, root = within / "root" / "workload_cards" / name, url.parent.parent
+        return Spooled(path, within / "root", root)
+    return Spooled(within / "root" / name, within / "root", url.parent)
+
+
+def _bring_named(found: Spooled, progress: Progress | None) -> None:
+    """Bring what a card names; of what is not there its reader says so."""
+    card = load(found.path)
+    root = root_of(found.path)
+    names = [(root, trace.path) for trace in card.evidence.traces]
+    if card.hardware.calibration is not None:
+        names.append((found.path.parent, card.hardware.calibration))
+    for done, (folder, name) in enumerate(names, 1):
+        check_names([name], found.url)
+        target = folder / name
+        objects = Objects(found.url.below(target.relative_to(found.folder).as_posix()))
+        if not target.exists() and (own := _own_or_none(objects)) is not None:
+            _fetch(objects, own, target)
+        if progress:
+            progress(f"reading {found.url}", done, len(names))
+
+
+def _fetch(objects: Objects, own: Object, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _require_room([own], target.parent, objects.url)
+    objects.fetch(own, target)
+
+
+def _own_or_none(objects: Objects) -> Object | None:
+    try:
+        return objects.own()
+    except MissingError:
+        return None
+
+
+def _of_source(objects: Objects) -> list[Object]:
+    """The objects below a folder, but those of hidden folders and of runs, which are no traces."""
+    found = objects.listed()
+    names = {one.name for one in found}
+    folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    runs = {
+        place
+        for place in folders
+        if {str(PurePosixPath(place, MANIFEST))} <= names
+        and {str(PurePosixPath(place, kind)) for kind in ("events", "steps")} <= folders
+    }
+
+    def wanted(one: Object) -> bool:
+        parents = [str(parent) for parent in PurePosixPath(one.name).parents]
+        return not runs & set(parents) and not any(
+            part.startswith(".") for part in PurePosixPath(one.name).parts[:-1]
+        )
+
+    if not found:
+        raise InputError("no such file or folder", where=str(objects.url))
+    return [one for one in found if wanted(one)]
+
+
+def _bring(objects: Objects, found: Sequence[Object], folder: Path, progress: Progress | None) -> None:
+    _require_room(found, folder, objects.url)
+    objects.bring(found, folder, progress=progress)
+
+
+def _require_room(found: Sequence[Object], folder: Path, url: Url) -> None:
+    needed, free = sum(one.size for one in found), shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"has {needed:,} bytes, and {tempfile.gettempdir()} has room for {free:,}",
+            where=str(url),
+            hint="name a larger disk by TMPDIR",
+        )

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The downloader for http and https: bodies in bounded pieces, redirects checked, slow servers given up.
+
+It sends no credentials and uses no proxy.  `verify --fetch` lets it speak to public addresses alone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Final
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from cclbench import __version__
+from cclbench.units import MIB
+
+SECONDS: Final = 30.0
+"""Longest silence of a server."""
+SLOWEST: Final = 100_000
+"""Bytes a second, over the whole of a file, below which a server is given up."""
+_REDIRECTS = 5
+_CHUNK = MIB
+_MOVED = (301, 302, 303, 307, 308)
+_NOTHING_THERE: Final = 416
+_HEADERS: Final = {"User-Agent": f"cclbench/{__version__}", "Accept-Encoding": "identity"}
+_RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-\d{1,18}|\*)/(\d{1,18})")
+
+
+class BadAnswerError(Exception):
+    """An answer that is not what was asked for; `status` where the server said no."""
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def measure(url: str) -> tuple[int, str | None]:
+    """Bytes and ETag (else time of change) of what is at `url`, by asking for its first byte."""
+    with answer(url, {"Range": "bytes=0-0"}, expected=(200, 206, _NOTHING_THERE)) as response:
+        whole = _range(response)[1] if response.status != 200 else response.headers["Content-Length"]
+        if whole is None:
+            raise BadAnswerError("the server does not say how many bytes it has")
+        return int(whole), response.headers["ETag"] or response.headers["Last-Modified"]
+
+
+def pieces(url: str, *, size: int, start: int = 0, version: str | None = None) -> Iterator[bytes]:
+    """The body from byte `start` on, as a server of any address gives it.
+
+    Raises `BadAnswerError` with status 412 where `version`, as `measure` found it, is not that of the answer.
+    """
+    with answer(url, {"Range": f"bytes={start}-"} if start else {}, expected=(200, 206)) as response:
+        if version not in (None, response.headers["ETag"], response.headers["Last-Modified"]):
+            raise BadAnswerError("the server gives another version", 412)
+        at = int(_range(response)[0] or 0) if response.status == 206 else 0
+        if at not in (0, start):
+            raise BadAnswerError("the server gives another range")
+        for piece in body(response, size):
+            # A server that knows no ranges begins at the beginning.
+            skipped = min(max(start - at, 0), len(piece))
+            at += len(piece)
+            if skipped < len(piece):
+                yield piece[skipped:]
+
+
+def body(response: http.client.HTTPResponse, size: int) -> Iterator[bytes]:
+    """The pieces of an answer; `BadAnswerError` where `size` bytes take longer than they may."""
+    until = time.monotonic() + SECONDS + size / SLOWEST
+    while piece := response.read1(_CHUNK):
+        if time.monotonic() > until:
+            raise BadAnswerError(f"comes slower than {SLOWEST:,} bytes a second")
+        yield piece
+
+
+@contextmanager
+def answer(
+    url: str, headers: Mapping[str, str], *, expected: tuple[int, ...] = (200,), public: bool = False
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer to a GET, after redirects; each connection is closed whatever happens.
+
+    `public` allows https and public addresses alone, redirected or not; from https nothing leads to http.
+    """
+    secure = public
+    for _ in range(_REDIRECTS + 1):
+        parts = _checked(url, secure)
+        secure = parts.scheme == "https"
+        with closing(_connection(parts, public)) as connection:
+            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("GET", path, headers={**_HEADERS, **headers})
+            with closing(connection.getresponse()) as response:
+                if response.status in expected:
+                    if response.headers.get("Content-Encoding") not in (None, "", "identity"):
+                        raise BadAnswerError("the server packs what it gives, though asked not to")
+                    yield response
+                    return
+                if response.status not in _MOVED:
+                    raise BadAnswerError(f"the server answers {response.status}", response.status)
+                url = urljoin(url, response.headers["Location"] or "")
+    raise BadAnswerError(f"more than {_REDIRECTS} redirects")
+
+
+def _range(response: http.client.HTTPResponse) -> tuple[str | None, str | None]:
+    """First byte and size of the whole, as the answer's range says; None where it does not."""
+    match = _RANGE.fullmatch(response.headers["Content-Range"] or "")
+    return (None, None) if match is None else (match[1], match[2])
+
+
+def _checked(url: str, secure: bool) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.scheme not in (("https",) if secure else ("http", "https")) or not parts.hostname:
+        raise BadAnswerError("is no https address" if secure else "is no http address")
+    if parts.username is not None or parts.password is not None:
+        raise BadAnswerError("carries a user's name or password")
+    return parts
+
+
+def _connection(parts: SplitResult, public: bool) -> http.client.HTTPConnection:
+    host = parts.hostname or ""
+    if public:
+        return _Public(host, parts.port or 443, timeout=SECONDS)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(host, parts.port, timeout=SECONDS)
+    return http.client.HTTPConnection(host, parts.port, timeout=SECONDS)
+
+
+class _Public(http.client.HTTPSConnection):
+    """A connection whose other end is a public address, whatever the name resolves to."""
+
+    def __init__(self, host: str, port: int, *, timeout: float) -> None:
+        self._context_of_tls = ssl.create_default_context()
+        super().__init__(host, port, timeout=timeout, context=self._context_of_tls)
+
+    def connect(self) -> None:
+        """Connect, look at whom, and only then speak."""
+        sock = socket.create_connection((self.host, self.port), self.timeout)
+        address = sock.getpeername()[0]
+        if not ipaddress.ip_address(address.partition("%")[0]).is_global:
+            sock.close()
+            raise OSError(f"{self.host} is at {address}, which is no public address")
+        self.sock = self._context_of_tls.wrap_socket(sock, server_hostname=self.host)
