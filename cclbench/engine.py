@@ -9,12 +9,12 @@ import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.util import get_temp_dir
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from cclbench.errors import CclbenchError, UsageError
 
@@ -22,6 +22,9 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total) after each task."""
+_WAITING: Final = 2
+"""Tasks a process that are taken ahead."""
+_NONE: Final[Any] = object()
 
 
 def available_cores() -> int:
@@ -31,7 +34,7 @@ def available_cores() -> int:
 
 def each(
     work: Callable[[Task], Result],
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     *,
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -39,31 +42,34 @@ def each(
 ) -> list[Result]:
     """`[work(t) for t in tasks]`, in up to `jobs` processes (default: the cores there are).
 
-    The order of the results is that of the tasks.  The first failing task, in that order among those
-    finished, raises; what has not begun is cancelled.
+    Tasks are taken as processes become free, so that few of them wait.  The order of the results is that of
+    the tasks.  The first failing task, in that order among those finished, raises; what has not begun is
+    cancelled.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"{jobs} processes can do no work", hint="ask for one or more")
-    total = len(tasks)
-    workers = min(jobs or available_cores(), total)
+    workers = jobs or available_cores()
+    total = 0
+    if isinstance(tasks, Sized):
+        total = len(tasks)
+        workers = min(workers, total)
     if workers <= 1:
         results = []
         for task in tasks:
             results.append(work(task))
             if progress:
-                progress(what, len(results), total)
+                progress(what, len(results), total or len(results))
         return results
     pool = ProcessPoolExecutor(
         workers, mp_context=_context(), initializer=_belong_to_parent, initargs=(get_temp_dir(),)
     )
     try:
-        with _interrupts_later():
-            futures = [pool.submit(work, task) for task in tasks]
-        for done, future in enumerate(as_completed(futures), 1):
-            if future.exception():
+        futures: list[Future[Result]] = []
+        for ended, count in _submitted(pool, work, tasks, _WAITING * workers, futures):
+            if any(future.exception() for future in ended):
                 break
             if progress:
-                progress(what, done, total)
+                progress(what, count, total or len(futures))
         return [future.result() for future in futures]
     except BrokenProcessPool:
         hint = "use fewer with --jobs, or give the machine more memory"
@@ -74,6 +80,27 @@ def each(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _submitted(
+    pool: ProcessPoolExecutor,
+    work: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    most: int,
+    futures: list[Future[Result]],
+) -> Iterator[tuple[set[Future[Result]], int]]:
+    """Submits the tasks into `futures`, at most so many ahead; gives those that ended, and how many have."""
+    running: set[Future[Result]] = set()
+    coming = iter(tasks)
+    while (task := next(coming, _NONE)) is not _NONE or running:
+        if task is not _NONE:
+            with _interrupts_later():
+                futures.append(pool.submit(work, task))
+            running.add(futures[-1])
+            if len(running) < most:
+                continue
+        ended, running = wait(running, return_when=FIRST_COMPLETED)
+        yield ended, len(futures) - len(running)
 
 
 def _context() -> multiprocessing.context.BaseContext:

@@ -40,6 +40,12 @@ class PartTask:
     folder: Path
     options: Options
 
+    def inflated(self) -> Iterator[PartTask]:
+        """The tasks of a stream's parts, each once it can be read."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
+        return (replace(self, part=part, index=index) for index, part in enumerate(parts))
+
 
 class Launches(NamedTuple):
     """Launch calls, arrays of shape (launches,)."""
@@ -210,6 +216,11 @@ def finished(file: File) -> Iterator[File]:
         raise
 
 
+def read_parts(task: PartTask) -> list[PartRead]:
+    """Stream one part of a file to Parquet, or all parts of a compressed one."""
+    return [read_part(part) for part in task.inflated()] if task.part.stream else [read_part(task)]
+
+
 def read_part(task: PartTask) -> PartRead:
     """Stream one part of a file to Parquet."""
     reader = trace_reader(task.file.reader)
@@ -218,6 +229,8 @@ def read_part(task: PartTask) -> PartRead:
         with finished(_PartWriter(task, trace)) as writer:
             for rows in trace.batches:
                 writer.add(rows)
+    if task.part.inflated is not None:
+        Path(task.part.inflated).unlink()
     # What is read goes to another process, which a reader's generator cannot.
     trace.batches = iter(())
     return writer.read

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -18,8 +18,9 @@ from cclbench.engine import Progress
 from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
+from cclbench.ingestion.base_time import shift, shifts
 from cclbench.ingestion.groups import Job, write_groups
-from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_part
+from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_parts
 from cclbench.ingestion.pending import kinds_in_order
 from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
 from cclbench.machine import machine_of_entries
@@ -82,10 +83,16 @@ def _read(
 
     def read(parts: Sequence[Sequence[Part]], what: str) -> dict[_Key, list[PartRead]]:
         tasks = _part_tasks(found, folder, options, parts)
-        done = iter(
-            engine.each(read_part, [*chain(*tasks.values())], jobs=jobs, progress=progress, what=what)
+        keys: list[_Key] = []
+        done = engine.each(
+            read_parts, _side_by_side(tasks, keys, jobs), jobs=jobs, progress=progress, what=what
         )
-        return {key: [next(done) for _ in own] for key, own in tasks.items()}
+        read: dict[_Key, list[PartRead]] = {key: [] for key in tasks}
+        for key, own in zip(keys, done, strict=True):
+            read[key] += own
+        late = {key: shifts(own[0], read[key]) for key, own in tasks.items()}
+        shifted = iter(engine.each(shift, [*chain(*late.values())], jobs=jobs, progress=progress, what=what))
+        return {key: [next(shifted) for _ in late[key]] or parts for key, parts in read.items()}
 
     # What a damaged file still gives ends at its first defect: it must be read in order.
     in_order = options.allow_truncated or parts == whole
@@ -97,6 +104,24 @@ def _read(
         # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
         shutil.rmtree(folder / "events", ignore_errors=True)
         return read(whole, "reading traces again")
+
+
+def _side_by_side(tasks: Mapping[_Key, list[PartTask]], keys: list[_Key], jobs: int) -> Iterable[PartTask]:
+    """The tasks to hand out, and into `keys` whose each is.
+
+    Streams that are fewer than the processes are inflated here, for all of them to decode; where there are
+    more, each process inflates and decodes its own.  The tables are the same.
+    """
+    streams = sum(task.part.stream for own in tasks.values() for task in own)
+
+    def handed_out() -> Iterator[PartTask]:
+        for key, own in tasks.items():
+            for task in own:
+                for one in task.inflated() if task.part.stream and streams < jobs else [task]:
+                    keys.append(key)
+                    yield one
+
+    return handed_out() if 0 < streams < jobs else [*handed_out()]
 
 
 def _part_tasks(
