@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cclbench.analyzers.metric import resolve
-from cclbench.engine import Progress
+from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
@@ -24,6 +24,8 @@ from cclbench.schema import RESULTS
 from cclbench.source import find
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from cclbench.replay.answer import Answer
 
 
@@ -36,6 +38,8 @@ def run(
     steps: Steps | None = None,
     ranks: Sequence[int] | None = None,
     jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
     inference: bool = True,
@@ -46,20 +50,22 @@ def run(
 
     SOURCE may be the id of a run in the store, too.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
-    script.  `model` fills what was not measured with modelled figures and their bands, `inference` process
-    groups that no trace states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
+    script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.  `model` fills
+    what was not measured with modelled figures and their bands, `inference` process groups that no trace
+    states.  Raises `InputError` for bad input, `UsageError` for a wrong call.
     """
     chosen = resolve(_listed(metrics))
-    opened = open_run(
-        source,
-        store=store,
-        jobs=jobs,
-        allow_truncated=allow_truncated,
-        step_annotation=step_annotation,
-        inference=inference,
-        progress=progress,
-    )
-    return _computed(opened, chosen, Selection(window, steps, ranks, model), jobs, progress)
+    with engine_for(engine, jobs, client) as runs_on:
+        opened = open_run(
+            source,
+            store=store,
+            engine=runs_on,
+            allow_truncated=allow_truncated,
+            step_annotation=step_annotation,
+            inference=inference,
+            progress=progress,
+        )
+        return _computed(opened, chosen, Selection(window, steps, ranks, model), runs_on, progress)
 
 
 def metrics(
@@ -71,18 +77,26 @@ def metrics(
     steps: Steps | None = None,
     ranks: Sequence[int] | None = None,
     jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
     inference: bool = True,
     model: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Compute metrics of a run in the store, or of a SOURCE, which is then ingested on demand."""
     chosen = resolve(_listed(metrics))
-    opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    return _computed(opened, chosen, Selection(window, steps, ranks, model), jobs, progress)
+    with engine_for(engine, jobs, client) as runs_on:
+        opened = open_run(run, store=store, engine=runs_on, inference=inference)
+        return _computed(opened, chosen, Selection(window, steps, ranks, model), runs_on, progress)
 
 
 def full_results(
-    run: Run, *, window: str = "steps", jobs: int = 1, model: bool = True, progress: Progress | None = None
+    run: Run,
+    *,
+    window: str = "steps",
+    engine: Engine = SERIAL,
+    model: bool = True,
+    progress: Progress | None = None,
 ) -> pa.Table:
     """Rows of `schema.RESULTS` of all metrics: those in the store where they were made alike, else new ones.
 
@@ -90,7 +104,7 @@ def full_results(
     """
     if run.record.published is None and run.saved_by != key(window, model):
         whole = Selection(window, model=model)
-        return table_of(compute(run, resolve(["*"]), whole, jobs=jobs, progress=progress)[0])
+        return table_of(compute(run, resolve(["*"]), whole, engine=engine, progress=progress)[0])
     found = run.saved_results
     return RESULTS.empty_table() if found is None else found
 
@@ -106,6 +120,8 @@ def whatif(
     contention: float | None = 1.0,
     store: str | Path | None = None,
     jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
     inference: bool = True,
 ) -> Answer:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
@@ -116,8 +132,9 @@ def whatif(
     """
     from cclbench.replay.answer import answer
 
-    opened = open_run(run, store=store, jobs=jobs, inference=inference)
-    factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, jobs)
+    with engine_for(engine, jobs, client) as runs_on:
+        opened = open_run(run, store=store, engine=runs_on, inference=inference)
+        factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, runs_on)
     return answer(
         opened,
         sets,
@@ -130,10 +147,10 @@ def whatif(
     )
 
 
-def _contention(run: Run, ranks: Sequence[int] | None, jobs: int) -> tuple[float, tuple[str, ...]]:
+def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve(["compute.contention"])
-    row = compute(run, chosen, Selection(ranks=ranks, model=False), jobs=jobs)[0][0]
+    row = compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)[0][0]
     if row.value is not None and row.value >= 1:
         return row.value, ()
     why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
@@ -146,7 +163,7 @@ def open_run(
     run: str | Path | Run,
     *,
     store: str | Path | None = None,
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
     inference: bool = True,
@@ -158,7 +175,7 @@ def open_run(
     stored = Store(store).find(str(run))
     if stored is None and (Path(run).expanduser().exists() or Path(run).name != str(run)):
         options = Options(allow_truncated, step_annotation, inference)
-        return ingest_source(find(run), Store(store), options, jobs=jobs, progress=progress)
+        return ingest_source(find(run), Store(store), options, engine=engine, progress=progress)
     stored = stored or Store(store).get(str(run))
     if allow_truncated or step_annotation is not None:
         raise UsageError(f"run {stored.id} is read already", hint="name its SOURCE to read it in another way")
@@ -167,8 +184,10 @@ def open_run(
     return stored
 
 
-def _computed(run: Run, chosen: Chosen, selection: Selection, jobs: int, progress: Progress | None) -> Run:
-    figures, window = compute(run, chosen, selection, jobs=jobs, progress=progress)
+def _computed(
+    run: Run, chosen: Chosen, selection: Selection, engine: Engine, progress: Progress | None
+) -> Run:
+    figures, window = compute(run, chosen, selection, engine=engine, progress=progress)
     return Run(run.path, figures, window)
 
 
@@ -182,6 +201,8 @@ def ingest(
     *,
     store: str | Path | None = None,
     jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
     allow_truncated: bool = False,
     step_annotation: str | None = None,
     inference: bool = True,
@@ -189,7 +210,8 @@ def ingest(
 ) -> Run:
     """Bring SOURCE into the store, unless an unchanged copy is there; the run is whole or absent."""
     options = Options(allow_truncated, step_annotation, inference)
-    return ingest_source(find(source), Store(store), options, jobs=jobs, progress=progress)
+    with engine_for(engine, jobs, client) as runs_on:
+        return ingest_source(find(source), Store(store), options, engine=runs_on, progress=progress)
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from cclbench.card import CardFacts, Trace
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import READERS
 from cclbench.ingestion import ingest
@@ -27,12 +27,12 @@ def card_facts(
     reading: Options = _DEFAULTS,
     *,
     store: str | Path | None = None,
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> CardFacts:
     """What a card can learn from traces: world size, accelerator, groups, library, precision, steps."""
     found = find(source)
-    ingested = ingest(found, Store(store), reading, jobs=jobs, progress=progress)
+    ingested = ingest(found, Store(store), reading, engine=engine, progress=progress)
     entries = ingested.record.ranks
     if not entries:
         raise InputError("holds no trace to learn a card from", where=str(source))

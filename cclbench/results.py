@@ -9,14 +9,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cclbench import __version__, engine
+from cclbench import __version__
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value
 from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy, with_caveat
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
@@ -39,7 +39,12 @@ def key(window: str, model: bool) -> str:
 
 
 def compute(
-    run: Run, chosen: Chosen, selection: Selection, *, jobs: int, progress: Progress | None = None
+    run: Run,
+    chosen: Chosen,
+    selection: Selection,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
 ) -> tuple[list[Row], str]:
     """The rows of the chosen metrics, and the window that they are about; all of a run are kept with it."""
     selection.check(run)
@@ -57,7 +62,7 @@ def compute(
         for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
     ]
     work = partial(_rank_metrics, machines, [metric.name for metric in of_ranks], selection)
-    computed = engine.each(work, wanted, jobs=jobs, progress=progress, what="computing metrics")
+    computed = engine.map(work, wanted, progress=progress, what="computing metrics")
     answers = dict(zip(wanted, computed, strict=True))
 
     everything = len(unique) == len(list(METRICS))

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,10 @@ _LIKELY = 0.3
 """Confidence from which a reader's word counts whatever the file is called."""
 _CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
 """What every card has, of either version, and a launcher's or trainer's configuration has not."""
+
+
+Listed = tuple[Path, str, str, tuple[int, ...]]
+"""A file whose content is not read yet: path, name within the source, reader, ranks by the card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +96,24 @@ class Source:
         return digest.hexdigest()
 
 
-def find(source: str | Path, *, elsewhere: Mapping[str, Path] | None = None) -> Source:
+_Hashing = Callable[[Sequence[Listed]], list[SourceFile]]
+
+
+def find(
+    source: str | Path,
+    *,
+    elsewhere: Mapping[str, Path] | None = None,
+    hashing: _Hashing | None = None,
+) -> Source:
     """Look at SOURCE: a card, a folder of traces (with or without a card in it), or one trace.
 
     `elsewhere` says where files lie that a card names and that are not below its own folder, by the card's
-    path of them.  Raises `InputError` naming the file that is missing, unreadable or no trace.
+    path of them; `hashing` has another way than to read all of every file.  Raises `InputError` naming the
+    file that is missing, unreadable or no trace.
     """
     if not str(source):
         raise UsageError("the source's name is empty", hint="name a card, a folder of traces or a trace")
-    path = Path(source).expanduser()
+    path, hashing = Path(source).expanduser(), hashing or hash_files
     try:
         path.stat()
     except FileNotFoundError:
@@ -108,12 +121,12 @@ def find(source: str | Path, *, elsewhere: Mapping[str, Path] | None = None) -> 
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     if path.is_dir():
-        return _of_folder(path)
+        return _of_folder(path, hashing)
     if not path.is_file():
         raise InputError("is neither a file nor a folder", where=str(path))
     if path.suffix.lower() in _CARD_SUFFIXES:
-        return _of_card(path, elsewhere or {})
-    return _source(path, None, _hashed([(path, path.name, _required(path), ())]))
+        return _of_card(path, elsewhere or {}, hashing)
+    return _source(path, None, hashing([(path, path.name, _required(path), ())]))
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> InputError:
@@ -133,7 +146,7 @@ def _near_names(path: Path) -> str | None:
     return hint if hint.startswith("did you mean") and len(hint) <= 200 else None
 
 
-def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:
+def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> Source:
     from cclbench import card
 
     loaded = card.load(path)
@@ -147,7 +160,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:
             hint = f"fetch it from {trace.url}" if trace.url else f"card: {path}"
             raise InputError("the card names this trace, and it is missing", where=str(file), hint=hint)
         found.append((file, trace.path, _required(file), trace.ranks))
-    files = _hashed(found)
+    files = hashing(found)
     for present, trace in zip(files, loaded.evidence.traces, strict=True):
         if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
@@ -155,9 +168,9 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path]) -> Source:
     return _source(path, path, files)
 
 
-def _of_folder(folder: Path) -> Source:
+def _of_folder(folder: Path, hashing: _Hashing) -> Source:
     cards, ignored, unread = list[str](), list[str](), dict[str, UnreadFormatError]()
-    found: list[_Found] = []
+    found: list[Listed] = []
     for path in _within(folder):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in _CARD_SUFFIXES:
@@ -181,7 +194,7 @@ def _of_folder(folder: Path) -> Source:
     if not found:
         what = "none of its files is a trace" if ignored or cards else "the folder is empty"
         raise InputError(what, where=str(folder), hint=f"readers: {', '.join(READERS)}")
-    source = _source(folder, folder / cards[0] if cards else None, _hashed(found), tuple(ignored))
+    source = _source(folder, folder / cards[0] if cards else None, hashing(found), tuple(ignored))
     return replace(source, unread={name: error.what for name, error in unread.items()})
 
 
@@ -277,12 +290,10 @@ def _stamp(stat: os.stat_result) -> tuple[int, ...]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-_Found = tuple[Path, str, str, tuple[int, ...]]
-"""Path, name within the source, reader, ranks by the card."""
+def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
+    """The files with their hashes, each read once; `InputError` where two have the same content."""
 
-
-def _hashed(found: Sequence[_Found]) -> list[SourceFile]:
-    def entry(item: _Found) -> SourceFile:
+    def entry(item: Listed) -> SourceFile:
         path, name, reader, ranks = item
         try:
             with path.open("rb") as file:

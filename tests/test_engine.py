@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work in one process and in several: the same results, the same errors, nothing left running."""
+"""Work in one process, in several, on a cluster: the same results and errors, nothing left running."""
 
 from __future__ import annotations
 
@@ -7,72 +7,99 @@ import math
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
-from cclbench import engine
-from cclbench.errors import CclbenchError, InputError
+from cclbench.engine import SERIAL, Engine, engine_for, engine_of, processes
+from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.source import find
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 7, None])
-def test_results_are_in_the_order_of_the_tasks(jobs: int | None) -> None:
-    assert engine.each(math.factorial, [5, 0, 3, 4, 1], jobs=jobs) == [120, 1, 6, 24, 1]
+@pytest.fixture(scope="module", params=["serial", "processes", "dask"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """One of each kind."""
+    if request.param == "dask":
+        pytest.importorskip("distributed")
+    name = "dask" if request.param == "dask" else "processes"
+    with engine_of(name, jobs=1 if request.param == "serial" else 2) as made:
+        yield made
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_nothing_to_do_is_done(jobs: int) -> None:
-    assert engine.each(math.factorial, [], jobs=jobs) == []
+def test_results_are_in_the_order_of_the_tasks(engine: Engine) -> None:
+    numbers = [5, 0, 3, 4, 1, *range(60)]
+    assert engine.map(math.factorial, numbers) == list(map(math.factorial, numbers))
+    assert engine.map(math.factorial, []) == []
+
+
+def test_results_are_taken_one_by_one_while_others_are_made(engine: Engine) -> None:
+    taken: list[int] = []
+    counts: list[tuple[str, int, int, int]] = []
+    engine.gather(
+        math.factorial,
+        range(100),
+        taken.append,
+        progress=lambda what, done, total: counts.append((what, done, total, len(taken))),
+        what="reading",
+    )
+    assert taken == list(map(math.factorial, range(100)))
+    assert {(what, total) for what, _, total, _ in counts} == {("reading", 100)}
+    assert [done for _, done, _, _ in counts] == list(range(1, 101))
+    # Never all at once: each worker is a bounded number of tasks ahead of what is taken.
+    assert all(done - taken <= 2 * 8 for _, done, _, taken in counts)
+
+
+def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file or folder") as raised:
+        engine.map(find, [f"{tmp_path}/absent", f"{tmp_path}/absent"])
+    assert raised.value.where == f"{tmp_path}/absent"
+    assert raised.value.exit_code == 3
+    # It can be asked again.
+    assert engine.map(math.factorial, [3, 4]) == [6, 24]
+
+
+def test_an_error_of_who_takes_results_is_raised_as_it_was(engine: Engine) -> None:
+    def take(number: int) -> None:
+        raise ValueError(f"not wanted: {number}")
+
+    with pytest.raises(ValueError, match="not wanted: 1"):
+        engine.gather(math.factorial, [1, 2, 3], take)
+
+
+def test_what_has_not_begun_when_a_task_fails_is_cancelled(engine: Engine) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="non-negative"):
+        engine.map(time.sleep, [-1.0, *[0.5] * 60])
+    assert time.monotonic() - begun < 15
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self"), reason="asks /proc who runs the task")
-def test_one_job_runs_here_and_two_run_elsewhere() -> None:
+def test_one_job_runs_here_and_two_run_elsewhere_in_one_pool() -> None:
     here = f"/proc/{os.getpid()}"
-    assert engine.each(os.path.realpath, ["/proc/self"] * 2, jobs=1) == [here] * 2
-    assert here not in engine.each(os.path.realpath, ["/proc/self"] * 2, jobs=2)
+    assert engine_of(jobs=1).map(os.path.realpath, ["/proc/self"] * 2) == [here] * 2
+    with engine_of(jobs=2) as pool:
+        first, second = (set(pool.map(os.path.realpath, ["/proc/self"] * 20)) for _ in range(2))
+        assert here not in first | second
+        assert len(first | second) <= 2
+        assert pool.map(os.path.realpath, ["/proc/self"]) == [here]
+    assert multiprocessing.active_children() == []
 
 
 def test_workers_keep_warnings_of_arithmetic_to_themselves() -> None:
     """They have no terminal of their own to say them on."""
     ask = "import warnings; assert warnings.filters[0][0::2][:2] == ('ignore', RuntimeWarning)"
-    engine.each(exec, [ask] * 2, jobs=2)
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_progress_counts_every_task(jobs: int) -> None:
-    seen: list[tuple[str, int, int]] = []
-    engine.each(
-        math.factorial,
-        [1, 2, 3],
-        jobs=jobs,
-        progress=lambda what, done, total: seen.append((what, done, total)),
-        what="reading",
-    )
-    assert {(what, total) for what, _, total in seen} == {("reading", 3)}
-    assert sorted(done for _, done, _ in seen)[-1] == 3
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_error_of_a_task_is_raised_as_it_was(jobs: int, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file or folder") as raised:
-        engine.each(find, [f"{tmp_path}/absent", f"{tmp_path}/absent"], jobs=jobs)
-    assert raised.value.where == f"{tmp_path}/absent"
-    assert raised.value.exit_code == 3
-
-
-def test_what_has_not_begun_when_a_task_fails_is_cancelled() -> None:
-    begun = time.monotonic()
-    with pytest.raises(ValueError, match="non-negative"):
-        engine.each(time.sleep, [-1.0, *[0.5] * 40], jobs=2)
-    assert time.monotonic() - begun < 10
-    assert multiprocessing.active_children() == []
+    with engine_of(jobs=2) as pool:
+        pool.map(exec, [ask] * 2)
 
 
 def test_a_worker_that_dies_is_told_with_what_helps() -> None:
-    with pytest.raises(CclbenchError, match="a worker process died") as raised:
-        engine.each(os._exit, [7, 7], jobs=2)
+    with pytest.raises(CclbenchError, match="a worker process died") as raised, engine_of(jobs=2) as pool:
+        pool.map(os._exit, [7, 7])
     assert "--jobs" in str(raised.value)
     assert raised.value.exit_code == 4
 
@@ -82,10 +109,43 @@ def test_an_interrupt_ends_the_workers() -> None:
         raise KeyboardInterrupt
 
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        engine.each(time.sleep, [0.0, 60.0], jobs=2, progress=interrupt)
+    with pytest.raises(KeyboardInterrupt), engine_of(jobs=2) as pool:
+        pool.map(time.sleep, [0.0, 60.0], progress=interrupt)
     assert time.monotonic() - begun < 20
     assert multiprocessing.active_children() == []
+
+
+def test_what_a_killed_process_leaves_is_swept_by_the_next(tmp_path: Path) -> None:
+    """The folder of its processes' sockets."""
+    script = (
+        "import os, signal, time\n"
+        "from cclbench.engine import engine_of\n"
+        "if __name__ == '__main__':\n"
+        "    pool = engine_of(jobs=2)\n"
+        "    pool.map(time.sleep, [0, 0])\n"
+        "    {end}\n"
+    )
+    temporary = Path(mkdtemp(prefix="t", dir="/tmp"))
+    surroundings = {**os.environ, "TMPDIR": str(temporary)}
+
+    def left_by(end: str) -> list[str]:
+        (tmp_path / "script.py").write_text(script.format(end=end))
+        subprocess.run([sys.executable, tmp_path / "script.py"], check=False, env=surroundings)
+        return [path.name for path in temporary.iterdir()]
+
+    assert len(left_by("os.kill(os.getpid(), signal.SIGKILL)")) == 1
+    assert left_by("pool.close()") == []
+    temporary.rmdir()
+
+
+def test_engines_by_name() -> None:
+    assert engine_of(jobs=1) is SERIAL
+    with pytest.raises(UsageError, match="no engine 'slurm'"):
+        engine_of("slurm")
+    with pytest.raises(UsageError, match="0 processes can do no work"):
+        engine_of(jobs=0)
+    with engine_for(SERIAL) as given:
+        assert given is SERIAL
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -99,7 +159,7 @@ def test_a_signal_waits_until_all_processes_are_known(number: signal.Signals) ->
     known = []
 
     def start() -> None:
-        with engine._interrupts_later():
+        with processes._interrupts_later():
             os.kill(os.getpid(), number)
             time.sleep(0.1)
             known.append("all")

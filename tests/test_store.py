@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import pytest
 from typed import figures, run_of
 
 import cclbench
+from cclbench import scratch
 from cclbench.api import full_results
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.files import EventFile, write_table
@@ -123,7 +123,7 @@ def test_a_run_is_as_open_to_others_as_the_umask_says(store: Store) -> None:
 def test_only_what_a_dead_process_of_this_machine_left_is_swept(store: Store) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    here = socket.gethostname()
+    here = scratch._machine()
     names = {
         "dead": f".unfinished-{ended.pid}-{here}-0a",
         "alive": f".unfinished-{os.getpid()}-{here}-0a",

@@ -31,6 +31,7 @@ from cclbench.errors import near
 COMMANDS: Final = {
     "run": "Compute where each step's time went, from a card, a trace folder or a trace file.",
     "ingest": "Read traces into the store, without computing anything.",
+    "merge": "Make the run of all shards that `cclbench ingest --shard` made of one source.",
     "metrics": "Compute the metrics of a run that is in the store.",
     "list": "List metrics, readers, hardware, runs or cards.",
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",

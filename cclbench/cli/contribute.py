@@ -16,6 +16,7 @@ from cclbench.errors import CheckFailed
 if TYPE_CHECKING:
     from cclbench.contribute.completion import Gap
     from cclbench.contribute.package import Contribution
+    from cclbench.engine import Engine
 
 _COLUMNS: Final = ("file", "place", "kind", "count", "rule")
 
@@ -70,7 +71,7 @@ def _size(text: str) -> int:
 @click.option("--url", metavar="PREFIX", help="Where you upload that folder to: https://...")
 @options.collection
 @options.ingest
-@options.jobs
+@options.engine
 @options.page
 def contribute(
     card: Path,
@@ -81,7 +82,7 @@ def contribute(
     allow_truncated: bool,
     step_annotation: str | None,
     inference: bool,
-    jobs: int,
+    engine: Engine,
     form: str,
     verbosity: int,
     **wishes: Any,
@@ -117,7 +118,7 @@ def contribute(
             collection,
             PackageOptions(reading=reading, **wishes),
             ask=ask,
-            jobs=jobs,
+            engine=engine,
             progress=bars,
         )
     document = _document(told)

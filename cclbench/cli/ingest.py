@@ -3,25 +3,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cclbench.cli import options
 
 if TYPE_CHECKING:
+    from cclbench.engine import Engine, Progress
+    from cclbench.ingestion.shards import Shard
     from cclbench.record.manifest import Manifest
+    from cclbench.record.run import Run
 
-_COLUMNS = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
+Share: Final = options.Parsed("I/N", options.share)
+_COLUMNS: Final = ("run", "rank", "file", "bytes", "reader", "rows", "dropped", "steps", "truncated")
 
 
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--shard",
+    type=Share,
+    help="Read only this share of the trace files, such as 3/8; `cclbench merge` makes the run of all.",
+)
 @options.ingest
-@options.jobs
+@options.engine
 @options.store
 @options.page
-def ingest(sources: tuple[str, ...], form: str, verbosity: int, **wishes: Any) -> None:
+def ingest(
+    sources: tuple[str, ...], shard: tuple[int, int] | None, form: str, verbosity: int, **wishes: Any
+) -> None:
     """Read traces into the store, without computing anything.
 
     Each SOURCE is a workload card, a folder of traces or a single trace, and becomes a run. A source
@@ -32,19 +45,76 @@ def ingest(sources: tuple[str, ...], form: str, verbosity: int, **wishes: Any) -
       cclbench ingest traces/my-job
       cclbench ingest rank0.json.gz --allow-truncated
       cclbench ingest traces/a traces/b --store /scratch/runs --json
+      cclbench ingest traces/my-job --shard $SLURM_ARRAY_TASK_ID/8
     """
     from cclbench.api import ingest as read
-    from cclbench.present.terminal.output import emit, progress
-    from cclbench.present.terminal.run import findings
+    from cclbench.present.terminal.output import progress
 
     with progress(verbosity) as bars:
-        runs = [read(source, progress=bars, **wishes) for source in sources]
+        if shard is not None:
+            shards = [_shard(source, shard, progress=bars, **wishes) for source in sources]
+        else:
+            runs = [read(source, progress=bars, **wishes) for source in sources]
+    if shard is not None:
+        _show_shards(shards, form)
+    else:
+        show(runs, form, verbosity)
+
+
+def show(runs: Sequence[Run], form: str, verbosity: int) -> None:
+    """Print what was found in the runs' sources."""
+    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.run import findings
+
     emit(
         form,
         document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},
         rows=[row for run in runs for row in _rows(run.record)],
         columns=_COLUMNS,
         table=lambda: [findings(run.record, (), None, verbose=verbosity > 0) for run in runs],
+    )
+
+
+def _shard(
+    source: str,
+    share: tuple[int, int],
+    *,
+    store: Path,
+    engine: Engine,
+    progress: Progress | None,
+    **reading: Any,
+) -> tuple[Path, Shard]:
+    from cclbench.ingestion.shards import ingest_shard
+    from cclbench.record.manifest import Options
+    from cclbench.record.store import Store
+
+    return ingest_shard(source, Store(store), Options(**reading), *share, engine=engine, progress=progress)
+
+
+def _show_shards(shards: Sequence[tuple[Path, Shard]], form: str) -> None:
+    from cclbench.present.terminal.output import emit
+
+    rows = [
+        {
+            "shard": str(folder),
+            "index": shard.index + 1,
+            "count": shard.count,
+            "files": len(shard.files),
+            "bytes": sum(file.bytes for file in shard.files),
+            "of_files": len(shard.listing),
+        }
+        for folder, shard in shards
+    ]
+    emit(
+        form,
+        document={"schema": "shards.v1", "shards": rows},
+        rows=rows,
+        columns=list(rows[0]),
+        table=lambda: [
+            f"{folder}: {shard.words}, {len(shard.files)} of {len(shard.listing)} trace files;"
+            f" when all are made: cclbench merge {folder.with_suffix('')}.shard-*"
+            for folder, shard in shards
+        ],
     )
 
 

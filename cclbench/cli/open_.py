@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
 
 
 @click.command("open")
@@ -18,7 +21,7 @@ from cclbench.cli import options
 @options.steps
 @options.opening
 @options.debug
-def open_(run: str, output: Path | None, inference: bool, jobs: int, store: Path, **wishes: Any) -> None:
+def open_(run: str, output: Path | None, inference: bool, engine: Engine, store: Path, **wishes: Any) -> None:
     """Look at all ranks on one time axis, in Perfetto's viewer.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has its
@@ -40,7 +43,7 @@ def open_(run: str, output: Path | None, inference: bool, jobs: int, store: Path
 
     if output is not None:
         check_trace(output)
-    opened = open_run(run, store=store, jobs=jobs, inference=inference)
+    opened = open_run(run, store=store, engine=engine, inference=inference)
     if output is not None:
         click.echo(f"wrote {output}: {write_trace(opened, output, **wishes)}", err=True)
         return

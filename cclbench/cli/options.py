@@ -6,12 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cclbench.errors import UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
@@ -65,6 +70,14 @@ def rank_list(text: str) -> list[int]:
             raise ValueError(f"{part!r} is no range of ranks")
         found.update(range(first, last + 1))
     return sorted(found)
+
+
+def share(text: str) -> tuple[int, int]:
+    """(i, n) of `I/N`."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not I/N, such as 3/8")
+    return int(match[1]), int(match[2])
 
 
 def _regex(text: str) -> str:
@@ -187,19 +200,34 @@ ranks: Final = click.option("--ranks", type=RankList, help="Only these ranks, su
 selection: Final = _all(metric, window, steps, ranks, model)
 
 
-def _cores() -> int:
-    from cclbench.engine import available_cores
+def _engine(ctx: click.Context, param: click.Parameter, value: str) -> Engine:
+    from cclbench.engine import engine_of
 
-    return available_cores()
+    jobs = ctx.params.pop("jobs", None)
+    try:
+        return ctx.with_resource(engine_of(value, jobs=jobs, tell=partial(click.echo, err=True)))
+    except UsageError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
-jobs: Final = click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=_cores,
-    metavar="N",
-    show_default="one a core",
-    help="Processes that work on ranks side by side.",
+engine: Final = _all(
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        is_eager=True,
+        metavar="N",
+        show_default="one a core",
+        help="Processes that work on ranks side by side.",
+    ),
+    click.option(
+        "--engine",
+        default="processes",
+        show_default=True,
+        callback=_engine,
+        metavar="NAME",
+        help="Where they run: processes of this machine; dask, a Dask cluster of it; or the scheduler of a"
+        " Dask cluster, tcp://HOST:PORT.",
+    ),
 )
 
 inference: Final = click.option(
@@ -210,7 +238,7 @@ inference: Final = click.option(
     help="Infer no process group that the traces do not state, however plainly all ranks run in step.",
 )
 
-opening: Final = _all(inference, jobs, store)
+opening: Final = _all(inference, engine, store)
 """Of a command that opens runs, and reads SOURCEs into the store for that."""
 
 ingest: Final = _all(

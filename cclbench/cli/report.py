@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
 
 
 @click.command()
@@ -15,7 +19,7 @@ from cclbench.cli import options
 @options.file("-o", "--output", required=True, help="The page: an .html file, replaced whole.")
 @options.opening
 @options.verbosity
-def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verbosity: int) -> None:
+def report(run: str, output: Path, inference: bool, engine: Engine, store: Path, verbosity: int) -> None:
     """Write a run's report: one HTML file that needs nothing else.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
@@ -35,8 +39,8 @@ def report(run: str, output: Path, inference: bool, jobs: int, store: Path, verb
 
     check_page(output)
     with progress(verbosity) as bars:
-        opened = open_run(run, store=store, jobs=jobs, inference=inference)
-        subject = subject_of("A", opened, jobs=jobs, progress=bars)
+        opened = open_run(run, store=store, engine=engine, inference=inference)
+        subject = subject_of("A", opened, engine=engine, progress=bars)
     write_page(run_page(subject), output)
     if verbosity >= 0:
         click.echo(f"wrote {output}", err=True)

@@ -16,7 +16,7 @@ from cclbench.cli import options
 @options.file("--plot", help="Also draw the step partition, a bar a rank, to this .png, .svg or .pdf file.")
 @options.selection
 @options.ingest
-@options.jobs
+@options.engine
 @options.store
 @options.page
 def run(source: str, plot: Path | None, form: str, verbosity: int, **wishes: Any) -> None:

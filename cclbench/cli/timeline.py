@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
 
 
 @click.command()
@@ -26,7 +29,7 @@ from cclbench.cli import options
 @click.option("--to-ms", type=float, metavar="B", help="Draw to B ms after the step's start.")
 @options.opening
 @options.debug
-def timeline(run: str, output: Path, inference: bool, jobs: int, store: Path, **wishes: Any) -> None:
+def timeline(run: str, output: Path, inference: bool, engine: Engine, store: Path, **wishes: Any) -> None:
     """Draw one step on all ranks: who computed, who waited, who transferred.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. Each rank has
@@ -45,7 +48,7 @@ def timeline(run: str, output: Path, inference: bool, jobs: int, store: Path, **
     from cclbench.present.timeline_picture import draw_timeline
 
     check_picture(output)
-    opened = open_run(run, store=store, jobs=jobs, inference=inference)
+    opened = open_run(run, store=store, engine=engine, inference=inference)
     shown = timeline_of(opened, **wishes)
     of = "the whole trace" if shown.step is None else f"step {shown.step}"
     inferred = ", process groups inferred" if opened.inferred else ""

@@ -16,6 +16,7 @@ from cclbench.errors import CheckFailed, InputError, UsageError
 if TYPE_CHECKING:
     from cclbench.contribute.place import Place
     from cclbench.contribute.verify import Verdict
+    from cclbench.engine import Engine
 
 _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
 
@@ -35,7 +36,7 @@ _COLUMNS: Final = ("id", "status", "files", "rows", "exact", "changed")
 @click.option("--fetch", is_flag=True, help="Fetch such files from where their manifest says, by https.")
 @click.option("--record", "record_it", is_flag=True, help="Write what comes out into the manifests.")
 @options.collection
-@options.jobs
+@options.engine
 @options.page
 def verify(
     ids: tuple[str, ...],
@@ -45,7 +46,7 @@ def verify(
     fetch: bool,
     record_it: bool,
     collection: Path,
-    jobs: int,
+    engine: Engine,
     form: str,
     verbosity: int,
 ) -> None:
@@ -73,9 +74,9 @@ def verify(
     with progress(verbosity) as bars, evidence_elsewhere(evidence, fetching=fetch) as elsewhere:
         if record_it:
             for place in places:
-                record(place, elsewhere, jobs=jobs, progress=bars)
+                record(place, elsewhere, engine=engine, progress=bars)
                 click.echo(f"recorded {place.manifest}", err=True)
-        verdicts = [verified(place, elsewhere, jobs=jobs, progress=bars) for place in places]
+        verdicts = [verified(place, elsewhere, engine=engine, progress=bars) for place in places]
     rows = [_row(verdict) for verdict in verdicts]
     emit(
         form,

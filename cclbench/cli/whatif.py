@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
 
 
 def _factor(text: str) -> float | None:
@@ -56,7 +59,7 @@ def _factor(text: str) -> float | None:
 @options.opening
 @options.page
 def whatif(
-    run: str, form: str, verbosity: int, store: Path, jobs: int, inference: bool, **wishes: Any
+    run: str, form: str, verbosity: int, store: Path, engine: Engine, inference: bool, **wishes: Any
 ) -> None:
     """Replay a run under other hardware: what would the step take?
 
@@ -84,7 +87,7 @@ def whatif(
     from cclbench.present.terminal.whatif import page
     from cclbench.schema import RESULTS
 
-    opened = open_run(run, store=store, jobs=jobs, inference=inference)
+    opened = open_run(run, store=store, engine=engine, inference=inference)
     found = replay(opened, *wishes.pop("sets"), **wishes)
     window = found.figures[0].window
     emit(

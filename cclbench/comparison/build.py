@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_uppercase
+from typing import TYPE_CHECKING
 
 from cclbench.analyzers.metric import resolve
 from cclbench.api import full_results, open_run
@@ -15,16 +16,21 @@ from cclbench.comparison.lines import card_differences, lines
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
-from cclbench.engine import Progress
+from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def compare(
     *runs: str | Path | Run,
     store: str | Path | None = None,
     jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
     fail_on: Sequence[str] = (),
     metrics: Sequence[str] = ("*",),
     window: str = "steps",
@@ -39,11 +45,12 @@ def compare(
     """
     chosen = resolve([metrics] if isinstance(metrics, str) else metrics)
     gates = [gate.parse(expression) for expression in ([fail_on] if isinstance(fail_on, str) else fail_on)]
-    opened = _distinct(runs, [open_run(r, store=store, jobs=jobs, inference=inference) for r in runs])
-    subjects = tuple(
-        subject_of(letter, run, window, jobs, model, progress)
-        for letter, run in zip(ascii_uppercase, opened, strict=False)
-    )
+    with engine_for(engine, jobs, client) as runs_on:
+        opened = [open_run(run, store=store, engine=runs_on, inference=inference) for run in runs]
+        subjects = tuple(
+            subject_of(letter, run, window, runs_on, model, progress)
+            for letter, run in zip(ascii_uppercase, _distinct(runs, opened), strict=False)
+        )
     return Comparison(
         subjects=subjects,
         warnings=warnings(subjects),
@@ -73,11 +80,11 @@ def subject_of(
     letter: str,
     run: Run,
     window: str = "steps",
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     model: bool = True,
     progress: Progress | None = None,
 ) -> Subject:
     """A run with all its results, computed unless the store has them, and its card."""
-    results = full_results(run, window=window, jobs=jobs, model=model, progress=progress)
+    results = full_results(run, window=window, engine=engine, model=model, progress=progress)
     card = run.card
     return Subject(letter, run, Results(results), None if card is None else card.raw)

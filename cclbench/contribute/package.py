@@ -27,7 +27,7 @@ from cclbench.contribute.redaction import by_kind
 from cclbench.contribute.staging import put_in_place, scratch_in
 from cclbench.contribute.verify import record, rows_of
 from cclbench.diagnostics import check
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError, UsageError
 from cclbench.hardware.calibration import read_calibration
 from cclbench.ingestion import calibration_at
@@ -100,7 +100,7 @@ def contribute(
     wishes: PackageOptions,
     *,
     ask: Ask | None = None,
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> Contribution:
     """Make a data point of the collection, whole or not at all; the originals are only read.
@@ -123,7 +123,7 @@ def contribute(
         for file in _all(found):
             if file.bytes > wishes.external:
                 _url(target.id, file.name, wishes)  # refused now, not after all the work
-        facts = _facts(found, store, wishes.reading, jobs, progress)
+        facts = _facts(found, store, wishes.reading, engine, progress)
         learnt = learn(value, facts)
         launch, licence, left = _settled(learnt.card, found, facts, programs, wishes, document.file, ask)
         staged = Place(scratch / "new", target.id)
@@ -135,7 +135,7 @@ def contribute(
             scratch,
             annotations=wishes.annotations,
             reveal=wishes.reveal,
-            jobs=jobs,
+            engine=engine,
             progress=progress,
         )
         put(made.card, LAUNCH, f"scripts/{target.id}/{made.scripts[launch]}")
@@ -147,7 +147,7 @@ def contribute(
         staged.card.write_text(render(made.card, gaps=False), encoding="utf-8")
         check(validate(staged.card))
         clean(staged, made.identities)
-        rows = _proved(found, staged, store, wishes.reading, jobs, progress)
+        rows = _proved(found, staged, store, wishes.reading, engine, progress)
         with evidence_elsewhere([]) as nowhere:
             manifest = record(
                 staged,
@@ -156,7 +156,7 @@ def contribute(
                 redactions=by_kind(made.redactions),
                 revealed=sorted(set(wishes.reveal)),
                 store=store,
-                jobs=jobs,
+                engine=engine,
                 progress=progress,
             )
         clean(staged, made.identities)
@@ -239,10 +239,12 @@ def _unpacked(traces: Path, scratch: Path) -> Path:
     return scratch / "unpacked"
 
 
-def _facts(found: Source, store: Path, reading: Options, jobs: int, progress: Progress | None) -> CardFacts:
+def _facts(
+    found: Source, store: Path, reading: Options, engine: Engine, progress: Progress | None
+) -> CardFacts:
     if not found.files:
         return CardFacts(traces=())
-    return card_facts(found.path, reading, store=store, jobs=jobs, progress=progress)
+    return card_facts(found.path, reading, store=store, engine=engine, progress=progress)
 
 
 def _settled(
@@ -322,13 +324,13 @@ def _url(identity: str, name: str, wishes: PackageOptions) -> str:
 
 
 def _proved(
-    found: Source, staged: Place, store: Path, reading: Options, jobs: int, progress: Progress | None
+    found: Source, staged: Place, store: Path, reading: Options, engine: Engine, progress: Progress | None
 ) -> int:
     """How many result rows there are, each the same from the redacted copies as from the originals."""
     before = rows_of(
-        replace(found, card=staged.card), store, reading, model=True, jobs=jobs, progress=progress
+        replace(found, card=staged.card), store, reading, model=True, engine=engine, progress=progress
     )
-    after = rows_of(find(staged.card), store, reading, model=True, jobs=jobs, progress=progress)
+    after = rows_of(find(staged.card), store, reading, model=True, engine=engine, progress=progress)
     if changed := differences(before, after):
         lines = [f"{c.what}: {c.recorded} became {c.computed}" for c in changed]
         told = "redaction, or the files' new names, would change results; nothing was contributed:\n"

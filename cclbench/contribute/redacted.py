@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cclbench import engine
 from cclbench.card.read import read
 from cclbench.card.write import render
 from cclbench.contribute import redaction
 from cclbench.contribute.completion import Value
 from cclbench.contribute.place import Place, safe_names
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed
 from cclbench.text import listed, printable
 
@@ -56,7 +55,7 @@ def copies(
     *,
     annotations: bool,
     reveal: Sequence[str] = (),
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> Copies:
     """Write redacted files to where `staged` has them; the card comes back as its fields.
@@ -87,7 +86,7 @@ def copies(
     ]
     found: list[Redaction] = []
     work = partial(_redact, annotations=annotations, known=known)
-    for told in engine.each(work, tasks, jobs=jobs, progress=progress, what="redacting"):
+    for told in engine.map(work, tasks, progress=progress, what="redacting"):
         found += told
     card: Value = dict(read(hidden).value)
     return Copies(card, traces, scripts, tuple(found), known)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError
-from cclbench.record.files import scratch, sweep
+from cclbench.scratch import scratch, sweep
 
 Move = tuple[Path, Path]
 """From, to."""

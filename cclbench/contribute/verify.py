@@ -16,7 +16,7 @@ from cclbench.contribute.evidence import EvidenceElsewhere, FileState, named_by_
 from cclbench.contribute.manifest import File, Manifest, read
 from cclbench.contribute.place import MANIFEST, Place, digest, listed
 from cclbench.contribute.record import Comparison, compare, recorded
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import CheckFailed, InputError
 from cclbench.ingestion import ingest
 from cclbench.record.manifest import Options
@@ -58,20 +58,20 @@ def rows_of(
     options: Options,
     *,
     model: bool,
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> list[Row]:
     """All result rows of a source, which is ingested into `store` unless it is there."""
-    run = ingest(source, Store(store), options, jobs=jobs, progress=progress)
-    return metrics(run, model=model, jobs=jobs, progress=progress).figures
+    run = ingest(source, Store(store), options, engine=engine, progress=progress)
+    return metrics(run, model=model, engine=engine, progress=progress).figures
 
 
 def verify(
-    place: Place, elsewhere: EvidenceElsewhere, *, jobs: int = 1, progress: Progress | None = None
+    place: Place, elsewhere: EvidenceElsewhere, *, engine: Engine = SERIAL, progress: Progress | None = None
 ) -> Verdict:
     """Check the files' hashes, compute the results again and compare them with the recorded ones."""
     try:
-        return _verify(place, elsewhere, jobs, progress)
+        return _verify(place, elsewhere, engine, progress)
     except CheckFailed as error:
         return Verdict(place.id, "invalid", (str(error),))
     except InputError as error:
@@ -86,7 +86,7 @@ def record(
     redactions: Mapping[str, int] | None = None,
     revealed: Sequence[str] | None = None,
     store: Path | None = None,
-    jobs: int = 1,
+    engine: Engine = SERIAL,
     progress: Progress | None = None,
 ) -> Manifest:
     """Compute the results and write them into the data point's manifest, which need not be there yet.
@@ -101,7 +101,7 @@ def record(
     if wrong := [f"{state.path}: {state.reason}" for state in seen if state.state != "ok"]:
         raise CheckFailed("evidence is not what it was:\n" + "\n".join(wrong[:20]), where=place.id)
     options = options or (former.ingest if former else Options())
-    rows = _computed(place, seen, options, store, jobs, progress)
+    rows = _computed(place, seen, options, store, engine, progress)
     kept = former.redactions if former and redactions is None else redactions
     manifest = Manifest(
         id=place.id,
@@ -136,7 +136,7 @@ def _files(place: Place) -> list[File]:
     return sorted([*outside, *(f for f in here if f.path not in names)], key=lambda file: file.path)
 
 
-def _verify(place: Place, elsewhere: EvidenceElsewhere, jobs: int, progress: Progress | None) -> Verdict:
+def _verify(place: Place, elsewhere: EvidenceElsewhere, engine: Engine, progress: Progress | None) -> Verdict:
     if not place.card.is_file():
         return Verdict(place.id, "unrecorded", (f"there is no {place.card}",))
     if not place.manifest.is_file():
@@ -148,7 +148,7 @@ def _verify(place: Place, elsewhere: EvidenceElsewhere, jobs: int, progress: Pro
         return replace(verdict, status="changed", reasons=tuple(reasons))
     if absent := _wrong(seen, "not here"):
         return replace(verdict, status="not here", reasons=tuple(absent))
-    rows = _computed(place, seen, manifest.ingest, None, jobs, progress)
+    rows = _computed(place, seen, manifest.ingest, None, engine, progress)
     return _judged(verdict, manifest, compare(manifest.results, rows))
 
 
@@ -157,13 +157,13 @@ def _computed(
     seen: Sequence[FileState],
     options: Options,
     store: Path | None,
-    jobs: int,
+    engine: Engine,
     progress: Progress | None,
 ) -> list[Row]:
     """The result rows of the evidence as it was seen; nothing modelled."""
     with TemporaryDirectory(prefix="cclbench-") as scratch:
         source = find(place.card, elsewhere=named_by_card(place, seen))
-        return rows_of(source, store or Path(scratch), options, model=False, jobs=jobs, progress=progress)
+        return rows_of(source, store or Path(scratch), options, model=False, engine=engine, progress=progress)
 
 
 def _wrong(seen: Sequence[FileState], *wanted: str) -> list[str]:

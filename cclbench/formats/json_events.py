@@ -167,7 +167,7 @@ class JsonEvents(Generic[E]):
         self._bare = False
         self._before = b""
         self._spent = False
-        self._piece = _PIECE if self.forward else CHUNK
+        self._piece = min(_PIECE, CHUNK) if self.forward else CHUNK
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
         with open_bytes(self._source) as self._file:

@@ -41,10 +41,13 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
 
 
 def _before_damage(path: Path, size: int) -> bytes:
-    """The first bytes of a damaged gzip stream; `zlib.error` where it gives none."""
+    """The first bytes of a gzip stream with damage, of its first member; `zlib.error` where it gives none."""
     decoder, head = zlib.decompressobj(31), bytearray()
     with path.open("rb") as file:
-        while len(head) < size and (piece := decoder.unconsumed_tail or file.read(_PIECE)):
+        # Behind the end of its first member a decoder gives nothing more, and may keep a tail for ever.
+        while (
+            len(head) < size and not decoder.eof and (piece := decoder.unconsumed_tail or file.read(_PIECE))
+        ):
             try:
                 # Few bytes a call: one that meets the damage gives none.
                 head += decoder.decompress(piece, _PIECE)

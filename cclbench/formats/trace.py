@@ -174,12 +174,17 @@ class Part(msgspec.Struct, frozen=True):
     stream: bool = False
     """Whether it is all of a compressed file, whose parts `Reader.inflated` gives."""
     inflated: str | None = None
-    """The file that holds the part's bytes, inflated; whoever reads the part removes it."""
+    """The file that holds the part's bytes, for as long as it is not read."""
 
     @property
     def whole(self) -> bool:
         """Whether it is all that the file has of the member."""
         return self.begin is None and not self.stream
+
+    def remove(self) -> None:
+        """Delete its bytes where they lie inflated."""
+        if self.inflated is not None:
+            Path(self.inflated).unlink()
 
 
 class DeviceStep(msgspec.Struct, frozen=True):

@@ -11,21 +11,23 @@ clock, and their rows never mix.  `evidence` brings in what is no trace.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final, Protocol
 
 import msgspec
 
 from cclbench import __version__
 from cclbench.card import load as load_card
 from cclbench.classify import TAXONOMY
-from cclbench.engine import Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import by_precedence
 from cclbench.hardware.calibration import OF_RUN, Calibration, read_calibration, write_calibration
 from cclbench.ingestion.evidence import ingest_evidence
-from cclbench.ingestion.traces import ingest_traces
+from cclbench.ingestion.groups import StatedGroups
+from cclbench.ingestion.traces import Read, join_traces, read_traces
 from cclbench.normalize.steps import families
 from cclbench.record.manifest import CardLine, Manifest, Options
 from cclbench.record.manifest import write as write_manifest
@@ -35,9 +37,33 @@ from cclbench.schema import LAYOUT, VERSION
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
+VERSIONS: Final = (VERSION, LAYOUT, TAXONOMY, __version__)
+"""What decides with the source what a run holds."""
+
+
+class Reading(Protocol):
+    """Has the parts of files of one kind, by their places among them, in `folder`: see `read_traces`."""
+
+    def __call__(
+        self,
+        files: Mapping[int, SourceFile],
+        folder: Path,
+        options: Options,
+        *,
+        engine: Engine,
+        progress: Progress | None,
+    ) -> Read:
+        """What is known of each part, by file and member."""
+
 
 def ingest(
-    found: Source, store: Store, options: Options, *, jobs: int = 1, progress: Progress | None = None
+    found: Source,
+    store: Store,
+    options: Options,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+    reading: Reading = read_traces,
 ) -> Run:
     """Bring a source into the store, unless an unchanged copy is there."""
     families(options.step_annotation)
@@ -47,14 +73,14 @@ def ingest(
         # What was measured of the machine: the file beside the card that it names.
         measured = found.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
-    versions = (VERSION, LAYOUT, TAXONOMY, __version__)
-    of_run = (*versions, options, *filter(None, [calibration]))
+    of_run = (*VERSIONS, options, *filter(None, [calibration]))
     fingerprint = found.fingerprint(*of_run)
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)
     if kept is not None and kept.record.fingerprint == fingerprint:
         return kept
     with store.creating(run) as folder:
+        engine.require_shared(folder, found.path)
         common = Manifest(
             run=run,
             fingerprint=fingerprint,
@@ -62,17 +88,24 @@ def ingest(
             card=None if card is None else CardLine(card.id, str(found.card), card.description),
             ingest=options,
         )
-        first, *others = _kinds(found.files) or [()]
+
+        def traces(of_kind: Source, into: Path) -> Manifest:
+            if not of_kind.files:
+                StatedGroups().write(into)
+                return common
+            files = dict(enumerate(of_kind.files))
+            read = reading(files, into, options, engine=engine, progress=progress)
+            return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
+
+        first, *others = by_kind(found.files) or [()]
         for files in others:
-            into = folder / "sources" / files[0].reader
-            of_kind = replace(found, files=files, beside=())
-            own = ingest_traces(of_kind, card, into, common, jobs=jobs, progress=progress)
-            _finish(into, found, calibration, own)
-        own = ingest_traces(replace(found, files=first), card, folder, common, jobs=jobs, progress=progress)
+            into = folder / place_of(files, first)
+            _finish(into, found, calibration, traces(replace(found, files=files, beside=()), into))
+        own = traces(replace(found, files=first), folder)
         whole = msgspec.structs.replace(
             own,
             sources=[files[0].reader for files in others],
-            evidence=ingest_evidence(found.evidence, folder, jobs=jobs, progress=progress),
+            evidence=ingest_evidence(found.evidence, folder, engine=engine, progress=progress),
             notes=[*_notes(found, first, others, measured), *own.notes],
         )
         _finish(folder, found, calibration, whole)
@@ -82,12 +115,17 @@ def ingest(
     return Run(store.folder / run)
 
 
-def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
+def by_kind(files: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
     """The trace files by reader; the first kind, which tells most of the collectives, is the run's own."""
     return [
         tuple(file for file in files if file.reader == reader)
         for reader in by_precedence({file.reader for file in files})
     ]
+
+
+def place_of(files: Sequence[SourceFile], first: Sequence[SourceFile]) -> str:
+    """Where the files of a kind lie within the run's folder, of which the `first` kind is the run's own."""
+    return "" if files[0].reader == first[0].reader else f"sources/{files[0].reader}"
 
 
 def _finish(folder: Path, found: Source, calibration: Calibration | None, manifest: Manifest) -> None:

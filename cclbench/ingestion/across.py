@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from cclbench.engine import Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
@@ -19,7 +20,8 @@ from cclbench.record.files import read_table, with_columns, write_table
 from cclbench.record.manifest import Clock, Clocks, Inference, Matching
 from cclbench.schema import COLLECTIVE_KINDS, COLLECTIVES, GROUPS
 
-_PAIR_KINDS = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
+_RANKS_A_TASK: Final = 32
+_PAIR_KINDS: Final = (COLLECTIVE_KINDS.index("send"), COLLECTIVE_KINDS.index("recv"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,14 @@ class Places:
 
 
 def match_ranks(
-    folder: Path, ranks: Sequence[int], places: Places, degrees: Mapping[str, int], job: Job | None
+    folder: Path,
+    ranks: Sequence[int],
+    places: Places,
+    degrees: Mapping[str, int],
+    job: Job | None,
+    *,
+    engine: Engine,
+    progress: Progress | None,
 ) -> tuple[Inference | None, Matching, Clocks]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 
@@ -68,7 +77,9 @@ def match_ranks(
         for group, members in zip(groups["group"].to_pylist(), groups["ranks"].to_pylist(), strict=True)
         if (dimension := by_shape(members, degrees))
     }
-    _write(folder, ranks, gathered.lengths, found, arrival, split, dimensions)
+    columns = {"instance": found.instance, "arrival_ns": arrival, **split}
+    tasks = _write_tasks(folder, ranks, gathered.lengths, columns, dimensions)
+    engine.map(_write_matched, tasks, progress=progress, what="matching ranks")
     complete = found.present == found.expected
     matched = Matching(
         rows=len(rows),
@@ -188,34 +199,48 @@ def _split(found: matching.Matching, arrival: Int64, duration: Int64) -> tuple[d
     return parts, int((waited - duration[at])[whole].max(initial=0))
 
 
-def _write(
+@dataclass(frozen=True, slots=True, eq=False)
+class _Matched:
+    """Columns of ranks' collectives, each rank's in order of their start, to be written to their files."""
+
+    paths: list[Path]
+    columns: list[dict[str, Int64]]
+    dimensions: Mapping[str, str]
+
+
+def _write_tasks(
     folder: Path,
     ranks: Sequence[int],
     lengths: Sequence[int],
-    found: matching.Matching,
-    arrival: Int64,
-    split: Mapping[str, Int64],
+    columns: Mapping[str, Int64],
     dimensions: Mapping[str, str],
-) -> None:
-    begin = 0
-    for rank, length in zip(ranks, lengths, strict=True):
-        here = slice(begin, begin + length)
-        table = read_table(path_of(folder, rank), COLLECTIVES)
+) -> list[_Matched]:
+    ends = np.cumsum(lengths)
+    own = [
+        {name: values[end - length : end] for name, values in columns.items()}
+        for end, length in zip(ends.tolist(), lengths, strict=True)
+    ]
+    paths = [path_of(folder, rank) for rank in ranks]
+    return [
+        _Matched(paths[i : i + _RANKS_A_TASK], own[i : i + _RANKS_A_TASK], dimensions)
+        for i in range(0, len(paths), _RANKS_A_TASK)
+    ]
+
+
+def _write_matched(task: _Matched) -> None:
+    for path, found in zip(task.paths, task.columns, strict=True):
+        table = read_table(path, COLLECTIVES)
         # The rows were gathered in order of their start; put them back in the file's own order.
-        order = np.argsort(table["start_ns"].to_numpy(), kind="stable")
-        place = np.empty(length, np.int64)
-        place[order] = np.arange(length)
-        instance = found.instance[here][place]
-        columns = {
-            "instance": pa.array(instance, mask=instance < 0),
-            "arrival_ns": pa.array(arrival[here][place], mask=instance < 0),
-        }
-        for name, values in split.items():
-            own = values[here][place]
-            columns[name] = pa.array(own, mask=own < 0)
-        table = with_columns(table, COLLECTIVES, columns)
-        write_table(path_of(folder, rank), _with_dimensions(table, dimensions))
-        begin += length
+        place = np.argsort(np.argsort(table["start_ns"].to_numpy(), kind="stable"))
+        unmatched = found["instance"][place] < 0
+        columns = {}
+        for name, values in found.items():
+            own = values[place]
+            columns[name] = pa.array(own, mask=unmatched if name == "arrival_ns" else own < 0)
+        # A task that dies leaves the file as it was, to be done again.
+        written = path.with_suffix(".matched")
+        write_table(written, _with_dimensions(with_columns(table, COLLECTIVES, columns), task.dimensions))
+        written.replace(path)
 
 
 def _with_dimensions(table: pa.Table, dimensions: Mapping[str, str]) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from cclbench.ingestion.part import PartRead
+from cclbench.ingestion.part_file import PartRead
 from cclbench.normalize.steps import Periods, Window
 from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts

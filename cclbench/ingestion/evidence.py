@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from cclbench import engine
-from cclbench.engine import Progress
+from cclbench.engine import Engine, Progress
 from cclbench.formats import READERS
 from cclbench.ingestion.entry import kept
 from cclbench.record.files import with_columns, write_table
@@ -21,11 +20,11 @@ from cclbench.source import SourceFile
 
 
 def ingest_evidence(
-    files: Sequence[SourceFile], folder: Path, *, jobs: int, progress: Progress | None
+    files: Sequence[SourceFile], folder: Path, *, engine: Engine, progress: Progress | None
 ) -> list[EvidenceFile]:
     """Write the tables of all files under `folder`; returns what the manifest says of each file."""
     work = partial(_one, folder)
-    return engine.each(work, list(enumerate(files)), jobs=jobs, progress=progress, what="reading evidence")
+    return engine.map(work, list(enumerate(files)), progress=progress, what="reading evidence")
 
 
 def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:

@@ -42,16 +42,25 @@ class Job:
     names: Sequence[frozenset[str]]
 
 
-def write_groups(folder: Path, done: Sequence[RankDone]) -> None:
-    """The process groups that any rank's trace states, as rows of `schema.GROUPS`."""
-    ranks: dict[str, tuple[int, ...]] = {}
-    descriptions: dict[str, set[str]] = {}
-    for rank in done:
-        ranks |= rank.groups
+class StatedGroups:
+    """The process groups that any rank's trace states."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[str, tuple[int, ...]] = {}
+        self._descriptions: dict[str, set[str]] = {}
+
+    def add(self, rank: RankDone) -> None:
+        """Those of a further rank."""
+        for group, ranks in rank.groups.items():
+            self._ranks.setdefault(group, ranks)
         for group, told in rank.descriptions.items():
-            descriptions.setdefault(group, set()).update(told)
-    ids = sorted(ranks)
-    _write(folder, [(ranks[group], sorted(descriptions.get(group, ()))) for group in ids], "stated")
+            self._descriptions.setdefault(group, set()).update(told)
+
+    def write(self, folder: Path) -> None:
+        """All of them, as rows of `schema.GROUPS`."""
+        ids = sorted(self._ranks)
+        listed = [(self._ranks[group], sorted(self._descriptions.get(group, ()))) for group in ids]
+        _write(folder, listed, "stated")
 
 
 def _write(folder: Path, groups: Sequence[tuple[Sequence[int], Sequence[str]]], source: str) -> None:

@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from cclbench import classify
-from cclbench.formats import Part, Rows, Trace, trace_reader
-from cclbench.intervals import Int64, Mask
+from cclbench.formats import Cut, Part, Rows, trace_reader
+from cclbench.ingestion.part_file import SUFFIX, Launches, PartRead, concatenated, write_part
+from cclbench.intervals import Mask
 from cclbench.normalize import steps
 from cclbench.normalize.rows import Categories, table
+from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, TableFile
 from cclbench.record.manifest import Options
 from cclbench.registry import told_to_people
@@ -41,45 +43,30 @@ class PartTask:
     options: Options
 
     def inflated(self) -> Iterator[PartTask]:
-        """The tasks of a stream's parts, each once it can be read."""
+        """The tasks of a stream's parts, each once the file with its bytes is whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
         parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
         return (replace(self, part=part, index=index) for index, part in enumerate(parts))
 
 
-class Launches(NamedTuple):
-    """Launch calls, arrays of shape (launches,)."""
+class PartDone(msgspec.Struct, frozen=True):
+    """What a run needs of a part before it is put together with its rank's others."""
 
-    correlation: Int64
-    start_ns: Int64
-    track: Int64
-    of_kernel: Mask
-
-
-_NO_LAUNCHES: Final = Launches._make(np.empty(0, kind) for kind in (*[np.int64] * 3, np.bool_))
-
-
-def concatenated(launches: list[Launches]) -> Launches:
-    """All of them, one after another."""
-    return Launches._make(map(np.concatenate, zip(_NO_LAUNCHES, *launches, strict=True)))
+    file: Path
+    """With all the rest, see `part_file`."""
+    facts: TraceFacts
+    holds_rows: bool
+    worked: bool
+    """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
+    cut: Cut | None
+    base_ns: int | None = None
+    """What is still to be added to all times of its member's parts, where it tells that."""
 
 
-@dataclass(slots=True, eq=False)
-class PartRead:
-    """What is known of a part once it is on disk."""
-
-    trace: Trace
-    """As its reader left it, batches spent."""
-    rows: Counter[str] = field(default_factory=Counter)
-    """Rows by kind."""
-    launches: Launches = _NO_LAUNCHES
-    annotations: list[steps.Annotation] = field(default_factory=list)
-    """Those that may be steps."""
-    kernel_ns: Counter[str] = field(default_factory=Counter)
-    """Time of unclassified kernels by name, and of all kernels under the empty name."""
-    op_span: tuple[int, int] | None = None
-    pending: list[Path] = field(default_factory=list)
-    counters: Path | None = None
+def summary(file: Path, part: PartRead, base_ns: int | None = None) -> PartDone:
+    """Of a part that is on disk."""
+    worked = any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
+    return PartDone(file, part.facts, part.rows.total() > 0, worked, part.cut, base_ns)
 
 
 @dataclass(slots=True)
@@ -93,9 +80,9 @@ class _Kind:
 
 
 class _PartWriter:
-    def __init__(self, task: PartTask, trace: Trace) -> None:
+    def __init__(self, task: PartTask) -> None:
         self.task = task
-        self.read = PartRead(trace)
+        self.read = PartRead()
         self.kinds: dict[tuple[str, str], _Kind] = {}
         self.launches: list[Launches] = []
         self.patterns = steps.families(task.options.step_annotation)
@@ -216,24 +203,31 @@ def finished(file: File) -> Iterator[File]:
         raise
 
 
-def read_parts(task: PartTask) -> list[PartRead]:
-    """Stream one part of a file to Parquet, or all parts of a compressed one."""
-    return [read_part(part) for part in task.inflated()] if task.part.stream else [read_part(task)]
+def read_parts(task: PartTask) -> list[PartDone]:
+    """Stream one part of a file to Parquet; of a stream, all its parts, one after another."""
+    if not task.part.stream:
+        return [read_part(task)]
+    done = []
+    for one in task.inflated():
+        done.append(read_part(one))
+        one.part.remove()
+    return done
 
 
-def read_part(task: PartTask) -> PartRead:
-    """Stream one part of a file to Parquet."""
+def read_part(task: PartTask) -> PartDone:
+    """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
     reader = trace_reader(task.file.reader)
     with told_to_people():
         trace = reader.read(task.file.path, part=task.part, allow_truncated=task.options.allow_truncated)
-        with finished(_PartWriter(task, trace)) as writer:
+        with finished(_PartWriter(task)) as writer:
             for rows in trace.batches:
                 writer.add(rows)
-    if task.part.inflated is not None:
-        Path(task.part.inflated).unlink()
-    # What is read goes to another process, which a reader's generator cannot.
-    trace.batches = iter(())
-    return writer.read
+    read = writer.read
+    for name in ("facts", "told", "dropped", "cut", "device_rows_in_order", "device_steps", "notes"):
+        setattr(read, name, getattr(trace, name))
+    file = task.folder / f"{task.index:03d}{SUFFIX}"
+    write_part(file, read)
+    return summary(file, read, trace.base_ns)
 
 
 def _communicates_itself(name: str) -> bool:

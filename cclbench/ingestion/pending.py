@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from cclbench import classify
 from cclbench.ingestion import plausible
 from cclbench.ingestion.evidence import of_file
-from cclbench.ingestion.part import ROW_GROUP, Launches, PartRead, finished
+from cclbench.ingestion.part import ROW_GROUP, finished
+from cclbench.ingestion.part_file import Launches, PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
@@ -176,7 +177,7 @@ def launching_operators(files: list[Path], pending: Pending, launches: Launches)
 def fill_in(
     files: list[Path], rank: int, found: steps.Marks, step: Int64, pending: Pending, operator: Int64 | None
 ) -> int:
-    """Rewrite the pending files with step and collective, and operator if given, under their final names.
+    """Write the pending files' rows with step and collective, and operator if given, under their final names.
 
     Returns how many rows lost a size that nothing moves in their time.
     """
@@ -208,7 +209,6 @@ def fill_in(
                     filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
-        path.unlink()
     return oversized
 
 
@@ -225,7 +225,6 @@ def keep_counters(parts: list[PartRead], folder: Path, rank: int, file: SourceFi
                     # What is not counted on a device is the host's, whichever rank's trace samples it.
                     ranks = pc.if_else(table["device"].is_null(), None, pa.scalar(rank, pa.int32()))
                     final.write(with_columns(table, COUNTERS, {"rank": ranks}))
-            path.unlink()
 
 
 def or_none(values: Int64, at: npt.NDArray[np.integer[Any]]) -> Int64:

@@ -17,8 +17,17 @@ from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
-from cclbench.ingestion.part import DEVICE_WORK, Launches, PartRead, concatenated
-from cclbench.ingestion.pending import Pending, fill_in, keep_counters, launching_operators, or_none, scan
+from cclbench.ingestion.part import DEVICE_WORK
+from cclbench.ingestion.part_file import Launches, PartRead, concatenated, read_part_file
+from cclbench.ingestion.pending import (
+    Pending,
+    fill_in,
+    keep_counters,
+    kinds_in_order,
+    launching_operators,
+    or_none,
+    scan,
+)
 from cclbench.ingestion.plausible import OVERSIZED, without_oversized
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
@@ -42,7 +51,8 @@ class RankTask:
     rank: int
     rank_source: str
     folder: Path
-    parts: list[PartRead]
+    parts: list[Path]
+    """Its part files, in order."""
     step_annotation: str | None
     file: SourceFile
     """The file its parts are of."""
@@ -62,18 +72,20 @@ class RankDone:
     """What the trace calls each group, by the group's id."""
     names: frozenset[str]
     """Process groups and communicators that its calls name, whether their ranks are known or not."""
+    spent: list[Path]
+    """Files that nobody needs once the rank is known to be done: until then it can be done again."""
 
 
 def finish_rank(task: RankTask) -> RankDone:
     """Fill in steps and collectives."""
-    parts = task.parts
+    parts = [read_part_file(path) for path in task.parts]
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
-    dropped: Counter[str] = sum((p.trace.dropped for p in parts), Counter())
+    dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
     launches = concatenated([p.launches for p in parts])
     by_correlation = np.argsort(launches.correlation, kind="stable")
     launches = Launches._make(column[by_correlation] for column in launches)
-    facts = merge_facts([p.trace.facts for p in parts])
+    facts = merge_facts([p.facts for p in parts])
     facts = msgspec.structs.replace(
         facts,
         rank=task.rank,
@@ -85,7 +97,7 @@ def finish_rank(task: RankTask) -> RankDone:
     if task.beside is not None:
         beside = execution_trace_reader(task.beside.reader).read(task.beside.path)
         facts, notes = execution_traces.place(told, beside, facts)
-    files = [path for p in parts for path in p.pending]
+    files = [path for p in parts for path in kinds_in_order(p.pending)]
     pending = scan(files, launches, on_device)
     set_aside = {f"{kind} rows {words}": count for (kind, words), count in pending.set_aside.items()}
     _require_own_rows(pending, set_aside, str(task.file.path))
@@ -98,7 +110,7 @@ def finish_rank(task: RankTask) -> RankDone:
         parts[0].kernel_ns[""] -= ns
         if any(kernel in p.kernel_ns for p in parts):
             parts[0].kernel_ns[kernel] -= ns
-    cut = next((p.trace.cut for p in parts if p.trace.cut), None)
+    cut = next((p.cut for p in parts if p.cut), None)
     horizon, blind = None, False
     if cut is not None and not cut.rows_whole:
         horizon = _horizon(parts, pending, launches) if on_device else None
@@ -126,7 +138,7 @@ def finish_rank(task: RankTask) -> RankDone:
             group = group_id(listed.ranks)
             groups[group] = tuple(sorted(set(listed.ranks)))
             descriptions.setdefault(group, set()).add(listed.description or listed.name)
-    notes += dict.fromkeys(note for p in parts for note in p.trace.notes)
+    notes += dict.fromkeys(note for p in parts for note in p.notes)
     told_of_rank = RankEntry(
         rank=task.rank,
         facts=msgspec.structs.replace(facts, groups=(), communicators=()),
@@ -142,7 +154,8 @@ def finish_rank(task: RankTask) -> RankDone:
         beside=[] if task.beside is None else [entry.kept(task.beside)],
     )
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
-    return RankDone(told_of_rank, groups, descriptions, names)
+    spent = [*task.parts, *files, *(p.counters for p in parts if p.counters is not None)]
+    return RankDone(told_of_rank, groups, descriptions, names, spent)
 
 
 def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:
@@ -188,7 +201,7 @@ def _stated_payloads(parts: list[PartRead]) -> StatedPayloads:
     told = StatedPayloads()
     kernels = 0
     for part in parts:
-        told.extend(part.trace.told, kernels)
+        told.extend(part.told, kernels)
         kernels += part.rows["kernel"]
     return told
 
@@ -206,7 +219,7 @@ def _steps(
         step = np.where(pending.launch >= 0, annotated.holding(launched), -1)
         if (step >= 0).any():
             return annotated, step, "device"
-    marked = steps.of_device([s for p in parts for s in p.trace.device_steps])
+    marked = steps.of_device([s for p in parts for s in p.device_steps])
     if len(marked.numbers):
         return marked, marked.holding(pending.starts), "module"
     if on_device:
@@ -220,7 +233,7 @@ def _horizon(parts: list[PartRead], pending: Pending, launches: Launches) -> int
     Device rows in order of their start miss nothing before the last one; otherwise nothing is missing
     before the first kernel launch that has no kernel.
     """
-    if all(p.trace.device_rows_in_order for p in parts):
+    if all(p.device_rows_in_order for p in parts):
         return int(pending.starts[pending.by_device].max())
     answered = np.zeros(len(launches.correlation), np.bool_)
     answered[pending.launch[pending.launch >= 0]] = True

@@ -5,94 +5,74 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
-from cclbench import engine
 from cclbench.card import Card
-from cclbench.engine import Progress
+from cclbench.engine import Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
-from cclbench.ingestion.base_time import shift, shifts
-from cclbench.ingestion.groups import Job, write_groups
-from cclbench.ingestion.part import DEVICE_WORK, PartRead, PartTask, read_parts
-from cclbench.ingestion.pending import kinds_in_order
-from cclbench.ingestion.rank import RankTask, finish_rank, merge_facts
+from cclbench.ingestion.base_time import add_base_times
+from cclbench.ingestion.groups import Job, StatedGroups
+from cclbench.ingestion.part import PartDone, PartTask, read_parts
+from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
 from cclbench.normalize.ranks import Member, distinct, groups_of
-from cclbench.record.facts import HOST_DEVICE, TraceFacts
+from cclbench.record.facts import HOST_DEVICE, ProcessGroup, TraceFacts
 from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
+_MOST_STREAMS: Final = 16
+"""Compressed files that are inflated here, at the rate at which some 25 processes decode."""
 _Key = tuple[int, str]
 """A rank in the making: the ordinal of its file, and its member's name there."""
+Read = dict[_Key, list[PartDone]]
+"""The parts of each, in order."""
 
 
-def ingest_traces(
-    found: Source,
-    card: Card | None,
+def read_traces(
+    files: Mapping[int, SourceFile],
     folder: Path,
-    manifest: Manifest,
+    options: Options,
     *,
-    jobs: int,
+    engine: Engine,
     progress: Progress | None,
-) -> Manifest:
-    """Bring the source's traces, all of one kind, into `folder`; returns `manifest` with what they hold."""
-    if not found.files:
-        write_groups(folder, [])
-        return manifest
-    options = manifest.ingest
-    read = _read(found, folder, options, jobs, progress)
-    tasks, idle = _rank_tasks(found, folder, read, options)
-    what = "putting ranks together"
-    done = engine.each(finish_rank, tasks, jobs=jobs, progress=progress, what=what)
-    entries = [rank.entry for rank in done]
-    _check_one_job(entries)
-    write_groups(folder, done)
-    machine = machine_of_entries(card, entries)
-    inference, matching, clocks = match_ranks(
-        folder,
-        [entry.rank for entry in entries],
-        Places(machine.nodes, _shared_clocks(entries)),
-        {} if card is None else msgspec.structs.asdict(card.parallelism),
-        Job(machine.world, [rank.names for rank in done]) if options.inference else None,
-    )
-    return msgspec.structs.replace(
-        manifest,
-        ranks=entries,
-        inference=inference,
-        matching=matching,
-        clocks=clocks,
-        notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
-    )
+) -> Read:
+    """All parts of files of one kind, by their places in the source, read side by side into `folder`.
 
+    Where a range does not read, all is read again in order.
+    """
+    parts = {index: trace_reader(file.reader).parts(file.path) for index, file in files.items()}
+    whole = {
+        index: [Part(member) for member in dict.fromkeys(part.member for part in listed)]
+        for index, listed in parts.items()
+    }
 
-def _read(
-    found: Source, folder: Path, options: Options, jobs: int, progress: Progress | None
-) -> dict[_Key, list[PartRead]]:
-    """All files' parts, read side by side; where a range does not read, all is read again in order."""
-    parts = [trace_reader(file.reader).parts(file.path) for file in found.files]
-    whole = [[Part(member) for member in dict.fromkeys(part.member for part in listed)] for listed in parts]
+    def read(parts: Mapping[int, Sequence[Part]], what: str) -> Read:
+        tasks = _part_tasks(files, folder, options, parts)
+        groups: dict[ProcessGroup, ProcessGroup] = {}
+        coming, taken = _Coming(tasks), count()
+        read: Read = {key: [] for key in tasks}
 
-    def read(parts: Sequence[Sequence[Part]], what: str) -> dict[_Key, list[PartRead]]:
-        tasks = _part_tasks(found, folder, options, parts)
-        keys: list[_Key] = []
-        done = engine.each(
-            read_parts, _side_by_side(tasks, keys, jobs), jobs=jobs, progress=progress, what=what
-        )
-        read: dict[_Key, list[PartRead]] = {key: [] for key in tasks}
-        for key, own in zip(keys, done, strict=True):
-            read[key] += own
-        late = {key: shifts(own[0], read[key]) for key, own in tasks.items()}
-        shifted = iter(engine.each(shift, [*chain(*late.values())], jobs=jobs, progress=progress, what=what))
-        return {key: [next(shifted) for _ in late[key]] or parts for key, parts in read.items()}
+        def take(parts: list[PartDone]) -> None:
+            key, task = coming.given[next(taken)]
+            task.part.remove()
+            for part in parts:
+                # Every rank lists the same groups: one copy of each is kept.
+                own = tuple(groups.setdefault(group, group) for group in part.facts.groups)
+                facts = msgspec.structs.replace(part.facts, groups=own)
+                read[key].append(msgspec.structs.replace(part, facts=facts))
+
+        engine.gather(read_parts, coming, take, progress=progress, what=what)
+        add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine)
+        return read
 
     # What a damaged file still gives ends at its first defect: it must be read in order.
     in_order = options.allow_truncated or parts == whole
@@ -106,44 +86,99 @@ def _read(
         return read(whole, "reading traces again")
 
 
-def _side_by_side(tasks: Mapping[_Key, list[PartTask]], keys: list[_Key], jobs: int) -> Iterable[PartTask]:
-    """The tasks to hand out, and into `keys` whose each is.
+class _Coming(Sequence[PartTask]):
+    """The tasks of files in order, those of a stream's parts while it is inflated; of known length only then.
 
-    Streams that are fewer than the processes are inflated here, for all of them to decode; where there are
-    more, each process inflates and decodes its own.  The tables are the same.
+    Where streams are many, those who read them inflate them, too: the tables are the same.
     """
-    streams = sum(task.part.stream for own in tasks.values() for task in own)
 
-    def handed_out() -> Iterator[PartTask]:
-        for key, own in tasks.items():
-            for task in own:
-                for one in task.inflated() if task.part.stream and streams < jobs else [task]:
-                    keys.append(key)
-                    yield one
+    def __init__(self, tasks: Mapping[_Key, list[PartTask]]) -> None:
+        self._tasks = [(key, task) for key, own in tasks.items() for task in own]
+        self._streams = sum(task.part.stream for _, task in self._tasks)
+        self.given: list[tuple[_Key, PartTask]] = []
+        """Those that were taken, and of which member each is."""
 
-    return handed_out() if 0 < streams < jobs else [*handed_out()]
+    def __iter__(self) -> Iterator[PartTask]:
+        for key, task in self._tasks:
+            here = task.part.stream and self._streams <= _MOST_STREAMS
+            for one in task.inflated() if here else (task,):
+                self.given.append((key, one))
+                yield one
+
+    def __len__(self) -> int:
+        return max(len(self._tasks) + self._streams, len(self.given))
+
+    def __getitem__(self, index: Any) -> Any:
+        return [task for _, task in self.given][index]
+
+
+def join_traces(
+    found: Source,
+    card: Card | None,
+    folder: Path,
+    manifest: Manifest,
+    read: Read,
+    *,
+    engine: Engine,
+    progress: Progress | None,
+) -> Manifest:
+    """Put the parts together by rank, and match the ranks; `manifest` with what they hold."""
+    tasks, idle = _rank_tasks(found, folder, read, manifest.ingest)
+    entries: list[RankEntry] = []
+    names: list[frozenset[str]] = []
+    stated = StatedGroups()
+
+    def take(rank: RankDone) -> None:
+        entries.append(rank.entry)
+        names.append(rank.names)
+        stated.add(rank)
+        for path in rank.spent:
+            path.unlink()
+
+    engine.gather(finish_rank, tasks, take, progress=progress, what="putting ranks together")
+    _check_one_job(entries)
+    stated.write(folder)
+    machine = machine_of_entries(card, entries)
+    inference, matching, clocks = match_ranks(
+        folder,
+        [entry.rank for entry in entries],
+        Places(machine.nodes, _shared_clocks(entries)),
+        {} if card is None else msgspec.structs.asdict(card.parallelism),
+        Job(machine.world, names) if manifest.ingest.inference else None,
+        engine=engine,
+        progress=progress,
+    )
+    return msgspec.structs.replace(
+        manifest,
+        ranks=entries,
+        inference=inference,
+        matching=matching,
+        clocks=clocks,
+        notes=[*idle, *machine.contradicts, *_notes(found, entries, machine.stated_world)],
+    )
 
 
 def _part_tasks(
-    found: Source, folder: Path, options: Options, parts: Sequence[Sequence[Part]]
+    files: Mapping[int, SourceFile], folder: Path, options: Options, parts: Mapping[int, Sequence[Part]]
 ) -> dict[_Key, list[PartTask]]:
     """A task a part, member by member."""
     tasks: dict[_Key, list[PartTask]] = {}
-    for index, (file, listed) in enumerate(zip(found.files, parts, strict=True)):
+    for index, file in files.items():
+        listed = parts[index]
         for ordinal, member in enumerate(dict.fromkeys(part.member for part in listed)):
             own = [part for part in listed if part.member == member]
-            place = _unnamed(folder, index, ordinal)
+            place = unnamed(folder, index, ordinal)
             tasks[index, member] = [PartTask(file, part, n, place, options) for n, part in enumerate(own)]
     return tasks
 
 
-def _unnamed(folder: Path, file: int, member: int) -> Path:
-    """Where a member's rows lie until its rank is known."""
+def unnamed(folder: Path, file: int, member: int) -> Path:
+    """Where the rows of a file's member lie until its rank is known."""
     return folder / "events" / f"file-{file}-{member}"
 
 
 def _rank_tasks(
-    found: Source, folder: Path, read: dict[_Key, list[PartRead]], options: Options
+    found: Source, folder: Path, read: Read, options: Options
 ) -> tuple[list[RankTask], list[str]]:
     """A task a rank, in rank order, once every member's rank is known and its folder has that name.
 
@@ -151,9 +186,12 @@ def _rank_tasks(
     """
     members: list[Member] = []
     places: list[Path] = []
-    for index, file in enumerate(found.files):
-        names = [name for at, name in read if at == index]
-        told = [[part.trace.facts for part in read[index, name]] for name in names]
+    of_file: dict[int, list[str]] = {}
+    for index, name in read:
+        of_file.setdefault(index, []).append(name)
+    for index, names in of_file.items():
+        file = found.files[index]
+        told = [[part.facts for part in read[index, name]] for name in names]
         for processes in ({each.process_id for each in own} - {None} for own in told):
             if len(processes) > 1:
                 raise several_processes(file.path, processes)
@@ -161,51 +199,51 @@ def _rank_tasks(
         by_card = _by_card(file.ranks_by_card, facts)
         for ordinal, (name, own, rank) in enumerate(zip(names, facts, by_card, strict=True)):
             members.append(Member(file.name, name, own, rank, alone=len(names) == 1))
-            places.append(_unnamed(folder, index, ordinal))
+            places.append(unnamed(folder, index, ordinal))
     _check_one_machine(members)
     ranks = distinct(members)
     beside = _execution_traces(found, members, [rank for rank, _ in ranks])
-    groups = groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
+    groups = _groups_by_rank(
+        groups_of({rank: m.facts.communicators for m, (rank, _) in zip(members, ranks, strict=True)})
+    )
     tasks = []
-    working = {key for key, parts in read.items() if any(map(_worked, parts))}
+    working = {key for key, parts in read.items() if any(part.worked for part in parts)}
+    files_that_work = {index for index, _ in working}
     idle: dict[int, list[str]] = {}
     for (index, name), place, (rank, source) in zip(read, places, ranks, strict=True):
         file, parts = found.files[index], read[index, name]
-        if (index, name) not in working and any(at == index for at, _ in working):
+        if (index, name) not in working and index in files_that_work:
             # The ranks of the file's other devices are what they would be had it worked.
             idle.setdefault(index, []).append(name)
             shutil.rmtree(place, ignore_errors=True)
             continue
-        if not any(part.rows for part in parts):
-            cut = next((part.trace.cut for part in parts if part.trace.cut), None)
+        if not any(part.holds_rows for part in parts):
+            cut = next((part.cut for part in parts if part.cut), None)
             what = (
                 f"nothing whole stands before byte {cut.byte:,}, where it is cut" if cut else "holds no rows"
             )
             raise InputError(what, where=str(file.path), hint="capture the trace again")
         into = folder / "events" / f"rank={rank}"
         place.rename(into)
-        moved = [
-            replace(
-                part,
-                pending=kinds_in_order([into / path.name for path in part.pending]),
-                counters=part.counters and into / part.counters.name,
-            )
-            for part in parts
-        ]
+        moved = [into / part.file.name for part in parts]
+        own_groups = tuple(groups.get(rank, ()))
         tasks.append(
-            RankTask(rank, source, folder, moved, options.step_annotation, file, beside.get(rank), groups)
+            RankTask(rank, source, folder, moved, options.step_annotation, file, beside.get(rank), own_groups)
         )
     notes = [
-        f"{len(names)} of the {sum(at == index for at, _ in read)} devices in {found.files[index].name}"
+        f"{len(names)} of the {len(of_file[index])} devices in {found.files[index].name}"
         f" did nothing and are no ranks: {first_few(names, 8)}"
         for index, names in idle.items()
     ]
     return sorted(tasks, key=attrgetter("rank")), notes
 
 
-def _worked(part: PartRead) -> bool:
-    """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
-    return any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.trace.facts.whole_graphs)
+def _groups_by_rank(groups: Iterable[ProcessGroup]) -> dict[int, list[ProcessGroup]]:
+    by_rank: dict[int, list[ProcessGroup]] = {}
+    for group in groups:
+        for rank in group.ranks or ():
+            by_rank.setdefault(rank, []).append(group)
+    return by_rank
 
 
 def _by_card(ranks: Sequence[int], members: Sequence[TraceFacts]) -> list[int | None]:

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and tables on disk: scratch folders that vanish, Parquet files of bounded row groups."""
+"""Tables on disk: Parquet files of bounded row groups."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,26 +16,6 @@ from cclbench.schema import EVENTS, KINDS
 
 UNFINISHED: Final = ".unfinished-"
 """What the names of scratch folders in a store begin with."""
-
-
-@contextmanager
-def scratch(folder: Path, prefix: str, *, mode: int = 0o777) -> Iterator[Path]:
-    """A new folder within `folder`, gone at the end; its name says which process of which machine has it."""
-    path = folder / f"{prefix}{os.getpid()}-{socket.gethostname()}-{token_hex(4)}"
-    path.mkdir(mode=mode)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def sweep(folder: Path, prefix: str) -> None:
-    """Remove scratch folders of that prefix that processes of this machine left behind when killed."""
-    for left in folder.glob(f"{prefix}*"):
-        process, _, rest = left.name.removeprefix(prefix).partition("-")
-        here = rest.rpartition("-")[0] == socket.gethostname()
-        if here and process.isdecimal() and not _alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
@@ -56,16 +32,6 @@ def unwritable(folder: Path, error: OSError) -> InputError:
         where=str(folder),
         hint="choose another with --store or make room",
     )
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def refuse_links(path: Path) -> None:
@@ -106,8 +72,8 @@ def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
     if found.names != schema.names:
         raise pa.ArrowInvalid(f"its columns are {', '.join(found.names)[:200]}")
     for field in schema:
-        if found.field(field.name).type != field.type:
-            raise pa.ArrowInvalid(f"column {field.name} is {found.field(field.name).type}, not {field.type}")
+        if (own := found.field(field.name)).type != field.type or own.nullable != field.nullable:
+            raise pa.ArrowInvalid(f"column {own}, not {field}")
 
 
 def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:

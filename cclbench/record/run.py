@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from cclbench.errors import UsageError, near
 from cclbench.record import manifest, rows
 from cclbench.record.facts import TraceFacts
-from cclbench.record.files import UNFINISHED, opened_table, read_table, scratch, unwritable, whole
+from cclbench.record.files import UNFINISHED, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.rows import Row
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, STEPS, TABLES
+from cclbench.scratch import scratch
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import UsageError, near
-from cclbench.record.files import UNFINISHED, scratch, sweep, unwritable
+from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import Run
+from cclbench.scratch import scratch, sweep
 
 _IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 

@@ -12,7 +12,14 @@ import pytest
 from packages import install
 from page_commands import blocks, here, printed_by
 
-PAGES = {"tutorial.md": 8, "compare.md": 7, "add-a-metric.md": 3, "add-a-format.md": 1, "add-a-machine.md": 2}
+PAGES = {
+    "tutorial.md": 8,
+    "compare.md": 7,
+    "beyond-one-machine.md": 2,
+    "add-a-metric.md": 3,
+    "add-a-format.md": 1,
+    "add-a-machine.md": 2,
+}
 """With the number of commands on each."""
 
 
@@ -54,7 +61,9 @@ def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(("page", "commands"), PAGES.items())
 def test_the_page_works_as_it_says(repository: Path, tmp_path: Path, page: str, commands: int) -> None:
     text = (repository / "docs" / page).read_text()
-    for folder in ("workload_cards", "traces", "scripts") if "workload_cards/" in text else ():
+    for folder in (
+        ("workload_cards", "traces", "scripts") if "traces/tiny-" in text or "workload_cards/" in text else ()
+    ):
         shutil.copytree(repository / folder, tmp_path / folder)
     environment = here(tmp_path) | {"PYTHONPATH": str(tmp_path)}
     printed: list[str] = []

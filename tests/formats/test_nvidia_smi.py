@@ -92,6 +92,18 @@ def test_evenly_spaced_means_of_nvlink_are_bytes(written: Any) -> None:
     assert "no zone" in notes[0]
 
 
+def test_dated_samples_joined_to_themselves_count_once(written: Any) -> None:
+    once, _, _ = read(written(DATED))
+    again, left_out, _ = read(written(DATED + DATED))
+
+    def of_links(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return [row for row in rows if row[2].startswith("nvlink")]
+
+    assert of_links(again) == of_links(once)
+    assert of_links(once)
+    assert left_out["values that the file states twice"] == 6
+
+
 @pytest.mark.parametrize(
     ("old", "new"), [("12:35:01", "12:39:01"), ("12:35:01", "12:34:50"), ("12:35:01", "12:34:57")]
 )

@@ -169,3 +169,11 @@ def test_a_damaged_stream_is_known_by_what_it_still_gives(tmp_path: Path, size: 
     head = head_of(tmp_path / "job.log.gz", size)
     assert text.startswith(head[:60_000])
     assert min(size, 100_000) <= len(head) <= size
+
+
+def test_damage_behind_the_first_member_of_a_stream(tmp_path: Path) -> None:
+    text = "".join(f"line {n} of {n * n}\n" for n in range(200)).encode()
+    second = bytearray(gzip.compress(text))
+    second[len(second) // 2 : len(second) // 2 + 8] = b"\xff" * 8
+    (tmp_path / "job.log.gz").write_bytes(gzip.compress(text) + second)
+    assert head_of(tmp_path / "job.log.gz", 1 << 16) == text

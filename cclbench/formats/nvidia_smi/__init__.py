@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.counter_rows import NO_COUNTER, NO_VALUE, CounterRows, unit_of
+from cclbench.formats.counter_rows import AGAIN, NO_COUNTER, NO_VALUE, CounterRows, unit_of
 from cclbench.formats.texts import bare
 
 DMON: Final = {
@@ -64,8 +64,10 @@ _SEEN_LINK = re.compile(rb"(?m)^\s*Link \d+: (?:Data|Raw) [TR]x: ")
 _DMON_HEAD = re.compile(r"#\s*(?:Date|Time|gpu)\b.*")
 _QUERY_HEAD = re.compile(r"(?:[\w.]+(?: \[[^\]]*\])?, )*(?:power\.draw|utilization\.(?:gpu|memory)) \[.*")
 
-_Rates = dict[tuple[str, int], list[tuple[int | None, Decimal]]]
-"""Time and rate of each sample, by counter and GPU."""
+_Samples = list[tuple[int | None, Decimal]]
+"""Time and rate of each."""
+_Rates = dict[tuple[str, int], _Samples]
+"""By counter and GPU."""
 
 
 class NvidiaSmi(EvidenceReader):
@@ -173,7 +175,10 @@ def _local(rows: CounterRows, text: str) -> int:
 
 def _moved(rows: CounterRows, seen: _Rates) -> None:
     """NVLink's mean rates: bytes where a GPU's samples are evenly spaced, else rates."""
-    for (counter, device), samples in seen.items():
+    for (counter, device), every in seen.items():
+        samples = _forward(every)
+        if again := len(every) - len(samples):
+            rows.left_out[AGAIN] += again
         spacing = _spacing([at for at, _ in samples])
         for i, (_, rate) in enumerate(samples):
             if spacing is None or i == 0:
@@ -181,6 +186,22 @@ def _moved(rows: CounterRows, seen: _Rates) -> None:
             else:
                 rows.add(counter.removesuffix("_rate") + "_bytes", rate * spacing, device=device)
     seen.clear()
+
+
+def _forward(samples: _Samples) -> _Samples:
+    """The samples but those that the clock, once it goes back, meets again: of a file joined to itself."""
+    kept: _Samples = []
+    once: set[tuple[int | None, Decimal]] = set()
+    latest: int | None = None
+    back = False
+    for at, rate in samples:
+        back = at is not None and latest is not None and (at < latest or (back and at == latest))
+        if back and (at, rate) in once:
+            continue
+        kept.append((at, rate))
+        once.add((at, rate))
+        latest = at if at is not None else latest
+    return kept
 
 
 def _spacing(stamps: list[int | None]) -> Decimal | None:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench merge`: a run of what several jobs read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cclbench.cli import options
+from cclbench.cli.ingest import show
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@click.argument("shards", metavar="SHARD...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@options.engine
+@options.store
+@options.page
+def merge(shards: tuple[Path, ...], engine: Engine, store: Path, form: str, verbosity: int) -> None:
+    """Make the run of all shards that `cclbench ingest --shard` made of one source.
+
+    The run is the one that `cclbench ingest` makes of the source. The shards stay as they are, and may be
+    removed then; scripts/slurm/ has the jobs for Slurm.
+
+    \b
+    Examples:
+      cclbench merge runs/my-job-1a2b3c4d.shard-*
+    """
+    from cclbench.ingestion.shards import merge as merged
+    from cclbench.present.terminal.output import progress
+    from cclbench.record.store import Store
+
+    with progress(verbosity) as bars:
+        run = merged(shards, Store(store), engine=engine, progress=bars)
+    show([run], form, verbosity)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where tasks run: in this process, in several, or on a Dask cluster; the results are the same.
+
+A task is coarse: a file or a part of one, a rank.  Whoever has tasks holds an `Engine` and asks it; what it
+started, a pool of processes or a connection, serves all of them until it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from cclbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total) after each task."""
+
+PROCESSES: Final = "processes"
+DASK: Final = "dask"
+_SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
+
+
+class Engine(ABC):
+    """Runs tasks; what it needs is started with the first of them, and ended by `close` or a `with` block."""
+
+    @abstractmethod
+    def gather(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        *,
+        progress: Progress | None = None,
+        what: str = "",
+    ) -> None:
+        """Call `take` with `work(t)` of each task, in the order of the tasks.
+
+        Few results wait for `take` at once, so that what is gathered need not fit into memory.  The first
+        failing task, in that order among those finished, raises; what has not begun is cancelled, and
+        nothing runs any more once the error is raised.
+        """
+
+    def map(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        *,
+        progress: Progress | None = None,
+        what: str = "",
+    ) -> list[Result]:
+        """`[work(t) for t in tasks]`, as `gather` does it."""
+        results: list[Result] = []
+        self.gather(work, tasks, results.append, progress=progress, what=what)
+        return results
+
+    def require_shared(  # noqa: B027 - most engines see what this process sees
+        self, *paths: Path
+    ) -> None:
+        """`UsageError` where something that runs tasks does not see one of these files or folders."""
+
+    def close(self) -> None:  # noqa: B027 - most start nothing
+        """End what was started; a further task starts it anew."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Serial(Engine):
+    """Tasks one after another, in this process."""
+
+    def gather(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        *,
+        progress: Progress | None = None,
+        what: str = "",
+    ) -> None:
+        """See `Engine`."""
+        for done, task in enumerate(tasks, 1):
+            take(work(task))
+            if progress:
+                progress(what, done, len(tasks))
+
+
+SERIAL: Final = Serial()
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def engine_of(
+    name: str = PROCESSES,
+    *,
+    jobs: int | None = None,
+    client: Client | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> Engine:
+    """The engine of that name, with `jobs` processes (default: the cores there are).
+
+    `processes` is this machine's, in this process where `jobs` is 1; `dask` a Dask cluster of this machine,
+    of `jobs` workers; an address such as `tcp://host:8786` the cluster of that scheduler.  A `client` of a
+    Dask cluster goes before all of them, and stays open.  `tell` gets the address of a cluster's dashboard.
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"{jobs} processes can do no work", hint="ask for one or more")
+    if client is not None or name == DASK or name.startswith(_SCHEDULERS):
+        from cclbench.engine.dask import Dask
+
+        return Dask(client or (None if name == DASK else name), jobs, tell)
+    if name != PROCESSES:
+        raise UsageError(f"no engine {name!r}", hint=f"{PROCESSES}, {DASK}, or a scheduler's tcp://HOST:PORT")
+    workers = jobs or available_cores()
+    if workers == 1:
+        return SERIAL
+    from cclbench.engine.processes import Processes
+
+    return Processes(workers)
+
+
+@contextmanager
+def engine_for(
+    engine: Engine | str = PROCESSES, jobs: int | None = 1, client: Client | None = None
+) -> Iterator[Engine]:
+    """An engine that is given, left as it is; else `engine_of` these, closed at the end."""
+    if isinstance(engine, Engine):
+        yield engine
+        return
+    with engine_of(engine, jobs=jobs, client=client) as own:
+        yield own

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks as futures of a Dask cluster: one of this machine, or that of a scheduler.
+
+Each task is one future; nothing of Dask's collections is used.  Workers read sources and write rows where
+this process does: both must lie on a file system that all of them see.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cclbench import __version__
+from cclbench.engine import available_cores
+from cclbench.engine.pool import PoolEngine
+from cclbench.errors import CclbenchError, UsageError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_CONNECT_S: Final = 15
+_WORKERS_S: Final = 60
+
+
+class Dask(PoolEngine):
+    """The cluster of a scheduler's address, of a client, or a new one of this machine.
+
+    What runs on workers of a scheduler cannot be killed: it is cancelled where it has not begun.
+    """
+
+    def __init__(
+        self, where: str | Client | None, jobs: int | None, tell: Callable[[str], object] | None
+    ) -> None:
+        self._where, self._jobs, self._tell = where, jobs, tell
+        self._client: Client | None = None
+
+    def start(self) -> tuple[Executor, int]:
+        """See `PoolEngine`."""
+        try:
+            client = self._connected()
+            client.wait_for_workers(1, timeout=_WORKERS_S)
+            _require_alike(client)
+        except ImportError as error:
+            raise UsageError(
+                f"Dask cannot be used: {error}", hint="pip install 'cclbench[cluster]'"
+            ) from None
+        except (OSError, TimeoutError) as error:
+            self._disconnect()
+            hint = "start `dask scheduler` and its `dask worker`s, or use --engine processes"
+            raise UsageError(f"no Dask cluster answers: {error}", where=self._name, hint=hint) from None
+        except BaseException:
+            self._disconnect()
+            raise
+        if self._tell and client.dashboard_link:
+            self._tell(f"Dask's dashboard: {client.dashboard_link}")
+        return client.get_executor(pure=False), sum(client.nthreads().values())
+
+    @property
+    def _name(self) -> str:
+        return self._where if isinstance(self._where, str) else "the Dask cluster"
+
+    def _connected(self) -> Client:
+        from distributed import Client, LocalCluster
+
+        if isinstance(self._where, Client):
+            self._client = self._where
+            return self._where
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        if self._where is None:
+            cluster = LocalCluster(
+                n_workers=self._jobs or available_cores(),
+                threads_per_worker=1,
+                memory_limit=0,
+                dashboard_address=":0",
+                silence_logs=logging.CRITICAL,
+            )
+            self._client = Client(cluster)
+        else:
+            self._client = Client(self._where, timeout=_CONNECT_S, set_as_default=False)
+        return self._client
+
+    def require_shared(self, *paths: Path) -> None:
+        """See `Engine`."""
+        self.begin()
+        assert self._client is not None  # noqa: S101 - just begun
+        for worker, missing in self._client.run(_missing, [str(path.absolute()) for path in paths]).items():
+            if missing:
+                hint = "sources and store must be on a file system that all workers share"
+                raise UsageError(f"the worker {worker} does not see {missing[0]}", hint=hint)
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and client is not self._where:
+            with suppress(Exception):  # a cluster that is gone already
+                client.close()
+                if client.cluster is not None:
+                    client.cluster.close()
+
+    def stop(self, executor: Executor, *, kill: bool) -> None:  # noqa: ARG002 - workers are not ours to kill
+        """See `PoolEngine`; either way what has not begun is cancelled, and what runs on workers goes on."""
+        with suppress(Exception):
+            executor.shutdown(wait=False)
+        self._disconnect()
+
+    def explain(self, error: BaseException) -> BaseException:
+        """See `PoolEngine`."""
+        from distributed import KilledWorker
+        from distributed.comm import CommClosedError
+
+        if isinstance(error, KilledWorker):
+            hint = "give workers more memory, or look into their logs"
+            return CclbenchError(
+                "a task was lost with each worker that tried it", where=self._name, hint=hint
+            )
+        if isinstance(error, CancelledError | CommClosedError):
+            hint = "start it again, then the command"
+            return CclbenchError("the cluster went away while tasks ran", where=self._name, hint=hint)
+        return error
+
+
+def _require_alike(client: Client) -> None:
+    """`UsageError` where a worker has other versions than this process: rows would not be the same."""
+    own = _versions()
+    try:
+        told = client.run(_versions)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"the workers lack a package: {error}", hint="install cclbench there, too") from None
+    for worker, versions in told.items():
+        for package, here in own.items():
+            if versions[package] != here:
+                words = f"the worker {worker} has {package} {versions[package]}, here it is {here}"
+                raise UsageError(words, hint="the same versions give the same rows: install them everywhere")
+
+
+def _versions() -> dict[str, str]:
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {
+        "cclbench": __version__,
+        "python": python,
+        "pyarrow": version("pyarrow"),
+        "numpy": version("numpy"),
+    }
+
+
+def _missing(paths: list[str]) -> list[str]:
+    return [path for path in paths if not Path(path).exists()]

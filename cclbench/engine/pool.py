@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks on an executor of `concurrent.futures`, whatever stands behind it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Any, Final
+
+from cclbench.engine import Engine, Progress, Result, Task
+
+_AHEAD: Final = 8
+"""Tasks a worker that are submitted and whose results are not taken yet."""
+
+
+class PoolEngine(Engine):
+    """An engine whose tasks run on an executor."""
+
+    _executor: Executor | None = None
+    _workers = 1
+
+    @abstractmethod
+    def start(self) -> tuple[Executor, int]:
+        """A new executor, and how many tasks it does at once."""
+
+    @abstractmethod
+    def stop(self, executor: Executor, *, kill: bool) -> None:
+        """End the executor; tasks that run are waited for, or with `kill` ended where that can be done."""
+
+    @abstractmethod
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of an error: another one where it is the executor's own."""
+
+    def submitting(self) -> AbstractContextManager[None]:
+        """What to be within while tasks are submitted."""
+        return nullcontext()
+
+    def gather(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        *,
+        progress: Progress | None = None,
+        what: str = "",
+    ) -> None:
+        """See `Engine`."""
+        if not tasks:
+            return
+        try:
+            self._gather(self.begin(), work, tasks, take, progress, what)
+        except BaseException as error:
+            # Whoever asked is about to remove what tasks write: none may run on.
+            self._end(kill=not isinstance(error, Exception))
+            explained = self.explain(error)
+            if explained is error:
+                raise
+            raise explained from None
+
+    def begin(self) -> Executor:
+        """The executor, started where none is."""
+        if self._executor is None:
+            self._executor, self._workers = self.start()
+        return self._executor
+
+    def _gather(
+        self,
+        executor: Executor,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        progress: Progress | None,
+        what: str,
+    ) -> None:
+        rest = iter(tasks)
+        waiting: deque[Future[Result]] = deque()
+        running: set[Future[Any]] = set()
+        finished = 0
+        while True:
+            with self.submitting():
+                for task in islice(rest, self._workers * _AHEAD - len(waiting)):
+                    waiting.append(executor.submit(work, task))
+                    running.add(waiting[-1])
+            if not waiting:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in waiting:
+                if future in done and (error := future.exception()):
+                    raise error
+            for _ in done:
+                finished += 1
+                if progress:
+                    progress(what, finished, len(tasks))
+            while waiting and waiting[0].done():
+                take(waiting.popleft().result())
+
+    def _end(self, *, kill: bool) -> None:
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            self.stop(executor, kill=kill)
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._end(kill=False)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks in several processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from multiprocessing.util import Finalize, get_temp_dir
+from pathlib import Path
+from typing import Final
+
+from cclbench.engine import Progress, Result, Serial, Task
+from cclbench.engine.pool import PoolEngine
+from cclbench.errors import CclbenchError
+from cclbench.scratch import scratch, sweep
+
+_FOLDER: Final = "cclbench-"
+"""What the name of the folder with the processes' sockets begins with."""
+_LONGEST: Final = 32
+"""Characters of the folder for temporary files: the path of a socket in it has at most 107."""
+
+
+class Processes(PoolEngine):
+    """Up to `workers` processes, which live until it is closed; a lone task runs in this process."""
+
+    def __init__(self, workers: int) -> None:
+        self._most = workers
+
+    def gather(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        *,
+        progress: Progress | None = None,
+        what: str = "",
+    ) -> None:
+        """See `Engine`."""
+        gather = super().gather if len(tasks) > 1 else Serial().gather
+        gather(work, tasks, take, progress=progress, what=what)
+
+    def start(self) -> tuple[Executor, int]:
+        """See `PoolEngine`."""
+        _claim_temporary_folder()
+        return ProcessPoolExecutor(
+            self._most, mp_context=_context(), initializer=_belong_to_parent
+        ), self._most
+
+    def stop(self, executor: Executor, *, kill: bool) -> None:
+        """See `PoolEngine`."""
+        assert isinstance(executor, ProcessPoolExecutor)  # noqa: S101 - `start` made it
+        if kill:
+            for process in list((executor._processes or {}).values()):
+                process.kill()
+        executor.shutdown(wait=True, cancel_futures=True)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """See `PoolEngine`."""
+        if not isinstance(error, BrokenProcessPool):
+            return error
+        hint = "use fewer with --jobs, or give the machine more memory"
+        return CclbenchError("a worker process died, most likely for want of memory", hint=hint)
+
+    def submitting(self) -> AbstractContextManager[None]:
+        """See `PoolEngine`."""
+        return _interrupts_later()
+
+
+@cache
+def _claim_temporary_folder() -> None:
+    """Let the processes' sockets lie in a folder that says whose it is: one that is killed leaves it."""
+    folder = Path(tempfile.gettempdir())
+    sweep(folder, _FOLDER)
+    if len(str(folder)) > _LONGEST:
+        return
+    claimed = ExitStack()
+    Finalize(None, claimed.close, exitpriority=-200)  # after the sockets' own folder, at -100
+    tempfile.tempdir, before = (
+        str(claimed.enter_context(scratch(folder, _FOLDER, mode=0o700))),
+        tempfile.tempdir,
+    )
+    try:
+        get_temp_dir()
+    finally:
+        tempfile.tempdir = before
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Workers forked from a small server process that has the libraries loaded: unlike a fork of this
+    process it is safe beside threads (Arrow's, a progress bar's), and starts faster than a new one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["cclbench.api"])
+    return context
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back while processes start, so that none is left that the pool does not know.
+
+    Handlers note them, since any thread may get a signal; the mask is for the processes, which inherit it and
+    leave Ctrl-C to the parent.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        for number, handler in handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def _belong_to_parent() -> None:
+    """Ctrl-C is the parent's to handle; without a parent a worker has nothing left to do.
+
+    Warnings of numpy's arithmetic would be a worker's own lines on the terminal, which tell people nothing.
+    """
+    warnings.simplefilter("ignore", RuntimeWarning)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

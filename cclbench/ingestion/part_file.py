@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a part, beside its rows on disk: no process holds it of more than one rank."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.formats import Cut, DeviceStep, Payload, StatedPayloads
+from cclbench.intervals import Int64, Mask
+from cclbench.normalize.steps import Annotation
+from cclbench.record.facts import TraceFacts
+
+SUFFIX: Final = ".part"
+_ENTRIES: Final = ("code", "row", "track", "start_ns", "end_ns", "seq")
+
+
+class Launches(NamedTuple):
+    """Launch calls, arrays of shape (launches,)."""
+
+    correlation: Int64
+    start_ns: Int64
+    track: Int64
+    of_kernel: Mask
+
+
+_KINDS: Final = (np.int64, np.int64, np.int64, np.bool_)
+NO_LAUNCHES: Final = Launches._make(np.empty(0, kind) for kind in _KINDS)
+
+
+def concatenated(launches: list[Launches]) -> Launches:
+    """All of them, one after another."""
+    return Launches._make(map(np.concatenate, zip(NO_LAUNCHES, *launches, strict=True)))
+
+
+@dataclass(slots=True, eq=False)
+class PartRead:
+    """What is known of a part once its rows are on disk."""
+
+    facts: TraceFacts = field(default_factory=TraceFacts)
+    told: StatedPayloads = field(default_factory=StatedPayloads)
+    dropped: Counter[str] = field(default_factory=Counter)
+    cut: Cut | None = None
+    device_rows_in_order: bool = True
+    device_steps: list[DeviceStep] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows by kind."""
+    launches: Launches = NO_LAUNCHES
+    annotations: list[Annotation] = field(default_factory=list)
+    """Those that may be steps."""
+    kernel_ns: Counter[str] = field(default_factory=Counter)
+    """Time of unclassified kernels by name, and of all kernels under the empty name."""
+    op_span: tuple[int, int] | None = None
+    pending: list[Path] = field(default_factory=list)
+    counters: Path | None = None
+
+
+class _Written(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    facts: TraceFacts
+    payloads: list[Payload]
+    entries: list[bytes]
+    dropped: dict[str, int]
+    cut: Cut | None
+    device_rows_in_order: bool
+    device_steps: list[DeviceStep]
+    notes: list[str]
+    rows: dict[str, int]
+    launches: list[bytes]
+    annotations: list[Annotation]
+    kernel_ns: dict[str, int]
+    op_span: tuple[int, int] | None
+    pending: list[str]
+    counters: str | None
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Written)
+
+
+def write_part(path: Path, part: PartRead) -> None:
+    """Write what is known of a part whose rows lie in the same folder."""
+    content = _Written(
+        facts=part.facts,
+        payloads=list(part.told.payloads),
+        entries=[getattr(part.told, name).tobytes() for name in _ENTRIES],
+        dropped=part.dropped,
+        cut=part.cut,
+        device_rows_in_order=part.device_rows_in_order,
+        device_steps=part.device_steps,
+        notes=part.notes,
+        rows=part.rows,
+        launches=[column.tobytes() for column in part.launches],
+        annotations=part.annotations,
+        kernel_ns=part.kernel_ns,
+        op_span=part.op_span,
+        pending=[file.name for file in part.pending],
+        counters=None if part.counters is None else part.counters.name,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.msgpack.encode(content))
+
+
+def read_part_file(path: Path) -> PartRead:
+    """What `write_part` wrote, its files in the same folder; `InputError` where it is damaged."""
+    try:
+        written = _DECODER.decode(path.read_bytes())
+        told = StatedPayloads()
+        told.payloads = {payload: code for code, payload in enumerate(written.payloads)}
+        for name, column in zip(_ENTRIES, written.entries, strict=True):
+            setattr(told, name, array("q", column))
+        columns = zip(written.launches, _KINDS, strict=True)
+        launches = Launches._make(np.frombuffer(column, kind) for column, kind in columns)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
+    return PartRead(
+        facts=written.facts,
+        told=told,
+        dropped=Counter(written.dropped),
+        cut=written.cut,
+        device_rows_in_order=written.device_rows_in_order,
+        device_steps=written.device_steps,
+        notes=written.notes,
+        rows=Counter(written.rows),
+        launches=launches,
+        annotations=written.annotations,
+        kernel_ns=Counter(written.kernel_ns),
+        op_span=written.op_span,
+        pending=[_beside(path, name) for name in written.pending],
+        counters=None if written.counters is None else _beside(path, written.counters),
+    )
+
+
+def _beside(path: Path, name: str) -> Path:
+    if Path(name).name != name:
+        raise InputError("damaged: names a file of another folder", where=str(path))
+    return path.parent / name

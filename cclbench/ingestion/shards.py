@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run made by several jobs that know nothing of one another: each reads its share of the files, one merges.
+
+A shard is a folder of the store: `shard.json` and the rows of its files, as `part` leaves them.  What needs
+all ranks is done when shards are merged, so that the run is the one that a single job makes.  Shards stay
+as they are: to merge again, and to make one of them again, gives the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import InputError, UsageError
+from cclbench.formats import READERS
+from cclbench.ingestion import VERSIONS, by_kind, ingest, place_of
+from cclbench.ingestion.part import PartDone, summary
+from cclbench.ingestion.part_file import read_part_file
+from cclbench.ingestion.traces import Read, read_traces, unnamed
+from cclbench.normalize.steps import families
+from cclbench.record.manifest import Options
+from cclbench.record.run import Run
+from cclbench.record.store import Store
+from cclbench.source import Listed, SourceFile, find, hash_files
+from cclbench.text import first_few
+
+SHARD: Final = "shard.json"
+MOST: Final = 1 << 16
+_AGAIN: Final = "make it again: cclbench ingest SOURCE --shard I/N"
+_Place = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^\d{3,6}\.part$")]
+
+
+class MemberParts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parts of a file's member: the file's place among those of its reader, the member's in the file."""
+
+    reader: str
+    file: _Place
+    ordinal: _Place
+    member: str
+    parts: list[_Name]
+
+
+class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the source as it was when it was read, see `source.SourceFile`."""
+
+    name: str
+    reader: str
+    bytes: int
+    sha256: str
+    stamp: tuple[int, ...]
+
+
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`shard.json`: which share of which source, read how, and what it holds."""
+
+    source: str
+    absolute: str
+    versions: list[Any]
+    options: Options
+    index: _Place
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+    listing: list[tuple[str, int]]
+    """Name and size of all trace files of the source."""
+    files: list[ShardFile]
+    members: list[MemberParts]
+
+    @property
+    def words(self) -> str:
+        """What people call it, counted from 1."""
+        return f"shard {self.index + 1} of {self.count}"
+
+
+def ingest_shard(
+    source: str | Path,
+    store: Store,
+    options: Options,
+    index: int,
+    count: int,
+    *,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+) -> tuple[Path, Shard]:
+    """Read share `index` of `count` of the source's trace files into a folder of the store.
+
+    Shares are counted from 1; 0 is the last one's name for who counts from 0.
+    """
+    if not 0 <= index <= count or not 1 <= count <= MOST:
+        hint = f"--shard I/N with I from 1 to N, N at most {MOST:,}"
+        raise UsageError(f"there is no shard {index}/{count}", hint=hint)
+    families(options.step_annotation)
+    own: set[str] = set()
+    listing: list[tuple[str, int]] = []
+
+    def hash_own(listed: Sequence[Listed]) -> list[SourceFile]:
+        traces = [(file, file[0].stat().st_size) for file in listed if _is_trace(file)]
+        listing.extend((name, size) for (_, name, *_), size in traces)
+        own.update(_share([(size, name) for (_, name, *_), size in traces], index % count, count))
+        hashed = {file.name: file for file in hash_files([file for file in listed if file[1] in own])}
+        return [hashed.get(file[1]) or _unhashed(file) for file in listed]
+
+    found = find(source, hashing=hash_own)
+    kinds = by_kind(found.files)
+    about = (str(found.path.absolute()), sorted(listing), options, VERSIONS)
+    name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
+    members: list[MemberParts] = []
+    with store.creating(name) as folder:
+        engine.require_shared(folder, found.path)
+        for kind in kinds:
+            files = {at: file for at, file in enumerate(kind) if file.name in own}
+            read = read_traces(
+                files, folder / place_of(kind, kinds[0]), options, engine=engine, progress=progress
+            )
+            ordinals: dict[int, int] = {}
+            for (at, member), parts in read.items():
+                ordinals[at] = ordinals.get(at, -1) + 1
+                names = [part.file.name for part in parts]
+                members.append(MemberParts(kind[0].reader, at, ordinals[at], member, names))
+        shard = Shard(
+            source=str(source),
+            absolute=str(found.path.absolute()),
+            versions=list(VERSIONS),
+            options=options,
+            index=(index - 1) % count,
+            count=count,
+            listing=listing,
+            files=[
+                ShardFile(file.name, file.reader, file.bytes, file.sha256, file.stamp)
+                for file in found.files
+                if file.name in own
+            ],
+            members=members,
+        )
+        (folder / SHARD).write_bytes(msgspec.json.format(msgspec.json.encode(shard), indent=1))
+        for file in found.files:
+            if file.name in own:
+                file.require_unchanged()
+    return store.folder / name, shard
+
+
+def merge(
+    folders: Sequence[Path], store: Store, *, engine: Engine = SERIAL, progress: Progress | None = None
+) -> Run:
+    """The run of all shards of one source, whatever their order; they stay as they are."""
+    shards = {folder: _read(folder) for folder in folders}
+    _check_complete(shards)
+    first = next(iter(shards.values()))
+    known = {file.name: file for shard in shards.values() for file in shard.files}
+
+    def hash_others(listed: Sequence[Listed]) -> list[SourceFile]:
+        hashed = {file.name: file for file in hash_files([file for file in listed if not _is_trace(file)])}
+        return [hashed.get(file[1]) or _as_read(file, known) for file in listed]
+
+    path = Path(first.source) if Path(first.source).expanduser().exists() else Path(first.absolute)
+    found = find(path, hashing=hash_others)
+    return ingest(
+        found,
+        store,
+        first.options,
+        engine=engine,
+        progress=progress,
+        reading=partial(_adopt, shards),
+    )
+
+
+def _is_trace(file: Listed) -> bool:
+    return READERS.get(file[2]).reads == "trace"
+
+
+def _share(sizes: Sequence[tuple[int, str]], index: int, count: int) -> list[str]:
+    """The names of one share's files: the largest first, each to the share that has least."""
+    loads = [0] * count
+    own = []
+    for size, name in sorted(sizes, reverse=True):
+        least = loads.index(min(loads))
+        loads[least] += max(size, 1)
+        if least == index:
+            own.append(name)
+    return own
+
+
+def _unhashed(file: Listed) -> SourceFile:
+    path, name, reader, ranks = file
+    return SourceFile(path, name, reader, path.stat().st_size, "", ranks)
+
+
+def _as_read(file: Listed, known: Mapping[str, ShardFile]) -> SourceFile:
+    path, name, reader, ranks = file
+    read = known.get(name)
+    if read is None or read.reader != reader:
+        raise InputError("is in none of the shards", where=str(path), hint="make all shards again")
+    return SourceFile(path, name, reader, read.bytes, read.sha256, ranks, read.stamp)
+
+
+def _read(folder: Path) -> Shard:
+    """A shard's record; `InputError` where the folder is none, or not one of this version."""
+    try:
+        content = (folder / SHARD).read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"is no shard: {SHARD}: {reason}", where=str(folder), hint=_AGAIN) from None
+    try:
+        shard = msgspec.json.decode(content, type=Shard)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"damaged {SHARD}: {error}", where=str(folder), hint=_AGAIN) from None
+    if shard.versions != list(VERSIONS):
+        raise InputError("was made by another version", where=str(folder), hint=_AGAIN)
+    return shard
+
+
+def _check_complete(shards: Mapping[Path, Shard]) -> None:
+    """`UsageError` where shards are not all those of one source, each once."""
+    if not shards:
+        raise UsageError("no shard to merge", hint="name the folders that `ingest --shard` made")
+    folders = {shard.index: folder for folder, shard in shards.items()}
+    first = folders[next(iter(shards.values())).index]
+    for folder, shard in shards.items():
+        for what in ("absolute", "count", "options", "listing"):
+            if getattr(shard, what) != getattr(shards[first], what):
+                words = "its source has changed since" if what == "listing" else "another source or options"
+                raise UsageError(f"{folder} and {first} are not of one run: {words}", hint=_AGAIN)
+        if folders[shard.index] != folder:
+            hint = "name one of them"
+            raise UsageError(f"{folder} and {folders[shard.index]} are both {shard.words}", hint=hint)
+    count = shards[first].count
+    if missing := [str(index + 1) for index in range(count) if index not in folders]:
+        raise UsageError(f"of {count} shards {first_few(missing)} are missing", hint=_AGAIN)
+
+
+def _adopt(
+    shards: Mapping[Path, Shard],
+    files: Mapping[int, SourceFile],
+    folder: Path,
+    options: Options,  # noqa: ARG001 - those of the shards
+    *,
+    engine: Engine,
+    progress: Progress | None,
+) -> Read:
+    """The parts of files of one kind as the shards have them, linked into the run's folder."""
+    reader = files[0].reader
+    kind = folder.name if folder.parent.name == "sources" else ""
+    found: list[tuple[MemberParts, Path]] = [
+        (member, shard_folder / "sources" / kind if kind else shard_folder)
+        for shard_folder, shard in shards.items()
+        for member in shard.members
+        if member.reader == reader
+    ]
+    found.sort(key=lambda each: (each[0].file, each[0].ordinal))
+    tasks = [(place, folder, member) for member, place in found]
+    parts = engine.map(_adopt_member, tasks, progress=progress, what="gathering shards")
+    read = {(member.file, member.member): own for (member, _), own in zip(found, parts, strict=True)}
+    if {at for at, _ in read} != set(files):
+        raise InputError("the shards do not hold all files of the source", hint="make all shards again")
+    return read
+
+
+def _adopt_member(task: tuple[Path, Path, MemberParts]) -> list[PartDone]:
+    shard, folder, member = task
+    source, target = (unnamed(place, member.file, member.ordinal) for place in (shard, folder))
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for file in source.iterdir():
+            if file.is_symlink() or not file.is_file():
+                raise InputError("is no plain file", where=str(file), hint=_AGAIN)
+            _link(file, target / file.name)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"damaged shard: {reason}", where=str(source), hint=_AGAIN) from None
+    return [summary(path, read_part_file(path)) for path in (target / name for name in member.parts)]
+
+
+def _link(file: Path, target: Path) -> None:
+    """The same file under a second name, or a copy where the file system has no such thing."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
