@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import cclbench
+import cclbench.formats.json_events
 import cclbench.formats.kineto
 from cclbench.api import ingest as ingest_run
 from cclbench.engine import processes
@@ -95,6 +97,11 @@ def left(store: Path) -> list[str]:
 def plain(table: pa.Table) -> dict[str, list[Any]]:
     """A table's values, whatever words its dictionaries hold."""
     return table.to_pydict()  # type: ignore[no-any-return]
+
+
+def files_of(run: Run) -> dict[Path, bytes]:
+    """All tables of a run, as they lie on disk."""
+    return {path.relative_to(run.path): path.read_bytes() for path in run.path.rglob("*.parquet")}
 
 
 def tables(run: Run) -> dict[str, dict[str, list[Any]]]:
@@ -263,8 +270,7 @@ def test_two_processes_give_what_one_gives(job: Path, tmp_path: Path) -> None:
     for name in ("collectives", "steps"):
         assert getattr(two, name)().equals(getattr(one, name)(), check_metadata=True)
     assert two.events().equals(one.events(), check_metadata=True)
-    files = {path.relative_to(one.path): path.read_bytes() for path in one.path.rglob("*.parquet")}
-    assert {path.relative_to(two.path): path.read_bytes() for path in two.path.rglob("*.parquet")} == files
+    assert files_of(two) == files_of(one)
 
 
 def test_a_small_source_is_read_and_computed_in_this_process(
@@ -294,6 +300,58 @@ def test_a_file_read_in_parts_gives_what_it_gives_whole(
     assert parts.rows == whole.rows
     assert parts.manifest == whole.manifest
     assert tables(parts) == tables(whole)
+
+
+@pytest.mark.parametrize("place", ["before", "after", "nowhere"])
+def test_a_compressed_file_gives_the_same_in_one_process_in_several_and_uncompressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Its base time may be known at its end only, when most of its parts are read."""
+    base = {} if place == "nowhere" else {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    document = json.loads(write(tmp_path / "rank0.json", events(steps=50), **of_rank(0)).read_text())
+    rows = {"traceEvents": document.pop("traceEvents")}
+    document = {**document, **base, **rows} if place == "before" else {**document, **rows, **base}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    packed = tmp_path / "packed" / "rank0.json.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress((tmp_path / "rank0.json").read_bytes()))
+    plain = cclbench.run(tmp_path / "rank0.json", store=tmp_path / "plain")
+    whole = cclbench.run(packed, store=tmp_path / "whole")
+    monkeypatch.setattr(cclbench.formats.kineto, "PART_BYTES", 1 << 10)
+    monkeypatch.setattr(cclbench.formats.json_events, "CHUNK", 1 << 10)
+    one = cclbench.run(packed, store=tmp_path / "one", jobs=1)
+    two = cclbench.run(packed, store=tmp_path / "two", jobs=2)
+    assert len(list((one.path / "events" / "rank=0").glob("op-*"))) > 5
+    assert files_of(two) == files_of(one)
+    assert not list(one.path.rglob("inflated*"))
+    assert tables(one) == tables(whole) == tables(plain)
+    assert one.rows == two.rows == whole.rows == plain.rows
+    assert two.manifest == one.manifest == whole.manifest
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_damaged_compressed_file_is_refused_and_salvaged_as_a_whole_one(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    base = {"baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    text = write(tmp_path / "rank0.json", events(steps=50), **of_rank(0)).read_text()
+    text = text.rstrip().removesuffix("}") + ", " + json.dumps(base)[1:]
+    at = len(text) * 2 // 3
+    packed = tmp_path / "damaged" / "rank0.json.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress((text[:at] + "\x01" + text[at + 1 :]).encode()))
+    monkeypatch.setattr(cclbench.formats.json_events, "CHUNK", 1 << 10)
+    with pytest.raises(InputError) as whole:
+        cclbench.run(packed, store=store, jobs=jobs)
+    monkeypatch.setattr(cclbench.formats.kineto, "PART_BYTES", 1 << 10)
+    with pytest.raises(InputError, match="byte") as parts:
+        cclbench.run(packed, store=store, jobs=jobs)
+    assert str(parts.value) == str(whole.value)
+    assert left(store) == []
+    cut = cclbench.run(packed, store=store, jobs=jobs, allow_truncated=True)
+    # The base time stands behind the damage and is found all the same.
+    assert min(cut.events()["start_ns"].to_pylist()) > base["baseTimeNanoseconds"]
+    assert cut.manifest["ranks"][0]["truncated"]["byte"] <= at
 
 
 # --------------------------------------------------------------------- contradictions name both sides

@@ -14,7 +14,7 @@ Captures carry environments, user and host names and command lines: no reader ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -136,10 +136,19 @@ class Reader(Format, Protocol):
         """What can be read side by side: at least one part for each member, a member's parts in order."""
         ...
 
+    def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
+        """The parts of a compressed file that is a `stream`, each once its bytes lie in `folder`.
+
+        The file is inflated once.  `InputError` where its stream is damaged.
+        """
+        del folder
+        raise InputError(f"{self.name} reads no parts of compressed files", where=str(path))
+
     def read(self, path: Path, *, part: Part, allow_truncated: bool) -> Trace:
         """Open; `InputError` with file and place where the file is damaged.
 
-        Batches are those of the part's events.  A member's facts are complete in its parts together.
+        Batches are those of the part's events.  A member's facts are complete in its parts together, and
+        what a part's `Trace.base_ns` tells is to be added to the times in all of them.
         """
         ...
 

@@ -14,10 +14,13 @@ import re
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from zlib_ng import gzip_ng, zlib_ng
 
 from cclbench.errors import InputError
 from cclbench.formats.trace import Cut, Part
@@ -31,6 +34,11 @@ LARGEST_RATIO: Final = 400
 """Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""
 
 _GZIP = b"\x1f\x8b"
+_DAMAGE: Any = (zlib_ng.error, EOFError, gzip.BadGzipFile)
+_PIECE: Final = 128 << 10
+"""Bytes of a gzip stream at a time: where it is damaged, the last piece is lost."""
+END: Final = 64 << 10
+"""Bytes at a file's end that are looked at by themselves."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*(?:\}|"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:))')
 _COMMA = re.compile(rb"\s*,\s*")
@@ -58,10 +66,42 @@ def compressed(path: Path) -> bool:
         raise _unreadable(path, error) from None
 
 
+class _Inflated(io.RawIOBase):
+    """The bytes of a gzip file.
+
+    zlib-ng inflates the JSON of traces at 2 GB/s, zlib at 0.4: one process inflates for several that decode.
+    Where the stream is damaged the standard library reads on, which gives more of what stands before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._given = path, 0
+        self._file: gzip.GzipFile = gzip_ng.GzipNGFile(path, "rb")  # type: ignore[no-untyped-call]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            size = self._file.readinto1(buffer)
+        except _DAMAGE:
+            if not isinstance(self._file, gzip_ng.GzipNGFile):
+                raise
+            self._file.close()
+            self._file = gzip.GzipFile(self._path, "rb")
+            self._file.seek(self._given)
+            size = self._file.readinto1(buffer)
+        self._given += size
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """The file's (decompressed) bytes."""
     if compressed(path):
-        return gzip.GzipFile(path, "rb")
+        return io.BufferedReader(_Inflated(path), _PIECE)
     try:
         return path.open("rb")
     except OSError as error:
@@ -72,14 +112,19 @@ def first_event(path: Path, at: int) -> int | None:
     """The byte, at or after `at` and within a chunk's reach, where an event begins; None where none does."""
     with open_bytes(path) as file:
         file.seek(at)
-        buffer = file.read(CHUNK)
+        begin = _event_begin(file.read(CHUNK))
+    return None if begin is None else at + begin
+
+
+def _event_begin(buffer: bytes) -> int | None:
+    """Where in it the first event begins of which one sees that it is one."""
     for boundary in _BETWEEN.finditer(buffer):
         begin = boundary.end()
         try:
             _FIRST.decode(buffer[begin : next(_event_ends(buffer, begin), begin)])
         except _UNDECODABLE:
             continue
-        return at + begin
+        return begin
     return None
 
 
@@ -87,7 +132,7 @@ class JsonEvents(Generic[E]):
     """Iterates (chunk, events): the chunk's bytes as a JSON array, and that array decoded.
 
     With a range of bytes of an uncompressed file as `part`, only the events in it; both ends of the range
-    are `first_event`s or the file's own.
+    are `first_event`s or the file's own.  So it is with a part of a compressed file that lies inflated.
     """
 
     def __init__(
@@ -102,49 +147,95 @@ class JsonEvents(Generic[E]):
         self.outer: dict[str, Any] = {}
         """The other top-level keys: those before the events once iteration begins, all at its end."""
         self.cut: Cut | None = None
+        self.forward = part.inflated is not None or compressed(path)
+        """Whether what stands at the file's end is not known before all else is read."""
+        self.end = b""
+        """The last bytes read; of a compressed file, once iteration has ended, its last that can be read."""
         self._file: io.BufferedIOBase
+        self._source = path if part.inflated is None else Path(part.inflated)
         try:
-            self._size = path.stat().st_size
+            self._size = self._source.stat().st_size
         except OSError as error:
             raise _unreadable(path, error) from None
-        self._begin = part.begin or 0
-        self._end = self._size if part.end is None else part.end
-        self._last = self._end >= self._size
+        self._begin = 0 if part.inflated else part.begin or 0
+        self._end = self._size if part.inflated or part.end is None else part.end
+        self.last = part.end is None if part.inflated else self._end >= self._size
+        """Whether the part ends where the file does."""
         self._read = 0
         self._offset = 0
         self._count = 0
         self._bare = False
+        self._before = b""
+        self._spent = False
+        self._piece = min(_PIECE, CHUNK) if self.forward else CHUNK
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
-        with open_bytes(self.path) as self._file:
-            buffer = self._head()
-            if self._begin:
-                self._file.seek(self._begin)
-                self._read = self._offset = self._begin
-                buffer = b""
-            while True:
-                block = b"" if self.cut else self._block()
-                buffer += block
-                if self._read >= self._end and not self._last:
-                    events_left = buffer[: max(self._end - self._offset, 0)]
-                    yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
+        with open_bytes(self._source) as self._file:
+            yield from self._chunks()
+            if self.cut and self.forward and not self._spent:
+                self._skip()
+
+    def inflated(self, folder: Path, size: int) -> Iterator[Part]:
+        """Parts of about `size` bytes, each once it lies in `folder`, cut where an event begins.
+
+        What stands before the events stands in each of their files.  Nothing is decoded.
+        """
+        with open_bytes(self._source) as self._file:
+            block = self._head()
+            begin, position, last = 0, self._offset, False
+            for number in count():
+                path = folder / f"inflated-{number:03d}.json"
+                with path.open("wb") as out:
+                    out.write(self._before)
+                    at = None
+                    while at is None and not last:
+                        out.write(block)
+                        position += len(block)
+                        block = self._block()
+                        last = not block
+                        at = _event_begin(block) if position - begin >= size else None
+                    out.write(block[:at])
+                    position += at or 0
+                yield Part(begin=begin, end=None if last else position, inflated=str(path))
+                if last:
                     return
-                try:
-                    found = self._whole_events(buffer) if block else None
-                except _UNDECODABLE as error:
-                    yield from self._salvage(buffer, error) if _ended(error) is None else self._rest(buffer)
-                    return
-                if found is not None:
-                    end, chunk, events = found
-                    yield chunk, events
-                    self._count += len(events)
-                    self._offset += end
-                    buffer = buffer[end:]
-                elif not block:
-                    yield from self._rest(buffer)
-                    return
-                elif len(buffer) > LONGEST_EVENT:
-                    raise self._broken(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
+                begin, block = position, block[at:]
+
+    def _skip(self) -> None:
+        """Read on to the end behind what is damaged."""
+        with suppress(OSError, EOFError, zlib.error):
+            while block := self._file.read1(_PIECE):
+                self.end = (self.end + block)[-END:]
+
+    def _chunks(self) -> Iterator[tuple[bytes, list[E]]]:
+        buffer = self._head()
+        if self._begin:
+            self._file.seek(self._begin)
+            self._read = self._offset = self._begin
+            buffer = b""
+        while True:
+            block = b"" if self.cut else self._block()
+            buffer += block
+            if self._read >= self._end and not self.last:
+                events_left = buffer[: max(self._end - self._offset, 0)]
+                yield from self._rest(events_left.rstrip().removesuffix(b",") + b"]")
+                return
+            try:
+                found = self._whole_events(buffer) if block else None
+            except _UNDECODABLE as error:
+                yield from self._salvage(buffer, error) if _ended(error) is None else self._rest(buffer)
+                return
+            if found is not None:
+                end, chunk, events = found
+                yield chunk, events
+                self._count += len(events)
+                self._offset += end
+                buffer = buffer[end:]
+            elif not block:
+                yield from self._rest(buffer)
+                return
+            elif len(buffer) > LONGEST_EVENT:
+                raise self._broken(0, f"an event is longer than {LONGEST_EVENT >> 20} MiB")
 
     @property
     def position(self) -> int:
@@ -156,7 +247,7 @@ class JsonEvents(Generic[E]):
         pieces: list[bytes] = []
         damage = None
         try:
-            while sum(map(len, pieces)) < CHUNK and (piece := self._file.read1(CHUNK)):
+            while sum(map(len, pieces)) < CHUNK and (piece := self._file.read1(self._piece)):
                 pieces.append(piece)
         except EOFError:
             damage = "gzip stream is cut"
@@ -166,10 +257,12 @@ class JsonEvents(Generic[E]):
             raise _unreadable(self.path, error) from None
         block = b"".join(pieces)
         self._read += len(block)
+        self.end = (self.end[-END:] + block[-END:])[-END:]
         at = self._read - self._offset
         if damage and not self.allow_truncated:
             raise self._broken(at, damage)
         if damage:
+            self._spent = True
             self.cut = Cut(str(self.path), self._read, damage)
         if self._read > max(LARGEST_RATIO * self._size, LONGEST_EVENT):
             raise self._broken(at, f"expands more than {LARGEST_RATIO}-fold, like a decompression bomb")
@@ -187,6 +280,7 @@ class JsonEvents(Generic[E]):
             )
         if text[:1] == b"[":
             self._bare = True
+            self._before = b"["
             self._offset = len(buffer) - len(text) + 1
             return text[1:]
         while (start := _EVENTS.search(buffer)) is None:
@@ -205,6 +299,7 @@ class JsonEvents(Generic[E]):
             at, reason = _located(error, len(head))
             raise self._broken(at, f"{reason} before the events") from None
         del self.outer["traceEvents"]
+        self._before = head
         self._offset = len(head)
         return buffer[len(head) :]
 
@@ -234,12 +329,12 @@ class JsonEvents(Generic[E]):
             if (end := _ended(error)) is None:
                 yield from self._salvage(buffer, error)
                 return
-            if not self._last:
+            if not self.last:
                 raise self._broken(end - 1, "the events end before their part of the file") from None
             chunk, tail = chunk[:end], chunk[end:]
             events = self.decoder.decode(chunk)
         self._count += len(events)
-        if self._last:
+        if self.last:
             self._tail(tail, len(chunk) - 1)
         yield chunk, events
 

@@ -171,11 +171,20 @@ class Part(msgspec.Struct, frozen=True):
     member: str = ""
     begin: int | None = None
     end: int | None = None
+    stream: bool = False
+    """Whether it is all of a compressed file, whose parts `Reader.inflated` gives."""
+    inflated: str | None = None
+    """The file that holds the part's bytes, for as long as it is not read."""
 
     @property
     def whole(self) -> bool:
         """Whether it is all that the file has of the member."""
-        return self.begin is None
+        return self.begin is None and not self.stream
+
+    def remove(self) -> None:
+        """Delete its bytes where they lie inflated."""
+        if self.inflated is not None:
+            Path(self.inflated).unlink()
 
 
 class DeviceStep(msgspec.Struct, frozen=True):
@@ -232,6 +241,8 @@ class Trace:
     told: StatedPayloads = field(default_factory=StatedPayloads)
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Cut | None = None
+    base_ns: int | None = 0
+    """What is still to be added to all its times: the file's end tells; None where another part holds it."""
     device_rows_in_order: bool = True
     """Whether the device's rows came in order of their start: then nothing is missing before the last."""
     device_steps: list[DeviceStep] = field(default_factory=list)

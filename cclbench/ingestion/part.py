@@ -42,6 +42,12 @@ class PartTask:
     folder: Path
     options: Options
 
+    def inflated(self) -> Iterator[PartTask]:
+        """The tasks of a stream's parts, each once the file with its bytes is whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        parts = trace_reader(self.file.reader).inflated(self.file.path, self.folder)
+        return (replace(self, part=part, index=index) for index, part in enumerate(parts))
+
 
 class PartDone(msgspec.Struct, frozen=True):
     """What a run needs of a part before it is put together with its rank's others."""
@@ -53,12 +59,14 @@ class PartDone(msgspec.Struct, frozen=True):
     worked: bool
     """Whether a device did anything in it, as far as its rows or graphs without rows tell."""
     cut: Cut | None
+    base_ns: int | None = None
+    """What is still to be added to all times of its member's parts, where it tells that."""
 
 
-def summary(file: Path, part: PartRead) -> PartDone:
+def summary(file: Path, part: PartRead, base_ns: int | None = None) -> PartDone:
     """Of a part that is on disk."""
     worked = any(part.rows[kind] for kind in DEVICE_WORK) or bool(part.facts.whole_graphs)
-    return PartDone(file, part.facts, part.rows.total() > 0, worked, part.cut)
+    return PartDone(file, part.facts, part.rows.total() > 0, worked, part.cut, base_ns)
 
 
 @dataclass(slots=True)
@@ -195,6 +203,17 @@ def finished(file: File) -> Iterator[File]:
         raise
 
 
+def read_parts(task: PartTask) -> list[PartDone]:
+    """Stream one part of a file to Parquet; of a stream, all its parts, one after another."""
+    if not task.part.stream:
+        return [read_part(task)]
+    done = []
+    for one in task.inflated():
+        done.append(read_part(one))
+        one.part.remove()
+    return done
+
+
 def read_part(task: PartTask) -> PartDone:
     """Stream one part of a file to Parquet, and what is known of it to a file beside that."""
     reader = trace_reader(task.file.reader)
@@ -208,7 +227,7 @@ def read_part(task: PartTask) -> PartDone:
         setattr(read, name, getattr(trace, name))
     file = task.folder / f"{task.index:03d}{SUFFIX}"
     write_part(file, read)
-    return summary(file, read)
+    return summary(file, read, trace.base_ns)
 
 
 def _communicates_itself(name: str) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -159,12 +160,17 @@ def launching_operators(files: list[Path], pending: Pending, launches: Launches)
     if not pending.repeat_correlation:
         return None
     columns = ["operator", "track", "start_ns", "dur_ns"]
-    tables = [EVENTS.empty_table().select(columns)]
+    launched = {
+        thread: np.sort(launches.start_ns[launches.track == thread]) for thread in set(launches.track)
+    }
+    calls = [np.empty((len(columns), 0), np.int64)]
     for path in sorted(files[0].parent.glob("op-[0-9][0-9][0-9].parquet")):
         with pq.ParquetFile(path) as file:
-            tables.append(file.read(columns))
-    calls = pa.concat_tables(tables).drop_null()
-    number, track, start, duration = (calls[name].to_numpy() for name in columns)
+            for batch in file.iter_batches(ROW_GROUP, columns=columns):
+                own = np.array([batch.drop_null()[name].to_numpy() for name in columns])
+                # Of a large trace most calls launch nothing: they need not be held.
+                calls.append(own[:, _holding(own, launched)])
+    number, track, start, duration = np.concatenate(calls, axis=1)
     known = pending.launch >= 0
     launch = pending.launch[known]
     found = np.full(len(known), -1, np.int64)
@@ -172,6 +178,17 @@ def launching_operators(files: list[Path], pending: Pending, launches: Launches)
         launches.track[launch], launches.start_ns[launch]
     )
     return found
+
+
+def _holding(calls: Int64, launched: Mapping[int, Int64]) -> Mask:
+    """Which calls (id, thread, start, duration; ns) hold a launch of their thread, shape (calls,)."""
+    _, track, start, duration = calls
+    holds = np.zeros(len(start), np.bool_)
+    for thread, at in launched.items():
+        own = track == thread
+        begin, end = start[own], start[own] + duration[own]
+        holds[own] = np.searchsorted(at, begin) < np.searchsorted(at, end)
+    return holds
 
 
 def fill_in(

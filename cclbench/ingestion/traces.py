@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -16,8 +17,9 @@ from cclbench.engine import Engine, Progress
 from cclbench.errors import InputError
 from cclbench.formats import Part, execution_trace_reader, several_processes, trace_reader
 from cclbench.ingestion.across import Places, match_ranks
+from cclbench.ingestion.base_time import add_base_times
 from cclbench.ingestion.groups import Job, StatedGroups
-from cclbench.ingestion.part import PartDone, PartTask, read_part
+from cclbench.ingestion.part import PartDone, PartTask, read_parts
 from cclbench.ingestion.rank import RankDone, RankTask, finish_rank, merge_facts
 from cclbench.machine import machine_of_entries
 from cclbench.normalize import execution_traces
@@ -27,6 +29,8 @@ from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
+_MOST_STREAMS: Final = 16
+"""Compressed files that are inflated here, at the rate at which some 25 processes decode."""
 _Key = tuple[int, str]
 """A rank in the making: the ordinal of its file, and its member's name there."""
 Read = dict[_Key, list[PartDone]]
@@ -54,24 +58,22 @@ def read_traces(
     def read(parts: Mapping[int, Sequence[Part]], what: str) -> Read:
         tasks = _part_tasks(files, folder, options, parts)
         groups: dict[ProcessGroup, ProcessGroup] = {}
-        done: list[PartDone] = []
+        coming, taken = _Coming(tasks), count()
+        read: Read = {key: [] for key in tasks}
 
-        def take(part: PartDone) -> None:
-            # Every rank lists the same groups: one copy of each is kept.
-            own = tuple(groups.setdefault(group, group) for group in part.facts.groups)
-            facts = msgspec.structs.replace(part.facts, groups=own)
-            done.append(msgspec.structs.replace(part, facts=facts))
+        def take(parts: list[PartDone]) -> None:
+            key, task = coming.given[next(taken)]
+            task.part.remove()
+            for part in parts:
+                # Every rank lists the same groups: one copy of each is kept.
+                own = tuple(groups.setdefault(group, group) for group in part.facts.groups)
+                facts = msgspec.structs.replace(part.facts, groups=own)
+                read[key].append(msgspec.structs.replace(part, facts=facts))
 
-        engine.gather(
-            read_part,
-            [*chain(*tasks.values())],
-            take,
-            progress=progress,
-            what=what,
-            size_bytes=_text_bytes(files.values()),
-        )
-        each = iter(done)
-        return {key: [next(each) for _ in own] for key, own in tasks.items()}
+        size = _text_bytes(files.values())
+        engine.gather(read_parts, coming, take, progress=progress, what=what, size_bytes=size)
+        add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine)
+        return read
 
     # What a damaged file still gives ends at its first defect: it must be read in order.
     in_order = options.allow_truncated or parts == whole
@@ -83,6 +85,32 @@ def read_traces(
         # A part may begin within a damaged event: only reading from the start tells what is wrong, and where.
         shutil.rmtree(folder / "events", ignore_errors=True)
         return read(whole, "reading traces again")
+
+
+class _Coming(Sequence[PartTask]):
+    """The tasks of files in order, those of a stream's parts while it is inflated; of known length only then.
+
+    Where streams are many, those who read them inflate them, too: the tables are the same.
+    """
+
+    def __init__(self, tasks: Mapping[_Key, list[PartTask]]) -> None:
+        self._tasks = [(key, task) for key, own in tasks.items() for task in own]
+        self._streams = sum(task.part.stream for _, task in self._tasks)
+        self.given: list[tuple[_Key, PartTask]] = []
+        """Those that were taken, and of which member each is."""
+
+    def __iter__(self) -> Iterator[PartTask]:
+        for key, task in self._tasks:
+            here = task.part.stream and self._streams <= _MOST_STREAMS
+            for one in task.inflated() if here else (task,):
+                self.given.append((key, one))
+                yield one
+
+    def __len__(self) -> int:
+        return max(len(self._tasks) + self._streams, len(self.given))
+
+    def __getitem__(self, index: Any) -> Any:
+        return [task for _, task in self.given][index]
 
 
 def join_traces(

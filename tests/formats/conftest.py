@@ -58,6 +58,8 @@ def read() -> Callable[..., Read]:
     def read(path: Path, *, part: Part | None = None, allow_truncated: bool = False) -> Read:
         trace = trace_reader("kineto").read(path, part=part or Part(), allow_truncated=allow_truncated)
         rows = [row for batch in trace.batches for row in _plain(batch)]
+        for row in rows:
+            row["start_ns"] += trace.base_ns or 0
         return Read(trace, rows)
 
     return read

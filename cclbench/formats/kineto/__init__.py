@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.json_events import compressed, first_event
+from cclbench.formats.json_events import LARGEST_RATIO, JsonEvents, compressed, first_event
 from cclbench.formats.json_text import rewrite_json
+from cclbench.formats.kineto.events import DECODER
 from cclbench.formats.kineto.reading import KinetoFile
 from cclbench.formats.rewriting import Redactor
 
-PART_BYTES = 192 << 20
-"""Larger uncompressed files are read in parts of about this size, side by side."""
-
+PART_BYTES = 32 << 20
+"""Files of twice that and more are read in parts of about this size, side by side."""
+_MOST_PARTS = 999
+_USUAL_RATIO = 15
+"""How many times Kineto JSON is smaller as gzip, at the least: so much is known before it is inflated."""
 
 _HEADER = (b'"schemaVersion"', b'"deviceProperties"')
 # What its rows are, by kineto's ActivityType.cpp, with the names of 2021 (torch 1.8) and those of flows.
@@ -66,13 +69,20 @@ class Kineto(Reader):
         return rewrite_json(path, target, redactor, categories=_ANNOTATIONS if annotations else ())
 
     def parts(self, path: Path) -> list[Part]:
-        """Ranges of about `PART_BYTES` of an uncompressed file, cut where an event begins; else the whole."""
+        """Ranges of about `PART_BYTES`, cut where an event begins; of a large compressed file, the stream."""
         size = path.stat().st_size
-        count = 1 if compressed(path) else size // PART_BYTES
+        if compressed(path):
+            return [Part(stream=size * _USUAL_RATIO >= 2 * PART_BYTES)]
+        count = min(size // PART_BYTES, _MOST_PARTS)
         begins = {at for i in range(1, count) if (at := first_event(path, size * i // count)) is not None}
         if not begins:
             return [Part()]
         return [Part(begin=begin, end=end) for begin, end in pairwise([0, *sorted(begins), size])]
+
+    def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
+        """Parts of about `PART_BYTES`, larger where there would be too many of them."""
+        size = max(PART_BYTES, path.stat().st_size * LARGEST_RATIO // _MOST_PARTS)
+        return JsonEvents(path, DECODER).inflated(folder, size)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream one rank's trace, or one of its parts."""

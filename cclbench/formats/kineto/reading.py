@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +16,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
-from cclbench.formats.json_events import CHUNK, JsonEvents, open_bytes
+from cclbench.formats.json_events import CHUNK, END, JsonEvents
 from cclbench.formats.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args, operators, shapes
 from cclbench.formats.kineto.facts import facts
 from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
@@ -34,7 +32,6 @@ _PHASES: Final = {
 }
 _EXACT_BELOW: Final = float(1 << 43)
 """µs; below it float64 tells each nanosecond from the next, above it (epoch times) it does not."""
-_TRAILER_BYTES: Final = 1 << 16
 _BACKWARD_ONE_IN: Final = 1000
 """Of so many rows of a category one may end before it begins, by a slip in converting the profiler's clocks:
 it is set aside and counted.  With more of them the category's other times cannot be believed either."""
@@ -66,7 +63,7 @@ class KinetoFile:
         for index, (chunk, decoded) in enumerate(self.stream):
             events: list[Any] = decoded
             if index == 0:
-                self.base_ns = self._base()
+                self.base_ns = 0 if self.stream.forward else self._base()
             if self.exact or _loses_digits(decoded):
                 self.exact, events = True, EXACT_DECODER.decode(chunk)
             if self.stream.allow_truncated:
@@ -83,31 +80,29 @@ class KinetoFile:
             self.stream.outer, self.ranks_of_ops, self.processes, stated, self.path
         )
         self.trace.notes += notes
-        if self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
+        if self.stream.forward:
+            self.trace.base_ns = self._base() if self.stream.last else None
+        elif self.stream.outer.get("baseTimeNanoseconds", self.base_ns) != self.base_ns:
             raise InputError("baseTimeNanoseconds stands too far from its end", where=str(self.path))
 
     def _base(self) -> int:
         """`baseTimeNanoseconds`, which may stand behind the events; 0 where times are the epoch's own."""
         base = self.stream.outer.get("baseTimeNanoseconds")
         if base is None:
-            found = _BASE.findall(self._trailer())
+            found = _BASE.findall(self.stream.end if self.stream.forward else self._trailer())
             base = int(found[-1]) if found else 0
         if not isinstance(base, int) or abs(base) > LATEST_NS:
             raise InputError(f"baseTimeNanoseconds is {base!r}, not a time", where=str(self.path))
         return base
 
     def _trailer(self) -> bytes:
-        """The last bytes of the file; of a gzip file this costs a pass over it."""
-        trailer = b""
-        with open_bytes(self.path) as file:
-            if not isinstance(file, gzip.GzipFile):
-                file.seek(max(self.path.stat().st_size - _TRAILER_BYTES, 0))
-            try:
-                while block := file.read1(_TRAILER_BYTES):
-                    trailer = (trailer + block)[-_TRAILER_BYTES:]
-            except (OSError, EOFError, zlib.error):
-                pass  # the main pass meets the same damage and reports it
-        return trailer
+        """The last bytes of the file."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(self.path.stat().st_size - END, 0))
+                return file.read(END)
+        except OSError:
+            return b""  # the main pass meets the same and reports it
 
     def _sorted(self, events: list[Any]) -> Groups:
         """Events by kind and side; what is no work is counted."""

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base time of a file that tells it at its end: added to all that was read before."""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cclbench.engine import Engine
+from cclbench.formats import StatedPayloads
+from cclbench.formats.trace import LATEST_NS, impossible
+from cclbench.ingestion.part import PartDone, PartTask, finished
+from cclbench.ingestion.part_file import SUFFIX, read_part_file, write_part
+from cclbench.record.files import TableFile, with_columns
+from cclbench.schema import EVENTS
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftTask:
+    """Write the `index`-th part that lies in `folder` to `target`, with `base_ns` added to all times."""
+
+    source: Path
+    """The trace."""
+    folder: Path
+    target: Path
+    index: int
+    base_ns: int
+
+
+def add_base_times(read: Iterable[tuple[PartTask, Sequence[PartDone]]], engine: Engine) -> None:
+    """Make the times of all members whole: of each one of its tasks, and its parts."""
+    tasks = []
+    for task, parts in read:
+        base_ns = next((part.base_ns for part in parts if part.base_ns), 0)
+        target = task.folder.with_name(f"{task.folder.name}-whole")
+        if base_ns:
+            tasks += [ShiftTask(task.file.path, task.folder, target, i, base_ns) for i in range(len(parts))]
+    engine.map(shift, tasks)
+    for folder, target in {task.folder: task.target for task in tasks}.items():
+        shutil.rmtree(folder)
+        target.rename(folder)
+
+
+def shift(task: ShiftTask) -> None:
+    """One part; `InputError` where a time becomes impossible."""
+    name, base_ns = f"{task.index:03d}", task.base_ns
+    for path in sorted(task.folder.glob(f"*-{name}*.parquet")):
+        _shift_file(path, task.target / path.name, base_ns, task.source)
+    part = read_part_file(task.folder / f"{name}{SUFFIX}")
+    _shift_told(part.told, base_ns)
+    part.launches = part.launches._replace(start_ns=part.launches.start_ns + base_ns)
+    part.device_steps = [
+        msgspec.structs.replace(step, start_ns=step.start_ns + base_ns, end_ns=step.end_ns + base_ns)
+        for step in part.device_steps
+    ]
+    part.annotations = [
+        replace(one, start_ns=one.start_ns + base_ns, end_ns=one.end_ns + base_ns) for one in part.annotations
+    ]
+    if part.op_span is not None:
+        part.op_span = part.op_span[0] + base_ns, part.op_span[1] + base_ns
+    write_part(task.target / f"{name}{SUFFIX}", part)
+
+
+def _shift_file(path: Path, target: Path, base_ns: int, source: Path) -> None:
+    with finished(TableFile(target, EVENTS)) as final, pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group)
+            start = rows["start_ns"].to_numpy() + base_ns
+            if max(-start.min(), start.max()) > LATEST_NS:
+                raise impossible(f"time: {start[np.argmax(abs(start))]} ns with baseTimeNanoseconds", source)
+            final.write(with_columns(rows, EVENTS, {"start_ns": pa.array(start)}))
+
+
+def _shift_told(told: StatedPayloads, base_ns: int) -> None:
+    """Entries that are about a kernel by its ordinal tell no times."""
+    by_time = np.asarray(told.row) < 0
+    for name in ("start_ns", "end_ns"):
+        times = np.asarray(getattr(told, name)) + np.where(by_time, base_ns, 0)
+        setattr(told, name, array("q", times.astype(np.int64).tobytes()))
