@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.engine import Engine, Progress
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.ingestion.groups import Gathered, Job, infer_groups, numbered, path_of
 from cclbench.intervals import Int64
 from cclbench.normalize import clocks, matching
@@ -42,9 +42,9 @@ def match_ranks(
     degrees: Mapping[str, int],
     job: Job | None,
     *,
-    engine: Engine,
-    progress: Progress | None,
-    size_bytes: int,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> tuple[Inference | None, Matching, Clocks]:
     """Match all ranks' collectives in the run at `folder` and write arrival, wait and transfer to them.
 

@@ -29,6 +29,8 @@ class Measurement:
     cpu_s: float
     """User and system time of all its processes."""
     peak_bytes: int
+    largest_bytes: int
+    """The most that a single process of it had resident, pages that it shares among them."""
     stdout: str
 
 
@@ -69,6 +71,7 @@ class Sampler(threading.Thread):
         super().__init__(daemon=True)
         self.session = session
         self.peak_bytes = 0
+        self.largest_bytes = 0
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -76,6 +79,7 @@ class Sampler(threading.Thread):
         while not self.ended.wait(pause):
             began = time.thread_time()
             pids = members(self.session)
+            self.largest_bytes = max(self.largest_bytes, *(resident_bytes([pid]) for pid in pids), 0)
             if resident_bytes(pids) > self.peak_bytes:
                 self.peak_bytes = max(self.peak_bytes, proportional_bytes(pids))
             pause = max(PAUSE_S, (time.thread_time() - began) / SHARE)
@@ -119,4 +123,4 @@ def measure(command: list[str], folder: Path) -> Measurement:
         if code:
             last = (stderr.read().strip().splitlines() or ["no message"])[-1]
             raise CommandError(f"{' '.join(command[:4])} ... ended with {code}: {last}")
-        return Measurement(wall_s, cpu_s, sampler.peak_bytes, stdout.read())
+        return Measurement(wall_s, cpu_s, sampler.peak_bytes, sampler.largest_bytes, stdout.read())
