@@ -240,10 +240,10 @@ def _text_bytes(task: _RankTask) -> int:
 
 def _rank_metrics(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
-) -> tuple[dict[str, list[Value]], str]:
+) -> tuple[dict[str, Sequence[Value]], str]:
     view = _rank_view(task, window, steps)
     chosen = [METRICS.get(name) for name in metrics]
-    return rank_rows(view, chosen, model=model), window_policy(view, window)
+    return dict(rank_rows(view, chosen, model=model)), window_policy(view, window)
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:

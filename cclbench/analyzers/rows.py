@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -114,7 +115,7 @@ def _finite(values: list[Value]) -> list[Value]:
 
 def run_rows(
     metrics: Sequence[Metric],
-    ranks: Mapping[int, Mapping[str, Sequence[Value]]],
+    ranks: Mapping[int, MutableMapping[str, Sequence[Value]]],
     policies: Mapping[int, str],
     of_run: Mapping[str, Sequence[Value]],
     *,
@@ -123,9 +124,9 @@ def run_rows(
 ) -> list[Row]:
     """The result rows: of each metric the run's own, its breakdowns, then the ranks' in the same order.
 
-    `ranks` has each rank's `rank_rows`, `policies` each rank's window policy, `of_run` the `run_values`;
-    `asked` is the window policy asked for, `source` the reader of the run's traces.  The same input gives
-    the same rows in the same order.
+    `ranks` has each rank's `rank_rows`, which are taken out of it, since memory would not hold both of many
+    ranks; `policies` each rank's window policy, `of_run` the `run_values`; `asked` is the window policy asked
+    for, `source` the reader of the run's traces.  The same input gives the same rows in the same order.
     """
     rows: list[Row] = []
     most = max(policies.values(), key=POLICIES.index, default=asked)
@@ -133,7 +134,7 @@ def run_rows(
         if metric.per_run is not None:
             rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(of_run[metric.name])]
             continue
-        own = {rank: ranks[rank][metric.name] for rank in sorted(ranks)}
+        own = {rank: ranks[rank].pop(metric.name) for rank in sorted(ranks)}
         answered = [rank for rank, values in own.items() if values[0].has_value]
         window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
         combined = _combined(metric, own) if own else [NO_TRACE]
@@ -219,7 +220,8 @@ def _row(metric: Metric, value: Value, rank: int | None, window: str, source: st
         coverage=None if coverage is None else coverage.by_count,
         coverage_time=None if coverage is None else coverage.by_time,
         provenance=value.provenance if value.has_value else None,
-        reason=value.words,
+        # Ranks say the same, each in a text of its own.
+        reason=None if value.words is None else intern(value.words),
         better=metric.better,
         rank=rank,
         step=value.step,
