@@ -4,7 +4,7 @@
     python scripts/campaign/kill.py --kills 1000 --findings FOLDER [--seed S] [--command NAME]
 
 Promised is: every run in the store is whole or absent, as is the output file; nothing temporary is left, nor
-shared memory or semaphores (after SIGKILL: once the next command has run); SIGINT ends with 130 and SIGTERM
+shared memory or semaphores (after SIGKILL: once a command has started processes again); SIGINT ends with 130 and SIGTERM
 with 143, with at most one line on stderr.  Exit code 1 where a promise was broken.
 
 Semaphores are the machine's: what other programs make meanwhile counts as left behind, unless /dev/shm is
@@ -69,7 +69,8 @@ def kill(
     if number != signal.SIGKILL and len(told.strip().splitlines()) > 1:
         found["messages"] = told.strip()[-1500:]
     if number == signal.SIGKILL:
-        desk.call(desk.words(COMMANDS["ingest"], 2))
+        # One that the store has no results for, so that it starts processes.
+        desk.call([*desk.words(COMMANDS["run"], 2), "--window", "trace"])
     if complaints := list(shared.damaged(desk.store)):
         found["half runs"] = complaints[0]
     if desk.output(command) not in (None, whole):

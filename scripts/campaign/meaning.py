@@ -37,7 +37,9 @@ def differences(one: Figures, other: Figures) -> Iterator[str]:
             and figure is not None
             and math.isclose(value, figure, rel_tol=1e-9, abs_tol=1e-15)
         )
-        if status != state or not alike:
+        # A counter's one sample tells nothing, the same sample twice that nothing was counted.
+        nothing = status == "absent" and figure == 0
+        if (status != state or not alike) and not nothing:
             words = "/".join(str(part) for part in key if part is not None)
             yield f"{words}: {status} {value} became {state} {figure}"
 
