@@ -4,7 +4,7 @@
     python scripts/campaign/kill.py --kills 1000 --findings FOLDER [--seed S] [--command NAME]
 
 Promised is: every run in the store is whole or absent, as is the output file; nothing temporary is left, nor
-shared memory or semaphores (after SIGKILL: once processes were started again); SIGINT ends with 130 and SIGTERM
+shared memory or semaphores (after SIGKILL: once processes were started again); SIGINT ends with 130, SIGTERM
 with 143, with at most one line on stderr.  Exit code 1 where a promise was broken.
 
 Semaphores are the machine's: what other programs make meanwhile counts as left behind, unless /dev/shm is
