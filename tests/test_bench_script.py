@@ -243,17 +243,30 @@ def test_a_file_without_rows_is_refused(enlarging: ModuleType, tmp_path: Path) -
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of processes from /proc")
 def test_memory_and_time_are_of_the_command_and_its_children(bench: Path, tmp_path: Path) -> None:
-    measuring = importlib.import_module("peak_memory")
-    assert bench.is_dir()
+    """In a process of its own: who measures adopts what the command leaves behind."""
     child = "import time; held = bytearray(b'x') * 50_000_000; time.sleep(0.5)"
     parent = "import subprocess, sys; held = bytearray(b'x') * 50_000_000; subprocess.run(sys.argv[1:])"
-    took = measuring.measure(
-        [sys.executable, "-c", f"{parent}; print('done')", sys.executable, "-c", child], tmp_path
+    command = [sys.executable, "-c", f"{parent}; print('done')", sys.executable, "-c", child]
+    took = measured(bench, command, tmp_path)
+    assert took["stdout"] == "done\n"
+    assert took["wall_s"] > 0.5
+    assert took["cpu_s"] > 0
+    assert 100e6 < took["peak_bytes"] < 150e6
+    assert 50e6 < took["largest_bytes"] < 90e6
+    wrong = [sys.executable, "-c", "import sys; print('too bad', file=sys.stderr); sys.exit(3)"]
+    assert "ended with 3: too bad" in measured(bench, wrong, tmp_path)["error"]
+
+
+def measured(bench: Path, command: list[str], folder: Path) -> dict[str, Any]:
+    """What `peak_memory` says of a command."""
+    script = (
+        "import json, pathlib, sys, peak_memory\n"
+        "try:\n"
+        "    told = vars(peak_memory.measure(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])))\n"
+        "except peak_memory.CommandError as error:\n"
+        "    told = {'error': str(error)}\n"
+        "print(json.dumps(told))\n"
     )
-    assert took.stdout == "done\n"
-    assert took.wall_s > 0.5
-    assert 100e6 < took.peak_bytes < 150e6
-    with pytest.raises(measuring.CommandError, match="ended with 3: too bad"):
-        measuring.measure(
-            [sys.executable, "-c", "import sys; print('too bad', file=sys.stderr); sys.exit(3)"], tmp_path
-        )
+    words = [sys.executable, "-c", script, json.dumps(command), str(folder)]
+    done = subprocess.run(words, cwd=bench, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))

@@ -91,11 +91,11 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _cpu_of_children() -> float:
-    """CPU time of all ended children, s; waits for those that have not ended yet."""
+def _cpu_of_children(group: int | None = None) -> float:
+    """CPU time of all ended children, s; waits for those of the process group that have not ended yet."""
     with suppress(ChildProcessError):
-        while True:
-            os.wait()
+        while group is not None:
+            os.waitpid(-group, 0)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -117,7 +117,7 @@ def measure(command: list[str], folder: Path) -> Measurement:
                 os.killpg(process.pid, signal.SIGKILL)
             sampler.ended.set()
             sampler.join()
-        cpu_s = _cpu_of_children() - before
+        cpu_s = _cpu_of_children(process.pid) - before
         stdout.seek(0)
         stderr.seek(0)
         if code:
