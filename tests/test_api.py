@@ -198,7 +198,7 @@ def test_an_interrupt_leaves_nothing_behind(
     body = json.dumps(events(steps=40))[1:-1]
     for rank in range(4):
         head = f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}}}, "traceEvents": ['
-        (tmp_path / f"rank{rank}.json").write_text(head + ",".join([body] * 400) + "]}")
+        (tmp_path / f"rank{rank}.json").write_text(head + ",".join([body] * 1000) + "]}")
     traces = tmp_path / "traces"
     traces.mkdir()
     for path in tmp_path.glob("*.json"):

@@ -15,7 +15,7 @@ from typing import IO, Any, Final, TypeVar
 
 from cclbench.destination import why_outside
 from cclbench.errors import InputError
-from cclbench.formats.json_events import LARGEST_RATIO
+from cclbench.formats.streams import LARGEST_RATIO
 from cclbench.text import shown
 from cclbench.units import KIB, MIB, TIB
 

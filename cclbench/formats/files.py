@@ -17,7 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
 from cclbench.errors import InputError
-from cclbench.formats.json_events import LARGEST_RATIO, compressed, open_bytes
+from cclbench.formats.streams import LARGEST_RATIO, compressed, open_bytes
 from cclbench.text import printable
 from cclbench.units import KIB, MIB
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from zlib_ng import gzip_ng, zlib_ng
 
 from cclbench.errors import InputError
+from cclbench.formats.streams import LARGEST_RATIO, PIECE, compressed, open_bytes, unreadable
 from cclbench.formats.trace import Cut, Part
 
 E = TypeVar("E")
@@ -30,13 +30,6 @@ _WHOLE: Final = Part()
 
 CHUNK: Final = 4 << 20
 LONGEST_EVENT: Final = 64 << 20
-LARGEST_RATIO: Final = 400
-"""Kineto JSON compresses 15 to 50 times; deflate's own limit is 1,032."""
-
-_GZIP = b"\x1f\x8b"
-_DAMAGE: Any = (zlib_ng.error, EOFError, gzip.BadGzipFile)
-_PIECE: Final = 128 << 10
-"""Bytes of a gzip stream at a time: where it is damaged, the last piece is lost."""
 END: Final = 64 << 10
 """Bytes at a file's end that are looked at by themselves."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -55,57 +48,6 @@ class _Event(msgspec.Struct):
 
 
 _FIRST = msgspec.json.Decoder(_Event)
-
-
-def compressed(path: Path) -> bool:
-    """Whether the file is gzip, by its first bytes, not by its name."""
-    try:
-        with path.open("rb") as file:
-            return file.read(2) == _GZIP
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-class _Inflated(io.RawIOBase):
-    """The bytes of a gzip file.
-
-    zlib-ng inflates the JSON of traces at 2 GB/s, zlib at 0.4: one process inflates for several that decode.
-    Where the stream is damaged the standard library reads on, which gives more of what stands before.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._given = path, 0
-        self._file: gzip.GzipFile = gzip_ng.GzipNGFile(path, "rb")  # type: ignore[no-untyped-call]
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            size = self._file.readinto1(buffer)
-        except _DAMAGE:
-            if not isinstance(self._file, gzip_ng.GzipNGFile):
-                raise
-            self._file.close()
-            self._file = gzip.GzipFile(self._path, "rb")
-            self._file.seek(self._given)
-            size = self._file.readinto1(buffer)
-        self._given += size
-        return size
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def open_bytes(path: Path) -> io.BufferedIOBase:
-    """The file's (decompressed) bytes."""
-    if compressed(path):
-        return io.BufferedReader(_Inflated(path), _PIECE)
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise _unreadable(path, error) from None
 
 
 def first_event(path: Path, at: int) -> int | None:
@@ -156,7 +98,7 @@ class JsonEvents(Generic[E]):
         try:
             self._size = self._source.stat().st_size
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise unreadable(path, error) from None
         self._begin = 0 if part.inflated else part.begin or 0
         self._end = self._size if part.inflated or part.end is None else part.end
         self.last = part.end is None if part.inflated else self._end >= self._size
@@ -167,7 +109,7 @@ class JsonEvents(Generic[E]):
         self._bare = False
         self._before = b""
         self._spent = False
-        self._piece = min(_PIECE, CHUNK) if self.forward else CHUNK
+        self._piece = min(PIECE, CHUNK) if self.forward else CHUNK
 
     def __iter__(self) -> Iterator[tuple[bytes, list[E]]]:
         with open_bytes(self._source) as self._file:
@@ -204,7 +146,7 @@ class JsonEvents(Generic[E]):
     def _skip(self) -> None:
         """Read on to the end behind what is damaged."""
         with suppress(OSError, EOFError, zlib.error):
-            while block := self._file.read1(_PIECE):
+            while block := self._file.read1(PIECE):
                 self.end = (self.end + block)[-END:]
 
     def _chunks(self) -> Iterator[tuple[bytes, list[E]]]:
@@ -254,7 +196,7 @@ class JsonEvents(Generic[E]):
         except (zlib.error, gzip.BadGzipFile) as error:
             damage = f"gzip stream is damaged ({error})"
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise unreadable(self.path, error) from None
         block = b"".join(pieces)
         self._read += len(block)
         self.end = (self.end[-END:] + block[-END:])[-END:]
@@ -393,10 +335,6 @@ class JsonEvents(Generic[E]):
             where=f"{self.path}: byte {self._offset + at:,}",
             hint="re-run with --allow-truncated to use the part before it",
         )
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot be read: {error.strerror or error}", where=str(path))
 
 
 def _truncated(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cclbench.errors import InputError
 from cclbench.formats import FURTHER_BYTES, HEAD_BYTES, READERS, SURE, AnyReader, recognise
-from cclbench.formats.json_events import open_bytes
+from cclbench.formats.streams import open_bytes
 
 _PIECE = 1024
 """Bytes at a time where the stream is damaged."""

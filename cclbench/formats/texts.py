@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from cclbench.errors import InputError
-from cclbench.formats.json_events import LARGEST_RATIO, open_bytes
+from cclbench.formats.streams import LARGEST_RATIO, open_bytes
 
 LONGEST_LINE: Final = 1 << 16
 _LEAST_LIMIT: Final = 64 << 20

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from cclbench.hardware.calibration import Calibration
     from cclbench.ingestion.traces import Read
 
-VERSIONS: Final = (VERSION, LAYOUT, TAXONOMY, __version__)
-"""What decides with the source what a run holds."""
+
+def versions() -> tuple[object, ...]:
+    """What decides with the source what a run holds."""
+    return VERSION, LAYOUT, TAXONOMY, __version__
 
 
 class Reading(Protocol):
@@ -75,7 +77,7 @@ def ingest(
         # What was measured of the machine: the file beside the card that it names.
         measured = found.card.parent / card.hardware.calibration
         calibration = calibration_at(measured, card.hardware.system)
-    of_run = (*VERSIONS, options, *filter(None, [calibration]))
+    of_run = (*versions(), options, *filter(None, [calibration]))
     fingerprint = found.fingerprint(*of_run)
     run = f"{found.name}-{fingerprint[:8]}"
     kept = store.find(run)

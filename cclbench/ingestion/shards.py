@@ -21,7 +21,7 @@ import msgspec
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
-from cclbench.ingestion import VERSIONS, by_kind, ingest, place_of
+from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
 from cclbench.ingestion.traces import Read, read_traces, unnamed
@@ -109,7 +109,7 @@ def ingest_shard(
 
     found = find(source, hashing=hash_own)
     kinds = by_kind(found.files)
-    about = (str(found.path.absolute()), sorted(listing), options, VERSIONS)
+    about = (str(found.path.absolute()), sorted(listing), options, versions())
     name = f"{found.name}-{sha256(repr(about).encode()).hexdigest()[:8]}.shard-{index or count}-of-{count}"
     members: list[MemberParts] = []
     with store.creating(name) as folder:
@@ -127,7 +127,7 @@ def ingest_shard(
         shard = Shard(
             source=str(source),
             absolute=str(found.path.absolute()),
-            versions=list(VERSIONS),
+            versions=list(versions()),
             options=options,
             index=(index - 1) % count,
             count=count,
@@ -211,7 +211,7 @@ def _read(folder: Path) -> Shard:
         shard = msgspec.json.decode(content, type=Shard)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"damaged {SHARD}: {error}", where=str(folder), hint=_AGAIN) from None
-    if shard.versions != list(VERSIONS):
+    if shard.versions != list(versions()):
         raise InputError("was made by another version", where=str(folder), hint=_AGAIN)
     return shard
 

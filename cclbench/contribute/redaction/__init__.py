@@ -25,7 +25,7 @@ from cclbench.contribute.redaction.scrub import Redaction, Scrubber, by_kind
 from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
 from cclbench.formats.files import BLOCK, blocks, check, name_inside
-from cclbench.formats.json_events import compressed
+from cclbench.formats.streams import compressed
 
 __all__ = [
     "Identities",

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from cclbench.formats import HEAD_BYTES, READERS, Call, ExecutionTrace, ExecutionTraceReader, Payload
-from cclbench.formats.json_events import open_bytes
+from cclbench.formats.streams import open_bytes
 from cclbench.formats.texts import damaged, reason_of, whole
 from cclbench.record.facts import ProcessGroup
 

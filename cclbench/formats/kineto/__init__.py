@@ -9,11 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from cclbench.formats import READERS, Part, Reader, Trace
-from cclbench.formats.json_events import LARGEST_RATIO, JsonEvents, compressed, first_event
+from cclbench.formats.json_events import JsonEvents, first_event
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.kineto.events import DECODER
 from cclbench.formats.kineto.reading import KinetoFile
 from cclbench.formats.rewriting import Redactor
+from cclbench.formats.streams import LARGEST_RATIO, compressed
 
 PART_BYTES = 32 << 20
 """Files of twice that and more are read in parts of about this size, side by side."""
