@@ -96,7 +96,7 @@ class Bench:
         words = command.format(
             source=place / seed.entry, run=seed.stored, other=self.resident, out=self.folder / "out"
         )
-        before, found = shared.snapshot(self.store), Outcome()
+        before, found = self._kept(), Outcome()
         own, more = ("CCLBENCH_STORE", str(self.store)), found.breaches
         os.environ[own[0]] = own[1]
         _reset_peak()
@@ -105,13 +105,18 @@ class Bench:
         more += _promised(found.code, error, told)
         if command in self.most and peak > 2 * self.most[command]:
             more.append(("memory", f"{peak >> 20} MiB where a clean input takes {self.most[command] >> 20}"))
-        if found.code and shared.snapshot(self.store) != before:
+        if found.code and self._kept() != before:
             more.append(("store", "changed by an input that was refused"))
         if seed.entry.startswith("a.") and any(path.is_symlink() for path in self.folder.rglob("*")):
             more.append(("meaning", "a link was unpacked"))
         if found.code == 0 and command.startswith("run "):
             more += [("meaning", words) for words in self._doubts(seed, files, command, deep=deep)]
         return found
+
+    def _kept(self) -> dict[str, tuple[int, int]]:
+        """The store's files but results, which runs may have gained before another one was refused."""
+        files = shared.snapshot(self.store)
+        return {name: told for name, told in files.items() if not name.endswith("results.parquet")}
 
     def _doubts(self, seed: Seed, files: Files, command: str, *, deep: bool) -> Iterator[str]:
         (run,) = [run for run in Store(self.store).runs() if run.id != self.resident] or [None]
