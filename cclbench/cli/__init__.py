@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from keyword import iskeyword
+from types import FrameType
 from typing import Any, Final, TextIO
 
 import click
@@ -60,22 +61,33 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _termination_cleans_up() -> Iterator[None]:
-    """Raise `_Terminated` at SIGTERM, once: `timeout` sends two, and the second would end the cleaning up."""
+def _signals_clean_up() -> Iterator[list[int]]:
+    """Raise at SIGTERM and Ctrl-C, and note them: a library may swallow what is raised, and fail for that.
+
+    `timeout` sends SIGTERM twice, and the second would end the cleaning up: it is raised once.
+    """
+    came: list[int] = []
 
     def terminate(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
+        came.append(number)
         raise _Terminated
 
-    by_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not by_default or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGTERM, terminate)
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        signal.default_int_handler(number, frame)
+
+    defaults: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    if threading.current_thread() is not threading.main_thread():
+        defaults = {}
+    ours = [number for number, default in defaults.items() if signal.getsignal(number) is default]
+    for number in ours:
+        signal.signal(number, terminate if number == signal.SIGTERM else interrupt)
     try:
-        yield
+        yield came
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, defaults[number])
 
 
 @contextmanager
@@ -149,16 +161,14 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; the only place where errors become messages."""
     session = options.Session()
-    with warnings.catch_warnings(), _termination_cleans_up():
+    with warnings.catch_warnings(), _signals_clean_up() as came:
         warnings.showwarning = warn
         _tolerate_narrow_encodings(sys.stdout, sys.stderr)
         try:
             code = cli.main(argv, prog_name=_PROGRAM, standalone_mode=False, obj=session)
             sys.stdout.flush()
         except click.Abort as abort:
-            terminated = isinstance(abort.__cause__, _Terminated)
-            click.echo("terminated" if terminated else "interrupted", err=True)
-            return TERMINATED if terminated else INTERRUPTED
+            return _tell_ended(terminated=isinstance(abort.__cause__, _Terminated))
         except (_ClosedPipe, BrokenPipeError):
             _drop_output()
             return CLOSED_PIPE
@@ -167,8 +177,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _drop_output()
             return tell(error, session)
         except Exception as error:  # noqa: BLE001  (the boundary: every error becomes a message and a code)
-            return tell(error, session)
+            return _tell_ended(terminated=signal.SIGTERM in came) if came else tell(error, session)
         return code if isinstance(code, int) else 0
+
+
+def _tell_ended(*, terminated: bool) -> int:
+    click.echo("terminated" if terminated else "interrupted", err=True)
+    return TERMINATED if terminated else INTERRUPTED
 
 
 def _tolerate_narrow_encodings(*streams: TextIO) -> None:

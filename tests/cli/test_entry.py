@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,38 @@ def test_errors_become_messages_and_exit_codes(
     answer = call("run", "x")
     assert (answer.code, answer.out) == (code, "")
     assert answer.err == message
+
+
+@pytest.mark.parametrize(
+    ("number", "default", "code", "word"),
+    [
+        (signal.SIGINT, signal.default_int_handler, 130, "interrupted"),
+        (signal.SIGTERM, signal.SIG_DFL, 143, "terminated"),
+    ],
+)
+def test_an_error_for_want_of_what_a_signal_interrupted_is_the_signals(
+    call: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    default: Any,
+    code: int,
+    word: str,
+) -> None:
+    """A library may swallow the interrupt, and fail later for what it did not get done."""
+
+    def fail(*_: object, **__: object) -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise AttributeError("partially initialized module")
+
+    monkeypatch.setattr(api, "run", fail)
+    before = signal.signal(number, default)
+    try:
+        answer = call("run", "x")
+        assert signal.getsignal(number) is default
+    finally:
+        signal.signal(number, before)
+    assert (answer.code, answer.out, answer.err) == (code, "", f"{word}\n")
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
