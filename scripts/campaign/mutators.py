@@ -113,11 +113,12 @@ def insert(chance: Random, data: bytes) -> bytes:
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """(container, key) of every value of a tree."""
-    waiting = [tree]
+    """(container, key) of every value of a tree; of one that anchors share, once."""
+    waiting, known = [tree], set[int]()
     while waiting:
         node = waiting.pop()
-        if isinstance(node, dict | list):
+        if isinstance(node, dict | list) and id(node) not in known:
+            known.add(id(node))
             listed = list(node) if isinstance(node, dict) else range(len(node))
             yield from ((node, key) for key in listed)
             waiting += node.values() if isinstance(node, dict) else node
