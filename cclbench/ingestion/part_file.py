@@ -117,6 +117,7 @@ def read_part_file(path: Path) -> PartRead:
             setattr(told, name, array("q", column))
         columns = zip(written.launches, _KINDS, strict=True)
         launches = Launches._make(np.frombuffer(column, kind) for column, kind in columns)
+        _check(told, launches)
     except (OSError, ValueError, msgspec.DecodeError) as error:
         raise InputError(f"damaged: {error}", where=str(path), hint="read its source again") from None
     return PartRead(
@@ -135,6 +136,15 @@ def read_part_file(path: Path) -> PartRead:
         pending=[_beside(path, name) for name in written.pending],
         counters=None if written.counters is None else _beside(path, written.counters),
     )
+
+
+def _check(told: StatedPayloads, launches: Launches) -> None:
+    """`ValueError` where columns differ in length, or entries are about no payload."""
+    lengths = {len(getattr(told, name)) for name in _ENTRIES}
+    if len(lengths) > 1 or len({len(column) for column in launches}) > 1:
+        raise ValueError("its columns differ in length")
+    if told.code and not 0 <= min(told.code) <= max(told.code) < len(told.payloads):
+        raise ValueError("an entry is about no payload")
 
 
 def _beside(path: Path, name: str) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError, UsageError
@@ -161,14 +162,16 @@ def merge(
 
     path = Path(first.source) if Path(first.source).expanduser().exists() else Path(first.absolute)
     found = find(path, hashing=hash_others)
-    return ingest(
-        found,
-        store,
-        first.options,
-        engine=engine,
-        progress=progress,
-        reading=partial(_adopt, shards),
-    )
+    reading = partial(_adopt, shards)
+    try:
+        return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
+    except (pa.ArrowException, OSError) as error:
+        # Arrow's own errors of reading have no number, those of the system have one.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        words = next(iter(str(error).splitlines()), type(error).__name__)
+        where = f"{next(iter(shards))} or another shard"
+        raise InputError(f"damaged table: {words}", where=where, hint=_AGAIN) from None
 
 
 def _is_trace(file: Listed) -> bool:

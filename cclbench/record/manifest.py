@@ -110,7 +110,7 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     collectives: Collectives = Collectives()
     truncated: Truncation | None = None
     notes: list[str] = []
-    files: list[File]
+    files: Annotated[list[File], msgspec.Meta(min_length=1)]
     beside: list[File] = []
 
 

@@ -76,6 +76,8 @@ class Store:
                 yield unfinished
                 self._replace(unfinished, self.folder / run)
         except OSError as error:
+            if error.errno is None:  # Arrow's, of a table that it cannot read
+                raise
             raise unwritable(self.folder, error) from None
 
     def _replace(self, unfinished: Path, final: Path) -> None:

@@ -45,6 +45,7 @@ def change(run: Path, alter: Change) -> None:
         lambda m: m.update(sources=[".."]),
         lambda m: m.update(ranks={}),
         lambda m: m["ranks"][0]["facts"].update(world_size="many"),
+        lambda m: m["ranks"][0].update(files=[]),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(
