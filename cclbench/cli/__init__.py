@@ -17,6 +17,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from keyword import iskeyword
 from types import FrameType
 from typing import Any, Final, TextIO
@@ -64,7 +65,8 @@ class _Terminated(KeyboardInterrupt):
 def _signals_clean_up() -> Iterator[list[int]]:
     """Raise at SIGTERM and Ctrl-C, and note them: a library may swallow what is raised, and fail for that.
 
-    `timeout` sends SIGTERM twice, and the second would end the cleaning up: it is raised once.
+    `timeout` sends SIGTERM twice, and the second would end the cleaning up: it is raised once.  One that is
+    raised where nothing can be, in a callback of the interpreter, is raised again a moment later.
     """
     came: list[int] = []
 
@@ -77,17 +79,33 @@ def _signals_clean_up() -> Iterator[list[int]]:
         came.append(number)
         signal.default_int_handler(number, frame)
 
+    def again(told: sys.UnraisableHookArgs) -> None:
+        if not issubclass(told.exc_type, KeyboardInterrupt):
+            hook(told)
+            return
+        signal.signal(signal.SIGALRM, partial(_raise, told.exc_type))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
     defaults: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     if threading.current_thread() is not threading.main_thread():
         defaults = {}
     ours = [number for number, default in defaults.items() if signal.getsignal(number) is default]
     for number in ours:
         signal.signal(number, terminate if number == signal.SIGTERM else interrupt)
+    hook = sys.unraisablehook
+    if ours:
+        sys.unraisablehook = again
     try:
         yield came
     finally:
+        sys.unraisablehook = hook
         for number in ours:
             signal.signal(number, defaults[number])
+
+
+def _raise(error: type[BaseException], *_: object) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    raise error
 
 
 @contextmanager

@@ -140,6 +140,26 @@ def test_an_error_for_want_of_what_a_signal_interrupted_is_the_signals(
     assert (answer.code, answer.out, answer.err) == (code, "", f"{word}\n")
 
 
+def test_a_signal_in_a_callback_of_the_interpreter_ends_the_command(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Collected:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def collect(*_: object, **__: object) -> None:
+        Collected()
+        time.sleep(5)
+
+    monkeypatch.setattr(api, "run", collect)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        answer = call("run", "x")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (answer.code, answer.out, answer.err) == (143, "", "\nterminated\n")
+
+
 @pytest.mark.parametrize("arguments", [("--debug", "run", "x"), ("run", "x", "--debug")])
 def test_debug_shows_the_traceback(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
