@@ -295,8 +295,15 @@ def test_payloads_that_are_none(ranges, payload):
     assert [(told.collective, told.in_bytes) for told, *_ in found.told] == [("all_reduce", None)]
 
 
-def test_schemas_that_contradict_themselves_are_not_used(path):
-    twisted = [*SCHEMAS, {**SCHEMAS[1], "offset": 16}]
+@pytest.mark.parametrize(
+    "twisted",
+    [
+        [*SCHEMAS, {**SCHEMAS[1], "offset": 16}],
+        [{**entry, "offset": "eight" if entry is SCHEMAS[1] else entry["offset"]} for entry in SCHEMAS],
+    ],
+    ids=["twice", "no number"],
+)
+def test_schemas_that_contradict_themselves_are_not_used(path, twisted):
     known = KNOWN | {"NVTX_PAYLOAD_SCHEMA_ENTRIES": twisted}
     rows = [nccl(10, 40, REDUCE, 64)]
     found = read(write(path, NVTX_EVENTS=rows, **known, **{KERNEL: [kernel(1, 2)], CALL: [call(20, 30, 5)]}))

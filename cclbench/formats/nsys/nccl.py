@@ -261,7 +261,9 @@ def _layout(database: Database) -> _Layout:
         table, columns, f"name IN ({listed})", "LIMIT 65536"
     ):
         place = (offset, _FORMATS.get(kind, ""))
-        if layout[domain, schema].setdefault(name, place) != place or not place[1]:
+        # A column of SQLite may hold values of any type.
+        known = bool(place[1]) and isinstance(offset, int)
+        if layout[domain, schema].setdefault(name, place) != place or not known:
             contradicted.add((domain, schema))
     return {key: fields for key, fields in layout.items() if key not in contradicted}
 
