@@ -249,13 +249,12 @@ def _adopt(
 ) -> Read:
     """The parts of files of one kind as the shards have them, linked into the run's folder."""
     reader = files[0].reader
-    kind = folder.name if folder.parent.name == "sources" else ""
-    found: list[tuple[MemberParts, Path]] = [
-        (member, shard_folder / "sources" / kind if kind else shard_folder)
-        for shard_folder, shard in shards.items()
-        for member in shard.members
-        if member.reader == reader
-    ]
+    found: list[tuple[MemberParts, Path]] = []
+    for shard_folder, shard in shards.items():
+        # As `place_of` has it: the first kind of the source lies in the folder itself.
+        own = shard_folder / "sources" / reader
+        place = own if own.is_dir() else shard_folder
+        found += [(member, place) for member in shard.members if member.reader == reader]
     found.sort(key=lambda each: (each[0].file, each[0].ordinal))
     tasks = [(place, folder, member) for member, place in found]
     parts = engine.map(_adopt_member, tasks, progress=progress, what="gathering shards")
