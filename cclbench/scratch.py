@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch folders, which vanish: at the end, or when a later process finds that theirs was killed."""
+"""Scratch folders, which vanish: at the end, or when a later process finds that theirs was killed.
+
+And the stamp by which a file is known to be the one that it was.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +62,8 @@ def _alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def stamp_of(stat: os.stat_result) -> tuple[int, ...]:
+    """Inode, size and times of change of a file: equal ones promise that it is as it was."""
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

@@ -19,6 +19,7 @@ from cclbench.formats import READERS
 from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.remote.url import url_of
+from cclbench.scratch import stamp_of
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
@@ -48,7 +49,7 @@ class SourceFile:
     def require_unchanged(self) -> None:
         """`InputError` where the file is another by now than the one whose hash was taken."""
         try:
-            if _stamp(self.path.stat()) == self.stamp:
+            if stamp_of(self.path.stat()) == self.stamp:
                 return
             with self.path.open("rb") as file:
                 changed = hashlib.file_digest(file, "sha256").hexdigest() != self.sha256
@@ -308,10 +309,6 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     return reader.name
 
 
-def _stamp(stat: os.stat_result) -> tuple[int, ...]:
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
-
-
 def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
     """The files with their hashes, each read once; `InputError` where two have the same content."""
 
@@ -323,7 +320,7 @@ def hash_files(found: Sequence[Listed]) -> list[SourceFile]:
                 stat = os.fstat(file.fileno())
         except OSError as error:
             raise _unreadable(path, error) from None
-        return SourceFile(path, name, reader, stat.st_size, digest, ranks, _stamp(stat))
+        return SourceFile(path, name, reader, stat.st_size, digest, ranks, stamp_of(stat))
 
     with ThreadPoolExecutor(4) as pool:
         files = list(pool.map(entry, found))

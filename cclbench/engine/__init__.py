@@ -32,7 +32,6 @@ _SCHEDULERS: Final = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
 class Engine(ABC):
     """Runs tasks; what it needs is started with the first of them, and ended by `close` or a `with` block."""
 
-    @abstractmethod
     def gather(
         self,
         work: Callable[[Task], Result],
@@ -50,6 +49,26 @@ class Engine(ABC):
         nothing runs any more once the error is raised.  `size_bytes` is how much text is read in the time
         that all of them take, by which an engine may see that it is not worth to start anything.
         """
+
+        def finished(done: int) -> None:
+            if progress:
+                progress(what, done, len(tasks))
+
+        (self if self.pays(len(tasks), size_bytes) else SERIAL).run(work, tasks, take, finished)
+
+    @abstractmethod
+    def run(
+        self,
+        work: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        take: Callable[[Result], object],
+        finished: Callable[[int], None],
+    ) -> None:
+        """What `gather` does, here; `finished` is called with how many tasks are."""
+
+    def pays(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
+        """Whether so many tasks are worth what it starts; they run in this process where not."""
+        return True
 
     def map(
         self,
@@ -83,21 +102,17 @@ class Engine(ABC):
 class Serial(Engine):
     """Tasks one after another, in this process."""
 
-    def gather(
+    def run(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
         take: Callable[[Result], object],
-        *,
-        progress: Progress | None = None,
-        what: str = "",
-        size_bytes: int | None = None,  # noqa: ARG002 - nothing is started
+        finished: Callable[[int], None],
     ) -> None:
         """See `Engine`."""
         for done, task in enumerate(tasks, 1):
             take(work(task))
-            if progress:
-                progress(what, done, len(tasks))
+            finished(done)
 
 
 SERIAL: Final = Serial()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Final
 
-from cclbench.engine import Engine, Progress, Result, Task
+from cclbench.engine import Engine, Result, Task
 
 _AHEAD: Final = 8
 """Tasks a worker that are submitted and whose results are not taken yet."""
@@ -39,21 +39,18 @@ class PoolEngine(Engine):
         """What to be within while tasks are submitted."""
         return nullcontext()
 
-    def gather(
+    def run(
         self,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
         take: Callable[[Result], object],
-        *,
-        progress: Progress | None = None,
-        what: str = "",
-        size_bytes: int | None = None,  # noqa: ARG002 - for those who start something
+        finished: Callable[[int], None],
     ) -> None:
         """See `Engine`."""
         if not tasks:
             return
         try:
-            self._gather(self.begin(), work, tasks, take, progress, what)
+            self._run(self.begin(), work, tasks, take, finished)
         except BaseException as error:
             # Whoever asked is about to remove what tasks write: none may run on.
             self._end(kill=not isinstance(error, Exception))
@@ -73,19 +70,18 @@ class PoolEngine(Engine):
             self._executor, self._workers = self.start()
         return self._executor
 
-    def _gather(
+    def _run(
         self,
         executor: Executor,
         work: Callable[[Task], Result],
         tasks: Sequence[Task],
         take: Callable[[Result], object],
-        progress: Progress | None,
-        what: str,
+        finished: Callable[[int], None],
     ) -> None:
         rest = iter(tasks)
         waiting: deque[Future[Result]] = deque()
         running: set[Future[Any]] = set()
-        finished = 0
+        count = 0
         while True:
             with self.submitting():
                 for task in islice(rest, self._workers * _AHEAD - len(waiting)):
@@ -98,9 +94,8 @@ class PoolEngine(Engine):
                 if future in done and (error := future.exception()):
                     raise error
             for _ in done:
-                finished += 1
-                if progress:
-                    progress(what, finished, len(tasks))
+                count += 1
+                finished(count)
             while waiting and waiting[0].done():
                 take(waiting.popleft().result())
 

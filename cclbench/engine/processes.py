@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,7 +17,6 @@ from functools import cache
 from multiprocessing.util import Finalize, get_temp_dir
 from typing import Final
 
-from cclbench.engine import SERIAL, Progress, Result, Task
 from cclbench.engine.pool import PoolEngine
 from cclbench.errors import CclbenchError
 from cclbench.scratch import temporary
@@ -37,20 +36,10 @@ class Processes(PoolEngine):
     def __init__(self, workers: int, *, as_it_pays: bool = False) -> None:
         self.workers, self.as_it_pays = workers, as_it_pays
 
-    def gather(
-        self,
-        work: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        take: Callable[[Result], object],
-        *,
-        progress: Progress | None = None,
-        what: str = "",
-        size_bytes: int | None = None,
-    ) -> None:
+    def pays(self, count: int, size_bytes: int | None) -> bool:
         """See `Engine`."""
         small = self.as_it_pays and size_bytes is not None and size_bytes <= SMALL_BYTES
-        alone = len(tasks) <= 1 or (small and not self.begun)
-        (SERIAL.gather if alone else super().gather)(work, tasks, take, progress=progress, what=what)
+        return count > 1 and (self.begun or not small)
 
     def start(self) -> tuple[Executor, int]:
         """See `PoolEngine`."""

@@ -11,10 +11,10 @@ clock, and their rows never mix.  `evidence` brings in what is no trace.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,19 +42,11 @@ def versions() -> tuple[object, ...]:
     return VERSION, LAYOUT, TAXONOMY, __version__
 
 
-class Reading(Protocol):
-    """Has the parts of files of one kind, by their places among them, in `folder`: see `read_traces`."""
-
-    def __call__(
-        self,
-        files: Mapping[int, SourceFile],
-        folder: Path,
-        options: Options,
-        *,
-        engine: Engine,
-        progress: Progress | None,
-    ) -> Read:
-        """What is known of each part, by file and member."""
+Reading = Callable[
+    [Mapping[int, SourceFile], Path, Options, Engine, Progress | None],
+    "Read",
+]
+"""Has the parts of files of one kind, by their places among them, in a folder: as `traces.read_traces`."""
 
 
 def ingest(
@@ -106,7 +98,7 @@ def ingest(
                 StatedGroups().write(into)
                 return common
             files = dict(enumerate(of_kind.files))
-            read = (reading or read_traces)(files, into, options, engine=engine, progress=progress)
+            read = (reading or read_traces)(files, into, options, engine, progress)
             return join_traces(of_kind, card, into, common, read, engine=engine, progress=progress)
 
         first, *others = by_kind(found.files) or [()]

@@ -117,9 +117,7 @@ def ingest_shard(
         engine.require_shared(folder, found.path)
         for kind in kinds:
             files = {at: file for at, file in enumerate(kind) if file.name in own}
-            read = read_traces(
-                files, folder / place_of(kind, kinds[0]), options, engine=engine, progress=progress
-            )
+            read = read_traces(files, folder / place_of(kind, kinds[0]), options, engine, progress)
             ordinals: dict[int, int] = {}
             for (at, member), parts in read.items():
                 ordinals[at] = ordinals.get(at, -1) + 1
@@ -243,7 +241,6 @@ def _adopt(
     files: Mapping[int, SourceFile],
     folder: Path,
     options: Options,  # noqa: ARG001 - those of the shards
-    *,
     engine: Engine,
     progress: Progress | None,
 ) -> Read:

@@ -41,7 +41,6 @@ def read_traces(
     files: Mapping[int, SourceFile],
     folder: Path,
     options: Options,
-    *,
     engine: Engine,
     progress: Progress | None,
 ) -> Read:

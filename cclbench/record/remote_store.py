@@ -22,9 +22,9 @@ from cclbench.errors import InputError, UsageError
 from cclbench.record.files import UNFINISHED, unwritable
 from cclbench.record.manifest import MANIFEST
 from cclbench.record.run import RESULTS_FILE, Run
-from cclbench.record.store import Store
+from cclbench.record.store import Store, default_store, is_name
 from cclbench.remote.url import WEB, Url, check_names, url_of
-from cclbench.scratch import scratch, sweep
+from cclbench.scratch import scratch, stamp_of, sweep
 
 if TYPE_CHECKING:
     from cclbench.remote.objects import Object
@@ -37,7 +37,7 @@ _RESULTS_KEPT: Final = "results.json"
 
 def store_at(place: str | Path | None = None) -> Store:
     """The store of that folder or URL; of $CCLBENCH_STORE, else `runs`, where there is none."""
-    place = place or os.environ.get("CCLBENCH_STORE") or "runs"
+    place = place or default_store()
     url = url_of(place)
     return Store(place) if url is None else RemoteStore(url)
 
@@ -83,7 +83,7 @@ class RemoteStore(Store):
 
     def find(self, run: str) -> Run | None:
         """The run of that id with all its files here, None where there is none."""
-        if not run or run in (".", "..") or Path(run).name != run:
+        if not is_name(run):
             return None
         check_names([run], self._url)
         objects = self._objects.listed(run)
@@ -201,5 +201,4 @@ def _is_whole(place: Path, run: str) -> bool:
 
 
 def _stamp(path: Path) -> list[int]:
-    stat = path.stat()
-    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return list(stamp_of(path.stat()))

@@ -29,11 +29,21 @@ from cclbench.scratch import scratch, sweep
 _IN_THE_WAY: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
+def default_store() -> str:
+    """Where runs are kept if nobody says it: $CCLBENCH_STORE, else `runs`."""
+    return os.environ.get("CCLBENCH_STORE") or "runs"
+
+
+def is_name(run: str) -> bool:
+    """Whether it can be the name of a run in a store: that of one folder."""
+    return bool(run) and run not in (".", "..") and Path(run).name == run
+
+
 class Store:
     """A folder of runs."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self.folder = Path(folder or os.environ.get("CCLBENCH_STORE") or "runs").expanduser()
+        self.folder = Path(folder or default_store()).expanduser()
 
     @property
     def place(self) -> str:
@@ -51,7 +61,7 @@ class Store:
 
     def find(self, run: str) -> Run | None:
         """The run of that id, None where there is none."""
-        if not run or run in (".", "..") or Path(run).name != run:
+        if not is_name(run):
             return None
         path = self.folder / run
         return Run(path) if (path / MANIFEST).is_file() else None

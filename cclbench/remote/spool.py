@@ -17,9 +17,8 @@ from cclbench.errors import CclbenchError, InputError
 from cclbench.record.manifest import MANIFEST
 from cclbench.remote.objects import MissingError, Object, Objects
 from cclbench.remote.url import Url, check_names
-from cclbench.scratch import scratch, sweep
+from cclbench.scratch import temporary
 
-_SPOOL: Final = "cclbench-spool-"
 _CARDS: Final = (".yaml", ".yml")
 
 
@@ -42,12 +41,10 @@ def spooled(url: Url, progress: Progress | None = None) -> Iterator[Spooled]:
 
     Errors raised within, too, name places by their URLs.
     """
-    within = Path(tempfile.gettempdir())
-    sweep(within, _SPOOL)
-    with scratch(within, _SPOOL, mode=0o700) as scratch_folder:
+    with temporary() as folder:
         objects = Objects(url)
         own = objects.own()
-        found = _place(url, own, scratch_folder)
+        found = _place(url, own, folder)
         try:
             if own is None:
                 _bring(objects, _of_source(objects), found.path, progress)
