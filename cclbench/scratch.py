@@ -41,9 +41,12 @@ def sweep(folder: Path, prefix: str) -> None:
 
 
 @contextmanager
-def temporary() -> Iterator[Path]:
-    """A new folder for temporary files, gone at the end; sweeps those of killed processes."""
-    folder = Path(gettempdir())
+def temporary(folder: Path | None = None) -> Iterator[Path]:
+    """A new folder for temporary files, gone at the end; sweeps those of killed processes.
+
+    It lies where temporary files do, unless `folder` says where.
+    """
+    folder = folder or Path(gettempdir())
     sweep(folder, _TEMPORARY)
     with scratch(folder, _TEMPORARY, mode=0o700) as path:
         yield path

@@ -138,6 +138,20 @@ def test_what_a_killed_process_leaves_is_swept_by_the_next(tmp_path: Path) -> No
     temporary.rmdir()
 
 
+def test_processes_where_temporary_files_have_a_long_path(tmp_path: Path) -> None:
+    """The path of a socket has at most 107 characters."""
+    script = "from cclbench.engine import engine_of\nif __name__ == '__main__':\n"
+    script += "    with engine_of(jobs=2) as pool:\n        print(pool.map(abs, [-1, -2, -3]))\n"
+    (tmp_path / "script.py").write_text(script)
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(long)}
+    )
+    assert (done.stdout, done.stderr) == ("[1, 2, 3]\n", "")
+
+
 def test_engines_by_name() -> None:
     assert engine_of(jobs=1) is SERIAL
     with pytest.raises(UsageError, match="no engine 'slurm'"):

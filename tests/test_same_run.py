@@ -21,6 +21,7 @@ import msgspec
 import pytest
 from synthetic import Program, simulate, write
 from synthetic.program import Collective, Compute, Layout, Network
+from trees import files
 
 import cclbench
 from cclbench.engine import dask as dask_engine
@@ -50,11 +51,6 @@ def alone(job: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byte
     assert len(run.ranks) == RANKS
     assert len(run.sources[0].ranks) == 8
     return files(run.path)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, by name."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def left(store: Path) -> list[str]:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from trees import files
 
 import cclbench
 
@@ -28,11 +29,6 @@ for SLURM_ARRAY_TASK_ID in $(seq "$first" "$last"); do
 done
 echo 1
 """
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, by name."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cclbench.cli import options
+from cclbench.errors import UsageError
 
 if TYPE_CHECKING:
     from cclbench.engine import Engine, Progress
@@ -87,7 +88,11 @@ def _shard(
     from cclbench.ingestion.shards import ingest_shard
     from cclbench.record.manifest import Options
     from cclbench.record.store import Store
+    from cclbench.remote.url import url_of
 
+    if url_of(store):
+        hint = "name a folder; `cclbench merge` takes --store URL for the run"
+        raise UsageError("shards are kept in a folder, not at a URL", hint=hint)
     return ingest_shard(source, Store(store), Options(**reading), *share, engine=engine, progress=progress)
 
 

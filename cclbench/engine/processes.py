@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from multiprocessing.util import Finalize, get_temp_dir
+from pathlib import Path
 from typing import Final
 
 from cclbench.engine.pool import PoolEngine
@@ -71,14 +72,12 @@ class Processes(PoolEngine):
 @cache
 def _claim_temporary_folder() -> None:
     """Let the processes' sockets lie in a folder that says whose it is: one that is killed leaves it."""
-    if len(tempfile.gettempdir()) > _LONGEST:
-        return
+    within = Path(tempfile.gettempdir())
+    # A socket is of this machine alone, so it need not lie where a job wants its files.
+    within = within if len(str(within)) <= _LONGEST else Path("/tmp")  # noqa: S108 - within a folder of our own
     claimed = ExitStack()
     Finalize(None, claimed.close, exitpriority=-200)  # after the sockets' own folder, at -100
-    tempfile.tempdir, before = (
-        str(claimed.enter_context(temporary())),
-        tempfile.tempdir,
-    )
+    before, tempfile.tempdir = tempfile.tempdir, str(claimed.enter_context(temporary(within)))
     try:
         get_temp_dir()
     finally:

@@ -35,15 +35,20 @@ class ShiftTask:
     base_ns: int
 
 
-def add_base_times(read: Iterable[tuple[PartTask, Sequence[PartDone]]], engine: Engine) -> None:
-    """Make the times of all members whole: of each one of its tasks, and its parts."""
+def add_base_times(
+    read: Iterable[tuple[PartTask, Sequence[PartDone]]], engine: Engine, size_bytes: int
+) -> None:
+    """Make the times of all members whole: of each one of its tasks, and its parts.
+
+    `size_bytes` is that of their files' text.
+    """
     tasks = []
     for task, parts in read:
         base_ns = next((part.base_ns for part in parts if part.base_ns), 0)
         target = task.folder.with_name(f"{task.folder.name}-whole")
         if base_ns:
             tasks += [ShiftTask(task.file.path, task.folder, target, i, base_ns) for i in range(len(parts))]
-    engine.map(shift, tasks)
+    engine.map(shift, tasks, size_bytes=size_bytes)
     for folder, target in {task.folder: task.target for task in tasks}.items():
         shutil.rmtree(folder)
         target.rename(folder)

@@ -24,7 +24,8 @@ def ingest_evidence(
 ) -> list[EvidenceFile]:
     """Write the tables of all files under `folder`; returns what the manifest says of each file."""
     work = partial(_one, folder)
-    return engine.map(work, list(enumerate(files)), progress=progress, what="reading evidence")
+    tasks, size = list(enumerate(files)), sum(file.bytes for file in files)
+    return engine.map(work, tasks, progress=progress, what="reading evidence", size_bytes=size)
 
 
 def _one(folder: Path, task: tuple[int, SourceFile]) -> EvidenceFile:

@@ -25,7 +25,7 @@ from cclbench.formats import READERS
 from cclbench.ingestion import by_kind, ingest, place_of, versions
 from cclbench.ingestion.part import PartDone, summary
 from cclbench.ingestion.part_file import read_part_file
-from cclbench.ingestion.traces import Read, read_traces, unnamed
+from cclbench.ingestion.traces import Read, read_traces, text_bytes, unnamed
 from cclbench.normalize.steps import families
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
@@ -254,7 +254,8 @@ def _adopt(
         found += [(member, place) for member in shard.members if member.reader == reader]
     found.sort(key=lambda each: (each[0].file, each[0].ordinal))
     tasks = [(place, folder, member) for member, place in found]
-    parts = engine.map(_adopt_member, tasks, progress=progress, what="gathering shards")
+    what, size = "gathering shards", text_bytes(files.values())
+    parts = engine.map(_adopt_member, tasks, progress=progress, what=what, size_bytes=size)
     read = {(member.file, member.member): own for (member, _), own in zip(found, parts, strict=True)}
     if {at for at, _ in read} != set(files):
         raise InputError("the shards do not hold all files of the source", hint="make all shards again")

@@ -69,9 +69,9 @@ def read_traces(
                 facts = msgspec.structs.replace(part.facts, groups=own)
                 read[key].append(msgspec.structs.replace(part, facts=facts))
 
-        size = _text_bytes(files.values())
+        size = text_bytes(files.values())
         engine.gather(read_parts, coming, take, progress=progress, what=what, size_bytes=size)
-        add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine)
+        add_base_times([(own[0], read[key]) for key, own in tasks.items()], engine, size)
         return read
 
     # What a damaged file still gives ends at its first defect: it must be read in order.
@@ -135,7 +135,7 @@ def join_traces(
         for path in rank.spent:
             path.unlink()
 
-    what, size = "putting ranks together", _text_bytes(found.files)
+    what, size = "putting ranks together", text_bytes(found.files)
     engine.gather(finish_rank, tasks, take, progress=progress, what=what, size_bytes=size)
     _check_one_job(entries)
     stated.write(folder)
@@ -160,7 +160,7 @@ def join_traces(
     )
 
 
-def _text_bytes(files: Iterable[SourceFile]) -> int:
+def text_bytes(files: Iterable[SourceFile]) -> int:
     """The size of files' text, estimated where it is compressed: some tenfold."""
     return sum(file.bytes * (10 if file.path.suffix == ".gz" else 1) for file in files)
 

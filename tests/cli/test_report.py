@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trees import files
 
 Call = Callable[..., Any]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_as_a_page(call: Call, trace: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trees
 
 from cclbench.contribute import redaction
 from cclbench.contribute.package import PackageOptions, contribute
@@ -202,12 +203,7 @@ def job_in(folder: Path) -> Job:
     return made
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 @pytest.fixture
 def files() -> Callable[[Path], dict[str, bytes]]:
     """Every file below a folder, by its path."""
-    return tree
+    return trees.files

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trees import files as tree
 
 from cclbench.contribute import archive
 from cclbench.contribute.archive import is_archive, unpack
 from cclbench.errors import InputError
-
-from .conftest import tree
 
 FILES = {"rank0.json": b'{"a": 1}', "sub/rank1.json": b"x" * 300_000}
 

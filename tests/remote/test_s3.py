@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trees
 from s3_service import Fault, Service
 
 import cclbench
@@ -30,10 +31,7 @@ STORE = "s3://bucket/runs"
 
 def files(folder: Path, *besides: str) -> dict[str, bytes]:
     """A folder's files, but those of some names."""
-    found = {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-    return {name: content for name, content in found.items() if name not in besides}
+    return {name: content for name, content in trees.files(folder).items() if name not in besides}
 
 
 def told(act: Callable[[], object]) -> CclbenchError:
@@ -73,6 +71,26 @@ def test_source_and_store_in_s3_give_the_same_files_as_folders(
     assert theirs.pop("source") == source
     assert ours.pop("source") == str(job)
     assert theirs == ours
+
+
+def test_shards_are_made_in_a_folder_and_merged_into_s3(
+    s3: Service,
+    job: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["ingest", str(job), "--shard", "1/1", "--store", STORE]) == 2
+    assert "shards are kept in a folder" in capsys.readouterr().err
+    assert list(tmp_path.glob("s3:*")) == []
+    assert main(["ingest", str(job), "--shard", "1/1", "--store", "shards", "--json"]) == 0
+    (shard,) = json.loads(capsys.readouterr().out)["shards"]
+    assert main(["merge", shard["shard"], "--store", STORE, "-q"]) == 0
+    here = cclbench.ingest(job, store=tmp_path / "runs")
+    stored = s3.objects(f"runs/{here.id}/")
+    assert {name.removeprefix(f"runs/{here.id}/"): told for name, told in stored.items()} == files(here.path)
+    assert list(tmp_path.glob("s3:*")) == []
 
 
 def test_commands_work_on_a_store_in_s3(

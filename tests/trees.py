@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies below a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its path within."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
