@@ -23,9 +23,30 @@ _SIZES: Final = (
 )
 
 
+_PRECISIONS: Final = (
+    ("fp64", r"double|float64|f64"),
+    ("fp32", r"float|float32|f32"),
+    ("bf16", r"bfloat16|bf16"),
+    ("fp16", r"half|float16|f16"),
+    ("fp8", r"float8.*|f8.*"),
+    ("fp4", r"float4.*|f4.*"),
+    ("int8", r"int8|char|signed char|qint8|s8"),
+)
+
+
+def precision(dtype: str | None) -> str | None:
+    """The type as catalogs of accelerators name it (`bf16`, `fp8`), by any of its names; None for others."""
+    name = _plain(dtype or "")
+    return next((word for word, pattern in _PRECISIONS if re.fullmatch(pattern, name)), None)
+
+
 def element_bytes(dtype: str | None) -> int | None:
     """Bytes of an element of that type, by any of its names (`BFloat16`, `c10::Half`, `f32`), or None."""
     if dtype is None:
         return None
-    name = dtype.lower().removeprefix("c10::").removeprefix("torch.")
+    name = _plain(dtype)
     return next((size for size, pattern in _SIZES if re.fullmatch(pattern, name)), None)
+
+
+def _plain(dtype: str) -> str:
+    return dtype.lower().removeprefix("c10::").removeprefix("torch.")

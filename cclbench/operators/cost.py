@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call costs at least, and the registry of the models that say so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from cclbench.operators.call import Call, NoModel
+from cclbench.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Arithmetic and compulsory traffic of a call.
+
+    `flops` count a multiplication and an addition as two.  `precision` names the peak that they are measured
+    against, as in the catalog; None where there is no arithmetic or no such peak.  Each distinct operand is
+    read once, each result written once, at its own element size: real traffic is at least that.
+    """
+
+    flops: int
+    precision: str | None
+    read_bytes: int
+    written_bytes: int
+    assumes: str | None = None
+    """What the figures rest on besides the recorded arguments."""
+
+    @property
+    def bytes(self) -> int:
+        """What is read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+Formula = Callable[[Call], Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A registered cost model: a formula for all operators whose whole name matches a pattern."""
+
+    name: str
+    family: str
+    patterns: tuple[str, ...]
+    """Regular expressions."""
+    formula: Formula
+
+
+MODELS: Registry[Model] = Registry(
+    "cost model", home="cclbench.operators.families", group="cclbench.operators"
+)
+
+
+def cost_model(family: str, *patterns: str) -> Callable[[Formula], Formula]:
+    """Register the decorated formula for the operators whose whole name matches one of the patterns.
+
+    The formula takes a `Call` and returns its `Cost`, or raises `NoModel` with a reason.
+    """
+
+    def register(formula: Formula) -> Formula:
+        name = formula.__name__
+        MODELS.add(name, Model(name, family, patterns, formula), origin=formula.__module__)
+        return formula
+
+    return register
+
+
+@lru_cache(maxsize=1 << 14)
+def model_of(operator: str) -> Model | None:
+    """The model of the operator of that name, None where it has none; of several the first by name."""
+    return next(
+        (
+            model
+            for model in map(MODELS.get, MODELS)
+            if any(re.fullmatch(pattern, operator) for pattern in model.patterns)
+        ),
+        None,
+    )
+
+
+_MOST: Final = 1 << 80
+"""FLOPs or bytes beyond which the recorded arguments cannot be true."""
+
+
+def cost_of(call: Call) -> Cost:
+    """The call's cost; `NoModel` where it has none."""
+    model = model_of(call.name)
+    if model is None:
+        raise NoModel("no cost model for this operator")
+    try:
+        cost = model.formula(call)
+    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+        raise NoModel(f"its recorded arguments do not fit its model ({type(error).__name__})") from None
+    if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
+        raise NoModel("its recorded arguments cannot be true")
+    return cost
