@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from queue import Queue
@@ -50,12 +50,10 @@ def asked(
     """The answer to one request, and its body."""
     parts = urlsplit(address)
     assert parts.hostname is not None
-    connection = HTTPConnection(parts.hostname, parts.port, timeout=10)
-    connection.request(method, path or parts.path, headers=headers)
-    response = connection.getresponse()
-    body = response.read()
-    connection.close()
-    return response, body
+    with closing(HTTPConnection(parts.hostname, parts.port, timeout=10)) as connection:
+        connection.request(method, path or parts.path, headers=headers)
+        response = connection.getresponse()
+        return response, response.read()
 
 
 def test_the_viewer_fetches_it_once(address: str) -> None:
