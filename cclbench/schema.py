@@ -21,6 +21,7 @@ CATEGORIES: Final = (
     *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
     *("optimizer", "sampling", "communication", "copy", "fused", "other"),
 )
+PHASES: Final = ("forward", "loss", "backward", "optimizer", "data", "prefill", "decode", "mixed", "other")
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")
 WINDOW_SOURCES: Final = ("device", "annotation", "module", "whole_trace")
 GROUP_SOURCES: Final = ("stated", "inferred")
@@ -82,6 +83,15 @@ EVENTS: Final = _schema(
         " launched it",
     ),
     _nullable("shapes", _NAME, "of an op: sizes of its inputs, as a JSON list"),
+    _nullable("dtypes", _NAME, "of an op: element types of its inputs, as a JSON list"),
+    _nullable("strides", _NAME, "of an op: strides of its inputs in elements, as a JSON list"),
+    _nullable("values", _NAME, "of an op: its inputs that are no tensors, as a JSON list of texts"),
+    _nullable("sequence", pa.int64(), "of an op: number that a backward op shares with its forward op"),
+    _nullable(
+        "forward_thread", pa.int64(), "of a backward op: framework's number of its forward op's thread"
+    ),
+    _nullable("phase", _WORD, "of a device event, what its launch was for: " + ", ".join(PHASES)),
+    _nullable("module", _NAME, "of a device event: path of the nn.Module that launched it"),
     _nullable("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks"),
     _nullable(
         "event_record",
@@ -90,6 +100,31 @@ EVENTS: Final = _schema(
         " launched",
     ),
     _nullable("collective", pa.int64(), "key into collectives"),
+)
+
+OPERATORS: Final = _schema(
+    "operators",
+    _known("rank", pa.int32(), "rank that called it"),
+    _known("operator", pa.int64(), "id of the call, as in events"),
+    _nullable("parent", pa.int64(), "id of the call that made this one"),
+    _known("name", _NAME, "the framework's name for it"),
+    _nullable("shapes", _NAME, "sizes of its inputs, as a JSON list"),
+    _nullable("dtypes", _NAME, "element types of its inputs, as a JSON list"),
+    _nullable("strides", _NAME, "strides of its inputs in elements, as a JSON list"),
+    _nullable("values", _NAME, "its inputs that are no tensors, as a JSON list of texts"),
+    _known("track", pa.int64(), "thread that called it"),
+    _known("start_ns", pa.int64(), "begin of the call", "ns"),
+    _known("end_ns", pa.int64(), "end of the call", "ns"),
+    _nullable("sequence", pa.int64(), "number that a backward op shares with its forward op"),
+    _nullable("step", pa.int32(), "step that holds it"),
+    _known("phase", _WORD, "what it was for: " + ", ".join(PHASES)),
+    _nullable("module", _NAME, "path of the nn.Module that called it, of a backward op of its forward op"),
+    _nullable("call_site", _NAME, "innermost line of Python outside of the framework that called it"),
+    _known("recomputed", pa.bool_(), "whether it is a forward op run again for the backward pass"),
+    _known("kernels", pa.int64(), "device rows that it launched, those of calls that it made aside"),
+    _known(
+        "device_ns", pa.int64(), "|those rows|; of a CPU's op its time outside of calls that it made", "ns"
+    ),
 )
 
 COLLECTIVES: Final = _schema(
@@ -268,6 +303,7 @@ RESULTS: Final = _schema(
 
 TABLES: Final = {
     "events": EVENTS,
+    "operators": OPERATORS,
     "collectives": COLLECTIVES,
     "groups": GROUPS,
     "steps": STEPS,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +14,7 @@ from cclbench.analyzers.metric import NotApplicable, Value, metric
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64, Mask
-
-# torch's `enumerate(DataLoader)#...`, TensorFlow's and JAX's input pipelines, the names training
-# frameworks give to the ranges around them, and saving or loading a checkpoint; activation
-# checkpointing is compute and is not among them.
-LOADER: Final = (
-    r"(?i)data_?loader|data_?loading|tf\.data|iterator_?getnext|batch[-_]generator"
-    r"|(save|load)[-_ ]checkpoint|checkpoint[-_. ](save|load)"
-)
+from cclbench.normalize.phases import LOADER
 
 
 @metric(

@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterations of a serving engine, by what it does in them: prefill, decode, or both.
-
-The engines say so in the names of their step annotations: vLLM (vllm/v1/worker/gpu_worker.py) numbers of
-requests in either phase, `execute_context_2(512)_generation_6(6)`, SGLang (model_runner.py) the mode of
-its batch, `step[EXTEND bs=2 toks=512]`.
-"""
+"""Iterations of a serving engine, by what it does in them: prefill, decode, or both."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,20 +15,9 @@ from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.phases import names_vllm_step, serving_phase
 
-_VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generation_(\d+).*")
-_SGLANG = re.compile(r"step\[(\w+) .*\]")
-_MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
 _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (vLLM's and SGLang's do)"
-
-
-def phase(name: str) -> str | None:
-    """prefill, decode or mixed, by the name of an engine's annotation; None where it tells neither."""
-    if vllm := _VLLM.fullmatch(name):
-        either = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
-        return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(either)
-    sglang = _SGLANG.fullmatch(name)
-    return _MODES.get(sglang[1]) if sglang else None
 
 
 @metric(
@@ -55,7 +38,7 @@ def iteration(rank: RankView) -> Iterator[Value]:
     first, last = _launches(rank)
     held = np.searchsorted(starts, first, side="right") - 1
     within = (held >= 0) & (first >= 0) & (first < ends[held]) & (last < ends[held])
-    phases = [phase(names[i]) if inside else None for i, inside in zip(held, within, strict=True)]
+    phases = [serving_phase(names[i]) if inside else None for i, inside in zip(held, within, strict=True)]
     lengths = rank.windows.ends - rank.windows.starts
     known = np.array([p is not None for p in phases], np.bool_)
     if not known.any():
@@ -85,14 +68,14 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     found = list[tuple[int, int, str]]()
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         name, words = codes(batch, "name")
-        engines = np.array([bool(_VLLM.fullmatch(w or "") or _SGLANG.fullmatch(w or "")) for w in words])
+        engines = np.array([serving_phase(w or "") is not None for w in words])
         mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
             zero_copy_only=False
         )
         begin, end = (edge[mine].tolist() for edge in spans(batch))
         found += zip(begin, end, (words[code] or "" for code in name[mine]), strict=True)
     # An engine that names its steps in both ways nests them: then vLLM's tell it, as they tell the steps.
-    outer = [row for row in found if _VLLM.fullmatch(row[2])] or found
+    outer = [row for row in found if names_vllm_step(row[2])] or found
     if not outer:
         raise NotApplicable(_NOT_TOLD)
     begins, until, names = zip(*sorted(outer), strict=True)

@@ -60,6 +60,11 @@ class Rows:
     blocks: Column | None = None
     operator: Column | None = None
     shapes: pa.DictionaryArray | None = None
+    dtypes: pa.DictionaryArray | None = None
+    strides: pa.DictionaryArray | None = None
+    values: pa.DictionaryArray | None = None
+    sequence: Column | None = None
+    forward_thread: Column | None = None
     event_stream: Column | None = None
     event_record: Column | None = None
     name_categories: Mapping[int, str] | None = None

@@ -23,7 +23,6 @@ from cclbench.ingestion.part_file import Launches, PartRead
 from cclbench.ingestion.plausible import NO_LAUNCH, broken_rules, without_oversized
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize import collectives, steps
-from cclbench.normalize.operators import Operators
 from cclbench.record.files import EventFile, TableFile, with_columns
 from cclbench.schema import COUNTERS, EVENTS, KINDS
 from cclbench.source import SourceFile
@@ -56,14 +55,17 @@ class Pending:
     """Time of kernels among them, by name."""
     again: int
     """How many rows of some duration equal an earlier one: time, track, device, launch, name."""
-    repeat_correlation: bool
-    """Whether what stands for the rows' operator is their correlation once more, as in torch 1.12 to 2.0."""
+    operator: Int64
+    """Id of the operator that each row states, −1 for none, shape (rows,).
+
+    No row states one where what stands there is its correlation once more, as in torch 1.12 to 2.0."""
 
 
 _COLUMNS: Final = {
     **dict.fromkeys(("starts", "ends", "call_row", "call_track", "call_name"), np.int64),
     **dict.fromkeys(("by_device", "is_kernel", "is_call", "kept"), np.bool_),
     "launch": np.int32,
+    "operator": np.int64,
     "identity": np.uint64,
 }
 _TELLING: Final = ("start_ns", "dur_ns", "track", "device", "correlation")
@@ -105,6 +107,7 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                     "is_kernel": np.full(kept.sum(), kind == "kernel"),
                     "is_call": is_call[kept],
                     "kept": kept,
+                    "operator": batch["operator"].fill_null(-1).to_numpy()[kept],
                     "call_row": kernels + here if kind == "kernel" else np.full(len(here), -1),
                     "call_track": batch["track"].to_numpy()[here],
                     "call_name": codes[word[here]],
@@ -118,6 +121,8 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
                         set_aside_ns[words[word[row]]] += int(duration[row])
     whole = {column: np.concatenate(values) for column, values in found.items()}
     identity = whole.pop("identity")
+    if repeats - {None} == {True}:
+        whole["operator"][:] = -1
     again = len(identity) - len(np.unique(identity))
     return Pending(
         **whole,
@@ -125,7 +130,6 @@ def scan(files: list[Path], launches: Launches, on_device: bool) -> Pending:
         set_aside=set_aside,
         set_aside_ns=set_aside_ns,
         again=again,
-        repeat_correlation=repeats - {None} == {True},
     )
 
 
@@ -155,46 +159,17 @@ def _find(correlation: pa.Array, launches: Launches) -> npt.NDArray[np.int32]:
     return np.where(known & (launches.correlation[at] == wanted), at, -1).astype(np.int32)
 
 
-def launching_operators(files: list[Path], pending: Pending, launches: Launches) -> Int64 | None:
-    """Id of the operator that each row's launch lies in, −1 for none; None where the rows state their own."""
-    if not pending.repeat_correlation:
-        return None
-    columns = ["operator", "track", "start_ns", "dur_ns"]
-    launched = {
-        thread: np.sort(launches.start_ns[launches.track == thread]) for thread in set(launches.track)
-    }
-    calls = [np.empty((len(columns), 0), np.int64)]
-    for path in sorted(files[0].parent.glob("op-[0-9][0-9][0-9].parquet")):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=columns):
-                own = np.array([batch.drop_null()[name].to_numpy() for name in columns])
-                # Of a large trace most calls launch nothing: they need not be held.
-                calls.append(own[:, _holding(own, launched)])
-    number, track, start, duration = np.concatenate(calls, axis=1)
-    known = pending.launch >= 0
-    launch = pending.launch[known]
-    found = np.full(len(known), -1, np.int64)
-    found[known] = Operators(number, track, start, start + duration).innermost(
-        launches.track[launch], launches.start_ns[launch]
-    )
-    return found
-
-
-def _holding(calls: Int64, launched: Mapping[int, Int64]) -> Mask:
-    """Which calls (id, thread, start, duration; ns) hold a launch of their thread, shape (calls,)."""
-    _, track, start, duration = calls
-    holds = np.zeros(len(start), np.bool_)
-    for thread, at in launched.items():
-        own = track == thread
-        begin, end = start[own], start[own] + duration[own]
-        holds[own] = np.searchsorted(at, begin) < np.searchsorted(at, end)
-    return holds
-
-
 def fill_in(
-    files: list[Path], rank: int, found: steps.Marks, step: Int64, pending: Pending, operator: Int64 | None
+    files: list[Path],
+    rank: int,
+    found: steps.Marks,
+    step: Int64,
+    pending: Pending,
+    origin: Mapping[str, pa.Array],
 ) -> int:
-    """Write the pending files' rows with step and collective, and operator if given, under their final names.
+    """Write the pending files' rows with step, collective and `origin` under their final names.
+
+    `origin` are columns of all rows that say what launched them.
 
     Returns how many rows lost a size that nothing moves in their time.
     """
@@ -222,8 +197,7 @@ def fill_in(
                     "step": pa.array(number, mask=step[here] < 0),
                     "collective": pa.array(keys, mask=~is_call[here]),
                 }
-                if operator is not None:
-                    filled["operator"] = pa.array(operator[here], mask=operator[here] < 0)
+                filled |= {name: column[here] for name, column in origin.items()}
                 final.write(with_columns(rows, EVENTS, filled))
                 done, key = done + len(rows), key + int(is_call[here].sum())
     return oversized

@@ -17,6 +17,7 @@ from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
+from cclbench.ingestion.operators import Host, Launched
 from cclbench.ingestion.part import DEVICE_WORK
 from cclbench.ingestion.part_file import Launches, PartRead, concatenated, read_part_file
 from cclbench.ingestion.pending import (
@@ -24,7 +25,6 @@ from cclbench.ingestion.pending import (
     fill_in,
     keep_counters,
     kinds_in_order,
-    launching_operators,
     or_none,
     scan,
 )
@@ -126,8 +126,8 @@ def finish_rank(task: RankTask) -> RankDone:
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
-    operator = launching_operators(files, pending, launches)
-    oversized += fill_in(files, task.rank, found, step, pending, operator)
+    origin = _operators(task, pending, launches, annotated, on_device)
+    oversized += fill_in(files, task.rank, found, step, pending, origin)
     dropped.update(set_aside)
     set_aside |= {OVERSIZED: oversized} if oversized else {}
     notes += [f"set aside as implausible: {count:,} {words}" for words, count in set_aside.items()]
@@ -274,6 +274,32 @@ def _windows(
     if end > begin:
         windows.append(steps.Window(None, begin, end, "whole_trace"))
     return windows, left_out, periods
+
+
+def _operators(
+    task: RankTask, pending: Pending, launches: Launches, annotated: steps.Marks, on_device: bool
+) -> dict[str, pa.Array]:
+    """Write the rank's operators; the columns of device rows that say what launched them."""
+    launched = None
+    if on_device:
+        launched = Launched(
+            track=or_none(launches.track, pending.launch),
+            at=or_none(launches.start_ns, pending.launch),
+            starts=pending.starts,
+            ends=pending.ends,
+            operator=pending.operator,
+        )
+    host = Host(task.folder / "events" / f"rank={task.rank}", launched)
+    operator, origin = pending.operator, dict[str, pa.Array]()
+    if on_device:
+        operator = np.where(operator >= 0, operator, host.operator_of_rows())
+        phase, module = host.of_rows(operator)
+        origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
+    step = or_none(annotated.numbers, annotated.holding(host.start_ns))
+    write_table(
+        task.folder / "operators" / f"rank={task.rank}.parquet", host.operators(task.rank, operator, step)
+    )
+    return origin
 
 
 def _collectives(

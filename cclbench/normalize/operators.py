@@ -1,34 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operator's call launched a device event: the innermost one on the launching thread then."""
+"""Ranges of host threads that nest, such as operators' calls: which holds which, which held an instant."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from cclbench import intervals
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
+
+_WRAPPER: Final = re.compile(r"(?:torch::)?autograd::|[^:]*$")
+
+
+def is_wrapper(name: str) -> bool:
+    """Whether a host row is around operators (`autograd::engine::...`), which have namespaces themselves."""
+    return _WRAPPER.match(name) is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operators:
-    """Calls of operators, arrays of shape (calls,); the calls of a thread nest, as on its stack."""
+class Ranges:
+    """Ranges on threads, arrays of shape (ranges,), by thread, then start, then the outer of two.
 
-    id: Int64
+    The ranges of a thread nest, as on its stack.
+    """
+
     track: Int64
     start_ns: Int64
     end_ns: Int64
 
-    def innermost(self, track: Int64, at: Int64) -> Int64:
-        """Id of the innermost call on each thread at each instant, −1 where none runs; shape of `at`."""
-        found = np.full(len(at), -1, np.int64)
-        # Ids count up: of calls that begin together the later one is the inner.
-        by_id = np.argsort(self.id)
-        order = by_id[np.argsort(self.start_ns[by_id], kind="stable")]
-        order = order[self.end_ns[order] > self.start_ns[order]]
-        for thread in np.unique(track):
-            calls, here = order[self.track[order] == thread], track == thread
-            call = intervals.innermost(self.start_ns[calls], self.end_ns[calls], at[here])
-            found[here] = np.append(self.id[calls], -1)[call]
+    @staticmethod
+    def order(track: Int64, start_ns: Int64, end_ns: Int64, number: Int64) -> Int64:
+        """Where ranges stand in that order; ids count up, so of equal ranges the later one is the inner."""
+        return np.lexsort((number, -end_ns, start_ns, track))
+
+    def _threads(self) -> Iterator[tuple[int, slice]]:
+        """Each thread, and where its ranges are."""
+        if len(self.track):
+            first = np.flatnonzero(np.append(True, self.track[1:] != self.track[:-1]))
+            for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(self.track)], strict=True):
+                yield int(self.track[begin]), slice(begin, end)
+
+    def parents(self) -> Int64:
+        """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
+        found = np.full(len(self.track), -1, np.int64)
+        for _, own in self._threads():
+            starts, ends = self.start_ns[own], self.end_ns[own]
+            around, until = intervals.enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
+            parent = np.arange(len(starts)) - 1
+            while (over := starts >= until[parent]).any():
+                parent[over] = around[parent[over]]
+            found[own] = np.where(parent >= 0, parent + own.start, -1)
         return found
+
+    def innermost(self, track: Int64, at: Int64) -> Int64:
+        """Index of the innermost range on each thread at each instant, −1 for none; shape of `at`."""
+        found = np.full(len(at), -1, np.int64)
+        for thread, own in self._threads():
+            here = track == thread
+            if here.any():
+                index = intervals.innermost(self.start_ns[own], self.end_ns[own], at[here])
+                found[here] = np.where(index >= 0, index + own.start, -1)
+        return found
+
+    def holding(self, track: Int64, at: Int64) -> Mask:
+        """Whether some range of each thread holds each instant, shape of `at`."""
+        return self.innermost(track, at) >= 0
+
+    def of(self, chosen: Mask) -> Ranges:
+        """Some of the ranges."""
+        return Ranges(self.track[chosen], self.start_ns[chosen], self.end_ns[chosen])
+
+
+def joined(one: Ranges, other: Ranges) -> tuple[Ranges, Int64]:
+    """All ranges of both in order, and where each stood in the two one after another."""
+    track, start, end = (
+        np.concatenate([getattr(one, edge), getattr(other, edge)]) for edge in ("track", "start_ns", "end_ns")
+    )
+    order = Ranges.order(track, start, end, np.arange(len(track)))
+    return Ranges(track[order], start[order], end[order]), order
+
+
+def nearest(parents: Int64, flag: Mask) -> Int64:
+    """Index of the nearest flagged one of each and what holds it, −1 for none."""
+    none = len(parents)
+    step = np.append(np.where(flag, np.arange(none), np.where(parents >= 0, parents, none)), none)
+    while ((further := step[step]) != step).any():
+        step = further
+    found = step[:-1]
+    return np.where(found == none, -1, found)
+
+
+NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))

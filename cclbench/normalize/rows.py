@@ -19,8 +19,9 @@ _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
-    *("blocks", "operator", "event_stream", "event_record"),
+    *("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
 )
+_TEXTS = ("shapes", "dtypes", "strides", "values")
 
 Codes = npt.NDArray[np.int8]
 
@@ -61,10 +62,11 @@ def table(batches: Sequence[Rows], categories: Categories) -> pa.Table:
         "start_ns": pa.array(np.concatenate([rows.start_ns for rows in batches])),
         "dur_ns": pa.array(np.concatenate([rows.dur_ns for rows in batches])),
         "copy_direction": _directions(batches),
-        "shapes": _shapes(batches),
     }
     for name in _COLUMNS:
         columns[name] = _optional(batches, name)
+    for name in _TEXTS:
+        columns[name] = _texts(batches, name)
     for field in EVENTS:
         if field.name not in columns:
             columns[field.name] = pa.nulls(length, field.type)
@@ -88,9 +90,9 @@ def _directions(batches: Sequence[Rows]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(codes, pa.array(COPY_DIRECTIONS))
 
 
-def _shapes(batches: Sequence[Rows]) -> pa.Array:
-    kind = EVENTS.field("shapes").type
-    chunks = pa.chunked_array([_column(rows.shapes, len(rows), kind) for rows in batches])
+def _texts(batches: Sequence[Rows], name: str) -> pa.Array:
+    kind = EVENTS.field(name).type
+    chunks = pa.chunked_array([_column(getattr(rows, name), len(rows), kind) for rows in batches])
     return chunks.unify_dictionaries().combine_chunks()
 
 

@@ -21,7 +21,7 @@ from cclbench.record.facts import TraceFacts
 from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.rows import Row
-from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, RESULTS, STEPS, TABLES
+from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
 from cclbench.scratch import scratch
 
 if TYPE_CHECKING:
@@ -163,6 +163,10 @@ class Run:
         """Rows of `schema.COLLECTIVES` of all ranks, in rank order."""
         return self._of_ranks("collectives")
 
+    def operators(self) -> pa.Table:
+        """Rows of `schema.OPERATORS` of all ranks, in rank order."""
+        return self._of_ranks("operators")
+
     def steps(self) -> pa.Table:
         """Rows of `schema.STEPS` of all ranks, in rank order."""
         return self._of_ranks("steps")
@@ -284,6 +288,10 @@ class Rank:
     def collectives(self) -> pa.Table:
         """The rank's rows of `schema.COLLECTIVES`."""
         return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet", COLLECTIVES)
+
+    def operators(self) -> pa.Table:
+        """The rank's rows of `schema.OPERATORS`."""
+        return read_table(self.path / "operators" / f"rank={self.entry.rank}.parquet", OPERATORS)
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""

@@ -74,7 +74,7 @@ def _open_to(connection: duckdb.DuckDBPyConnection, link: Path, path: Path, rank
         f"SET allowed_directories=[{_quoted(f'{link}/')}]; SET python_enable_replacements=false"
     )
     connection.execute("SET enable_external_access=false; SET lock_configuration=true")
-    places = {name: [f"{name}/*.parquet"] for name in ("collectives", "steps", *EVIDENCE)}
+    places = {name: [f"{name}/*.parquet"] for name in ("operators", "collectives", "steps", *EVIDENCE)}
     places |= {"results": ["results.parquet"], "groups": ["groups.parquet"]}
     places["events"] = [f"events/rank={rank}/*.parquet" for rank in ranks]
     for name, schema in TABLES.items():

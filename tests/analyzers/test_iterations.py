@@ -10,7 +10,7 @@ import pytest
 from hand_made import a_rank, compute, event, launch, main, reason, values, window
 
 import cclbench
-from cclbench.analyzers.iterations import phase
+from cclbench.normalize.phases import serving_phase
 
 PREFILL = "execute_context_2(512)_generation_0(0)"
 DECODE = "execute_context_0(0)_generation_6(6)"
@@ -33,7 +33,7 @@ DECODE = "execute_context_0(0)_generation_6(6)"
     ],
 )
 def test_phase_by_the_engines_own_name(name: str, expected: str | None) -> None:
-    assert phase(name) == expected
+    assert serving_phase(name) == expected
 
 
 def _step(number: int, begin: int, name: str) -> list[dict[str, Any]]:

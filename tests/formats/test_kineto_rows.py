@@ -32,6 +32,11 @@ def test_cuda_kernel(read, write, event):
         "blocks": 24,
         "operator": None,
         "shapes": None,
+        "dtypes": None,
+        "strides": None,
+        "values": None,
+        "sequence": None,
+        "forward_thread": None,
         "event_stream": None,
         "event_record": None,
     }

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import cclbench
-from cclbench.normalize.operators import Operators
+from cclbench.normalize.operators import Ranges
 
 QUERY = """
     SELECT k.start_ns, k.operator, l.track, l.start_ns AS launched_ns
@@ -22,11 +22,15 @@ QUERY = """
 """
 
 
-def op_calls(run: cclbench.Run) -> Operators:
+def innermost(run: cclbench.Run, track: Any, at: Any) -> Any:
+    """Id of the innermost call on each thread at each instant, −1 for none."""
     table = run.sql(
-        "SELECT operator, track, start_ns, start_ns + dur_ns FROM events WHERE kind = 'op' AND operator > 0"
+        "SELECT track, start_ns, start_ns + dur_ns, operator FROM events WHERE kind = 'op' AND operator > 0"
     )
-    return Operators(*(column.to_numpy() for column in table.columns))
+    columns = [column.to_numpy() for column in table.columns]
+    order = Ranges.order(*columns)
+    *edges, number = (column[order] for column in columns)
+    return np.append(number, -1)[Ranges(*edges).innermost(track, at)]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ def test_the_operator_around_the_launch_is_the_one_that_the_trace_states(
     """`External id` of a device row, which nesting knows nothing of, names the innermost call each time."""
     run = cclbench.ingest(test_data / "kineto" / trace, store=tmp_path)
     rows = run.sql(QUERY)
-    found = op_calls(run).innermost(rows["track"].to_numpy(), rows["launched_ns"].to_numpy())
+    found = innermost(run, rows["track"].to_numpy(), rows["launched_ns"].to_numpy())
     assert np.array_equal(found, rows["operator"].to_numpy())
     assert len(rows) == stated
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cclbench.normalize.operators import Operators
+from cclbench.normalize.operators import Ranges
 
 Call = tuple[int, int, int, int]
 
@@ -17,7 +17,9 @@ def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
     """Ids for launches (thread, instant) among calls (id, thread, begin, end)."""
     number, track, start, end = np.array(calls, np.int64).reshape(-1, 4).T
     thread, at = np.array(launches, np.int64).reshape(-1, 2).T
-    found: list[int] = Operators(number, track, start, end).innermost(thread, at).tolist()
+    order = Ranges.order(track, start, end, number)
+    ranges = Ranges(track[order], start[order], end[order])
+    found: list[int] = np.append(number[order], -1)[ranges.innermost(thread, at)].tolist()
     return found
 
 

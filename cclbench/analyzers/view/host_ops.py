@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,12 +11,10 @@ import numpy as np
 
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.operators import is_wrapper
 
 if TYPE_CHECKING:
     from cclbench.record.run import Rank
-
-_WRAPPER = re.compile(r"(?:torch::)?autograd::|[^:]*$")
-"""Host rows around operators (`autograd::engine::...`, `MulBackward0`): operators are `namespace::name`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +52,7 @@ def host_ops(tables: Rank) -> Iterator[HostOps]:
             ends=ends,
             category=category,
             categories=categories,
-            works=~calls & ~np.array([bool(_WRAPPER.match(n)) for n in names], np.bool_)[name],
+            works=~calls & ~np.array([is_wrapper(n) for n in names], np.bool_)[name],
             calls=calls,
             transfers=own,
             of_library=own & of_gloo & ~by_caller,

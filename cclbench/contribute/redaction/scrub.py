@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cclbench.analyzers.data_loading import LOADER
 from cclbench.classify import collective
 from cclbench.contribute.redaction import kinds
 from cclbench.contribute.redaction.names import Identities, replaced
 from cclbench.contribute.redaction.needles import PLAIN, Form
 from cclbench.contribute.redaction.needles import pattern as encoded_pattern
 from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, Pattern
+from cclbench.normalize.phases import LOADER
 from cclbench.normalize.steps import FAMILIES
 from cclbench.text import printable
 

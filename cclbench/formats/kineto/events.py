@@ -43,6 +43,10 @@ class Args(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw())
     dims_2021: msgspec.Raw = msgspec.field(name="Input dims", default=msgspec.Raw())
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw())
+    strides: msgspec.Raw = msgspec.field(name="Input Strides", default=msgspec.Raw())
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw())
+    sequence: Any = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Any = msgspec.field(name="Fwd thread id", default=None)
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: Count | None = msgspec.field(name="In msg nelems", default=None)
     out_elements: Count | None = msgspec.field(name="Out msg nelems", default=None)
@@ -101,18 +105,41 @@ def operators(args: list[Args]) -> pa.Array:
     stated = [a.external_id for a in args]
     if not any(stated):
         stated = [a.external_id_2021 for a in args]
+    return _positive(stated)
+
+
+def _positive(stated: list[Any]) -> pa.Array:
+    """The numbers above 0, null for all else."""
     try:
-        ids = pa.array(stated, pa.int64())
+        numbers = pa.array(stated, pa.int64())
     except (TypeError, ValueError, OverflowError):
-        ids = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
-    return pc.if_else(pc.greater(ids, 0), ids, None)
+        numbers = pa.array([i if type(i) is int and abs(i) < 1 << 63 else None for i in stated], pa.int64())
+    return pc.if_else(pc.greater(numbers, 0), numbers, None)
 
 
-def shapes(args: list[Args]) -> pa.Array:
-    """Input Dims of ops as text, null where an op has none."""
-    raws = [a.dims for a in args]
+def autograd(args: list[Args]) -> dict[str, pa.Array]:
+    """Columns that join backward ops with their forward ops; sequence numbers count from 0."""
+    sequence = [a.sequence + 1 if type(a.sequence) is int else None for a in args]
+    return {
+        "sequence": pc.subtract(_positive(sequence), 1),
+        "forward_thread": _positive([a.forward_thread for a in args]),
+    }
+
+
+def arguments(args: list[Args]) -> dict[str, pa.Array | None]:
+    """Columns of what ops are called with, each a JSON list as text, null where an op has none."""
+    shapes = [a.dims for a in args]
+    return {
+        "shapes": _texts(shapes if any(shapes) else [a.dims_2021 for a in args]),
+        "dtypes": _texts([a.types for a in args]),
+        "strides": _texts([a.strides for a in args]),
+        "values": _texts([a.values for a in args]),
+    }
+
+
+def _texts(raws: list[msgspec.Raw]) -> pa.Array | None:
     if not any(raws):
-        raws = [a.dims_2021 for a in args]
+        return None
     ends = np.zeros(len(raws) + 1, np.int32)
     np.fromiter(map(len, raws), np.int32, len(raws)).cumsum(out=ends[1:])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raws))]

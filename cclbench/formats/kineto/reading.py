@@ -17,7 +17,15 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
 from cclbench.formats.json_events import CHUNK, END, JsonEvents
-from cclbench.formats.kineto.events import DECODER, EXACT_DECODER, NO_ARGS, Args, operators, shapes
+from cclbench.formats.kineto.events import (
+    DECODER,
+    EXACT_DECODER,
+    NO_ARGS,
+    Args,
+    arguments,
+    autograd,
+    operators,
+)
 from cclbench.formats.kineto.facts import facts
 from cclbench.formats.kineto.kinds import WORK, Groups, device_index, direction, link, place, stream, track
 from cclbench.formats.kineto.payloads import payload, speaks_of_collectives
@@ -180,7 +188,12 @@ class KinetoFile:
             self.processes |= {e.pid for e in events if e.pid is not None}
             if len(self.processes) > 1:
                 raise several_processes(self.path, self.processes)
-            return {"flops": _flops(args), "operator": operators(args), "shapes": shapes(args)}
+            return {
+                "flops": _flops(args),
+                "operator": operators(args),
+                **autograd(args),
+                **arguments(args),
+            }
         columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]

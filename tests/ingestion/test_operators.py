@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What launched each device row: operator, phase, module, line of Python, worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cclbench
+from cclbench.normalize.operators import nearest
+
+MAIN, ENGINE = 1, 2
+Event = dict[str, Any]
+
+
+def event(cat: str, name: str, begin: int, length: int, thread: int = MAIN, **args: Any) -> Event:
+    """A row of `length` µs on a host thread, or a stream."""
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": begin,
+        "dur": length,
+        "args": args,
+    }
+
+
+def op(number: int, name: str, begin: int, length: int, thread: int = MAIN, **args: Any) -> Event:
+    """A call of an operator."""
+    return event("cpu_op", name, begin, length, thread, **{"External id": number, **args})
+
+
+def kernel(
+    correlation: int, launched: int, begin: int, length: int, thread: int = MAIN, **args: Any
+) -> list[Event]:
+    """A launch of 1 µs and its kernel; the kernel states no operator unless `args` do."""
+    return [
+        event("cuda_runtime", "cudaLaunchKernel", launched, 1, thread, correlation=correlation),
+        event(
+            "kernel",
+            f"kernel_{correlation}",
+            begin,
+            length,
+            7,
+            correlation=correlation,
+            device=0,
+            stream=7,
+            **args,
+        ),
+    ]
+
+
+# One step: data [0, 10), forward of a model with two layers [10, 50), loss [50, 60), backward on a thread of
+# its own [70, 100) where the second layer's product is recomputed, optimizer [110, 120), a copy [130).
+STEP: list[Event] = [
+    event("user_annotation", "ProfilerStep#3", 0, 140),
+    event("user_annotation", "enumerate(DataLoader)#_SingleProcess.__next__", 0, 10),
+    op(1, "aten::stack", 2, 6),
+    *kernel(1, 3, 200, 10, **{"External id": 1}),
+    event("python_function", "train.py(7): step", 9, 100),
+    event("python_function", "torch/nn/modules/module.py(1): _call_impl", 10, 40),
+    event("python_function", "nn.Module: Net_0", 10, 40),
+    event("python_function", "nn.Module: Linear_0", 12, 10),
+    op(2, "aten::linear", 13, 8),
+    op(3, "aten::mm", 14, 6, **{"Sequence number": 40, "Fwd thread id": 0, "Input Dims": [[2, 3], [3, 4]],
+       "Input type": ["float", "float"], "Concrete Inputs": ["", ""], "Input Strides": [[3, 1], [4, 1]]}),
+    *kernel(2, 15, 210, 20),
+    *kernel(3, 17, 225, 10),
+    event("python_function", "nn.Module: Linear_1", 24, 10),
+    op(4, "aten::mm", 26, 6, **{"Sequence number": 41, "Fwd thread id": 0}),
+    *kernel(4, 27, 240, 10),
+    op(5, "aten::relu", 38, 6, **{"Sequence number": 42, "Fwd thread id": 0}),
+    *kernel(5, 39, 250, 10),
+    op(6, "aten::mse_loss", 51, 8, **{"Sequence number": 43, "Fwd thread id": 0}),
+    *kernel(6, 52, 260, 10),
+    op(7, "autograd::engine::evaluate_function: MmBackward0", 70, 20, ENGINE,
+       **{"Sequence number": 41, "Fwd thread id": 1}),
+    op(8, "MmBackward0", 71, 18, ENGINE, **{"Sequence number": 41, "Fwd thread id": 1}),
+    op(9, "aten::mm", 72, 6, ENGINE, **{"Sequence number": 44, "Fwd thread id": 0}),
+    *kernel(7, 73, 270, 10, ENGINE),
+    op(10, "aten::mm", 80, 6, ENGINE),
+    *kernel(8, 81, 280, 10, ENGINE),
+    op(11, "aten::copy_", 95, 4, ENGINE),
+    *kernel(9, 96, 290, 10, ENGINE),
+    event("user_annotation", "Optimizer.step#SGD.step", 110, 10),
+    op(12, "aten::_foreach_add_", 111, 6),
+    *kernel(10, 112, 300, 10),
+    *kernel(11, 131, 310, 10),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+    folder = tmp_path_factory.mktemp("operators")
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": STEP}))
+    return cclbench.ingest(folder / "trace.json", store=folder / "store")
+
+
+def column(run: cclbench.Run, query: str) -> list[Any]:
+    """The one column of an answer."""
+    return list(run.sql(query).column(0).to_pylist())
+
+
+KERNELS = "FROM events WHERE kind = 'kernel' ORDER BY correlation"
+
+
+def test_a_kernel_without_a_stated_operator_belongs_to_the_innermost_call_around_its_launch(
+    run: cclbench.Run,
+) -> None:
+    assert column(run, f"SELECT operator {KERNELS}") == [1, 3, 3, 4, 5, 6, 9, 10, 11, 12, None]
+
+
+def test_the_phase_of_each_kernel(run: cclbench.Run) -> None:
+    expected = ["data", *["forward"] * 4, "loss", *["backward"] * 3, "optimizer", "other"]
+    assert column(run, f"SELECT phase {KERNELS}") == expected
+
+
+def test_the_module_of_each_kernel_of_a_backward_one_that_of_its_forward_op(run: cclbench.Run) -> None:
+    one, two = "Net_0/Linear_0", "Net_0/Linear_1"
+    expected = [None, one, one, two, "Net_0", None, two, two, None, None, None]
+    assert column(run, f"SELECT module {KERNELS}") == expected
+
+
+def test_the_line_of_python_outside_of_the_framework(run: cclbench.Run) -> None:
+    query = "SELECT call_site FROM operators ORDER BY operator"
+    site = "train.py(7): step"
+    assert column(run, query) == [None, *[site] * 5, *[site] * 4, None, None]
+
+
+def test_what_the_backward_pass_runs_again_is_recomputed(run: cclbench.Run) -> None:
+    assert column(run, "SELECT operator FROM operators WHERE recomputed") == [9]
+
+
+def test_device_time_is_the_union_of_a_calls_own_kernels(run: cclbench.Run) -> None:
+    """[210, 230) and [225, 235) µs overlap; `linear` launched nothing itself."""
+    table = run.sql(
+        "SELECT operator, parent, kernels, device_ns FROM operators WHERE operator < 4 ORDER BY ALL"
+    )
+    assert table.to_pylist() == [
+        {"operator": 1, "parent": None, "kernels": 1, "device_ns": 10_000},
+        {"operator": 2, "parent": None, "kernels": 0, "device_ns": 0},
+        {"operator": 3, "parent": 2, "kernels": 2, "device_ns": 25_000},
+    ]
+
+
+def test_arguments_are_kept_as_the_trace_records_them(run: cclbench.Run) -> None:
+    table = run.sql("SELECT shapes, dtypes, strides, values, step FROM operators WHERE operator = 3")
+    assert table.to_pylist() == [
+        {
+            "shapes": "[[2,3],[3,4]]",
+            "dtypes": '["float","float"]',
+            "strides": "[[3,1],[4,1]]",
+            "values": '["",""]',
+            "step": 3,
+        }
+    ]
+
+
+def test_a_cpus_ops_have_their_own_time(tmp_path: Path) -> None:
+    """Without a device all calls are kept: `linear` takes 8 µs, 6 of them in `mm`; a wrapper takes none."""
+    host = [row for row in STEP if row["cat"] in ("cpu_op", "user_annotation")]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": host}))
+    run = cclbench.ingest(tmp_path / "trace.json", store=tmp_path / "store")
+    query = "SELECT device_ns FROM operators WHERE operator IN (2, 3, 7, 8, 9) ORDER BY operator"
+    assert column(run, query) == [2_000, 6_000, 0, 0, 6_000]
+
+
+def test_the_nearest_of_a_chain() -> None:
+    """0 holds 1 holds 2 holds 3; 4 stands alone."""
+    parents = np.array([-1, 0, 1, 2, -1])
+    flag = np.array([False, True, False, False, False])
+    assert nearest(parents, flag).tolist() == [-1, 1, 1, 1, -1]
