@@ -299,7 +299,7 @@ def test_an_sql_error_is_one_line_that_names_the_tables(run: Run, query: str) ->
         run.sql(query)
     (line,) = str(raised.value).splitlines()
     assert "SQL: " in line
-    assert "the tables are events, collectives, groups, steps, results, counters" in line
+    assert "the tables are events, operators, collectives, groups, steps, results, counters" in line
 
 
 # --------------------------------------------------------------------------- a store in bad shape

@@ -21,6 +21,7 @@ from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
+from cclbench.analyzers.view.operators import Works, works
 from cclbench.intervals import Int64, Intervals
 from cclbench.machine import Machine, machine_of_ranks
 from cclbench.normalize.steps import choose_windows
@@ -253,6 +254,13 @@ class RankView:
         self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
         w = self.windows
         return idle.split(self.tables, intervals.join(*self.busy), w.starts, w.ends)
+
+    @cached_property
+    def works(self) -> Works:
+        """What called for the rank's work in its windows, and what that costs at least."""
+        if self.facts.works_on is None:
+            raise Unknown(self.no_work)
+        return works(self)
 
     @cached_property
     def exposed(self) -> Exposed:
