@@ -87,7 +87,7 @@ def dense(operand: Tensor, *, heads_first: bool) -> Heads:
 
 
 def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
-    """(T, H, E), the sequences cut by offsets in device memory: known where all are as long as the longest."""
+    """(T, H, E), the sequences cut by offsets in device memory: known where all are of the longest's."""
     total, heads, size = operand.shape
     batch = offsets.elements - 1
     if batch == 1 or (type(longest) is int and batch * longest == total):
@@ -185,7 +185,10 @@ def scaled_dot_product_attention(call: Call) -> Cost:
     is_causal, ...), ..._efficient_attention(query, key, value, attn_bias, compute_log_sumexp, dropout_p,
     is_causal)
     """
-    causal, bias, statistics = _FORWARD[call.name.removeprefix("aten::_scaled_dot_product_")]
+    name = call.name.removeprefix("aten::_scaled_dot_product_")
+    causal, bias, statistics = _FORWARD[name]
+    if name == "flash_attention" and call.optional(3) is not None:
+        causal += 3  # the overload of 8-bit types has three scales there
     return forward(
         call,
         dense_sizes(call, 0, heads_first=True),
@@ -220,8 +223,11 @@ def flash_attention_forward(call: Call) -> Cost:
     Source: native_functions.yaml: _flash_attention_forward(query, key, value, cum_seq_q, cum_seq_k, max_q,
     max_k, dropout_p, is_causal, return_debug_mask, scale, window_size_left, window_size_right)
     """
+    if any(call.optional(index) is not None for index in (13, 15, 16)):
+        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
     causal = causality(call.value(8))
-    left, right = bound(call.value(11)), bound(call.value(12))
+    scales = 3 if call.optional(10) is not None else 0  # of the overload of 8-bit types
+    left, right = bound(call.value(11 + scales)), bound(call.value(12 + scales))
     mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
     return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
 
@@ -431,7 +437,7 @@ def attention_with_cached_keys(call: Call) -> Cost:
 
     FLOPs: none stated
     Bytes: none stated
-    Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output, layer_name),
-    the metadata in a forward context
+    Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output,
+    layer_name), the metadata in a forward context
     """
     raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")

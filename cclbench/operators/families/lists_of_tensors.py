@@ -60,8 +60,8 @@ def foreach(call: Call) -> Cost:
 
     FLOPs: an element: 1 of add and mul (2 of add where alpha is not 1), 3 of addcmul, 0 of copy
     Bytes: each list, and the result
-    Source: native_functions.yaml: _foreach_add_(self, other, alpha), _foreach_addcmul_(self, tensor1, tensor2,
-    value)
+    Source: native_functions.yaml: _foreach_add_(self, other, alpha), _foreach_addcmul_(self, tensor1,
+    tensor2, value)
     """
     name = call.name.removeprefix("aten::_foreach_").removesuffix("_")
     lists = lists_of(call)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookups by index: embeddings, gathers and scatters.
 
-Which indices occur twice lies in device memory: each is taken to read an element (a row) of its own, up to all
-that there are.
+Which indices occur twice lies in device memory: each is taken to read an element (a row) of its own, up to
+all that there are.
 """
 
 from __future__ import annotations
