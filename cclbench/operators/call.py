@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -143,11 +144,11 @@ def _tensor(sizes: Any, dtype: Any, strides: Any) -> Tensor | None:
 
 
 def _scalar(text: Any) -> Argument:
-    """`1e-05`, `True`, `[1, 1]` as what they say; any other text as it is."""
+    """`1e-05`, `0.`, `True`, `[1, 1]` as what they say; any other text as it is."""
     if not isinstance(text, str):
         return text if isinstance(text, bool | int | float) else None
     try:
-        said = msgspec.json.decode(text.lower())
+        said = msgspec.json.decode(re.sub(r"(\d\.)(?!\d)", r"\g<1>0", text.lower()))
     except msgspec.DecodeError:
         return text or None
     if isinstance(said, list):

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from cclbench.operators.call import Call, NoModel
+from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.registry import Registry
 
 
@@ -28,6 +28,25 @@ class Cost:
     written_bytes: int
     assumes: str | None = None
     """What the figures rest on besides the recorded arguments."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        flops: int = 0,
+        precision: str | None = None,
+        reads: Iterable[Tensor | None],
+        writes: Iterable[Tensor | None],
+        assumes: str | None = None,
+    ) -> Cost:
+        """The cost of that arithmetic on those operands and results; None stands for one that is not there."""
+        return cls(
+            flops=flops,
+            precision=precision if flops else None,
+            read_bytes=sum(one.distinct_bytes for one in reads if one is not None),
+            written_bytes=sum(one.distinct_bytes for one in writes if one is not None),
+            assumes=assumes,
+        )
 
     @property
     def bytes(self) -> int:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types: of results, of the arithmetic on them, and of tensors whose type only kernels' names tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from cclbench.operators.call import Call, NoModel, Tensor
+
+_INTEGERS: Final = re.compile(r"u?int\d*|(?:un)?signed \w+|long(?: int)?|short(?: int)?|char|byte")
+_SCALAR_TYPES: Final = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
+    23: "float8_e5m2",
+    24: "float8_e4m3fn",
+    25: "float8_e5m2fnuz",
+    26: "float8_e4m3fnuz",
+}
+"""PyTorch's ScalarType, as traces record a dtype argument (c10/core/ScalarType.h)."""
+
+
+def rank(dtype: str) -> int:
+    """The kind of the type, in the order of PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
+    name = dtype.lower().removeprefix("c10::")
+    if "complex" in name:
+        return 3
+    return 0 if name == "bool" else 1 if _INTEGERS.fullmatch(name) else 2
+
+
+def stated_type(value: Any, otherwise: str) -> str:
+    """The type that a recorded dtype argument names, the other where there is none."""
+    if value is None:
+        return otherwise
+    if value not in _SCALAR_TYPES:
+        raise NoModel(f"the element type of its result, {value!r}, is not known")
+    return _SCALAR_TYPES[value]
+
+
+def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str:
+    """The type of an elementwise result (torch.result_type): tensors without dimensions and Python's numbers
+    count only where their kind is higher, and then as the default type of that kind.
+    """
+    dimensioned = [one for one in tensors if one.shape] or list(tensors)
+    highest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
+    types = {one.dtype for one in dimensioned if rank(one.dtype) == rank(highest.dtype)}
+    if any(isinstance(one, float) for one in scalars) or any(rank(one.dtype) == 2 for one in tensors):
+        if rank(highest.dtype) < 2:
+            return "float32"
+        if {one.lower().removeprefix("c10::") for one in types} == {"bfloat16", "half"}:
+            return "float32"
+    return highest.dtype
+
+
+def vector_precision(dtype: str) -> str | None:
+    """The peak of arithmetic outside matrix units: fp64 for doubles, fp32 for narrower floating types.
+
+    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers.
+    """
+    if rank(dtype) < 2:
+        return None
+    return "fp64" if Tensor((), dtype).precision == "fp64" else "fp32"
+
+
+def is_floating(dtype: str) -> bool:
+    """Whether its arithmetic is floating-point: what integers take is no FLOP."""
+    return rank(dtype) >= 2
+
+
+def matrix_precision(call: Call, operand: Tensor) -> str | None:
+    """The peak of a matrix product: that of the operand's type, tf32 where kernels of fp32 say so.
+
+    NVIDIA's names have `tf32` (cuDNN, xmma) or `s1688`, the tensor-core instruction of TF32 (CUTLASS,
+    cuBLAS: ampere_s1688gemm_...); fp32 kernels are `sgemm` and `simt`.
+    """
+    if rank(operand.dtype) == 3:
+        raise NoModel("products of complex numbers are not modelled")
+    if operand.precision == "fp32" and any(re.search("tf32|s1688", kernel) for kernel in call.kernels):
+        return "tf32"
+    return operand.precision
+
+
+def type_in_kernels(call: Call) -> str | None:
+    """The element type of lists of tensors, which traces do not record, as the first kernel's name has it.
+
+    `BinaryOpListAlphaFunctor<float, ...>` names it, `OpaqueType<2u>` (of copies) its size alone.
+    """
+    for kernel in call.kernels:
+        if found := re.search(r"OpaqueType<(\d+)u?>", kernel):
+            return f"uint{8 * int(found[1])}"
+        if found := re.search(r"(?:Functor|FunctorOn\w+|CatArray\w+)<((?:c10::)?\w+)", kernel):
+            return found[1]
+    return None
+
+
+def typed(call: Call, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors, with the kernel's element type where none is recorded; `NoModel` where neither tells."""
+    found = None
+    tensors = tuple(tensors)
+    if any(not one.dtype for one in tensors):
+        found = type_in_kernels(call)
+        if found is None:
+            raise NoModel("the element type of its lists of tensors is recorded neither here nor by kernels")
+    return tuple(one if one.dtype else Tensor(one.shape, found or "", one.strides) for one in tensors)

@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scaled dot-product attention, fused: dense, causal, windowed, grouped-query, packed; forward and backward.
+
+P is the number of query-key pairs that the mask leaves, of the heads of the queries; E the size of a query and
+of a key, E_v that of a value.  Forward: Q·Kᵀ and P·V, 2·P·(E + E_v).  Backward: Q·Kᵀ again, and the gradients
+of P, V, Q and K, 2·P·(3·E + 2·E_v).  The softmax is left out, as in FlopCounterMode.  FlopCounterMode counts
+all pairs whatever the mask (the convention of MFU); here are those that are computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import matrix_precision
+
+FAMILY = "attention"
+MASKED: Final = "of a causal or windowed mask the pairs that it leaves are counted, not the full square"
+
+
+def pairs_up_to(queries: int, keys: int, last: int) -> int:
+    """How many pairs of query i and key j have j ≤ i + last."""
+
+    def first_keys(n: int) -> int:
+        """Σ min(m, keys) over m = 1 .. n."""
+        within = min(max(n, 0), keys)
+        return within * (within + 1) // 2 + max(n - keys, 0) * keys
+
+    return first_keys(last + queries) - first_keys(last)
+
+
+def visible_pairs(queries: int, keys: int, *, shift: int, left: int, right: int) -> int:
+    """Pairs of query i and key j with i + shift − left ≤ j ≤ i + shift + right; a negative bound is none."""
+    upper = pairs_up_to(queries, keys, shift + right) if right >= 0 else queries * keys
+    return max(upper - (pairs_up_to(queries, keys, shift - left - 1) if left >= 0 else 0), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """Which keys a query sees."""
+
+    causal: bool = False
+    from_the_end: bool = False
+    """Of unequal lengths the last query sees the last key (flash-attention); else the first the first."""
+    left: int = -1
+    right: int = -1
+
+    def pairs(self, queries: int, keys: int) -> int:
+        """The pairs that it leaves of so many queries and keys."""
+        shift = keys - queries if self.from_the_end else 0
+        right = 0 if self.causal else self.right
+        return visible_pairs(queries, keys, shift=shift, left=self.left, right=right)
+
+    @property
+    def leaves_out(self) -> bool:
+        return self.causal or self.left >= 0 or self.right >= 0
+
+
+def causality(value: Any) -> bool:
+    """Whether the mask is causal; `NoModel` where it is not recorded."""
+    if not isinstance(value, bool):
+        raise NoModel("whether its mask is causal is not recorded")
+    return value
+
+
+def bound(value: Any) -> int:
+    """A side of a window; −1, none, where the signature has no window or none is recorded."""
+    return value if type(value) is int else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """A dense operand by its sizes."""
+
+    batch: int
+    heads: int
+    length: int
+    size: int
+
+
+def dense(operand: Tensor, *, heads_first: bool) -> Heads:
+    """(B, H, L, E) where heads come first, else (B, L, H, E)."""
+    batch, one, other, size = operand.shape
+    return Heads(batch, one, other, size) if heads_first else Heads(batch, other, one, size)
+
+
+def packed_lengths(operand: Tensor, offsets: Tensor, longest: Any) -> Heads:
+    """(T, H, E), the sequences cut by offsets in device memory: known where all are of the longest's."""
+    total, heads, size = operand.shape
+    batch = offsets.elements - 1
+    if batch == 1 or (type(longest) is int and batch * longest == total):
+        return Heads(batch, heads, total // batch, size)
+    raise NoModel("its sequences are of several lengths, which lie in device memory: no trace records them")
+
+
+def pairs_of(q: Heads, k: Heads, v: Heads, mask: Mask) -> int:
+    """Pairs over batch and heads of the queries; `NoModel` where the operands do not fit."""
+    if (k.batch, k.heads, k.length) != (v.batch, v.heads, v.length) or q.batch != k.batch or q.size != k.size:
+        raise NoModel("the sizes of query, key and value do not fit")
+    if not k.heads or q.heads % k.heads:
+        raise NoModel(f"{q.heads} heads of queries do not share {k.heads} of keys")
+    return q.batch * q.heads * mask.pairs(q.length, k.length)
+
+
+def forward(
+    call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, bias: Tensor | None, statistics: bool
+) -> Cost:
+    """Forward, query, key and value being arguments 0 to 2; statistics are a float per query and head."""
+    q, k, v = sizes
+    query, key, value = map(call.tensor, range(3))
+    return Cost.of(
+        flops=2 * pairs_of(q, k, v, mask) * (q.size + v.size),
+        precision=matrix_precision(call, query),
+        reads=(query, key, value, bias),
+        writes=(
+            Tensor((*query.shape[:-1], v.size), query.dtype),
+            Tensor((q.batch, q.heads, q.length), "float32") if statistics else None,
+        ),
+        assumes=MASKED if mask.leaves_out else None,
+    )
+
+
+def backward(
+    call: Call, sizes: tuple[Heads, Heads, Heads], mask: Mask, *, out: int, statistics: int, bias: int | None
+) -> Cost:
+    """Backward, the result's gradient, query, key and value being arguments 0 to 3, others where stated."""
+    q, k, v = sizes
+    operands = tuple(map(call.tensor, range(4)))
+    added = None if bias is None else call.optional(bias)
+    return Cost.of(
+        flops=2 * pairs_of(q, k, v, mask) * (3 * q.size + 2 * v.size),
+        precision=matrix_precision(call, operands[1]),
+        reads=(*operands, call.tensor(out), call.tensor(statistics), added),
+        writes=tuple(Tensor(one.shape, one.dtype) for one in operands[1:]),
+        assumes=MASKED if mask.leaves_out else None,
+    )
+
+
+def dense_sizes(call: Call, first: int, *, heads_first: bool) -> tuple[Heads, Heads, Heads]:
+    """Query, key and value, from that argument on."""
+    q, k, v = (dense(call.tensor(first + i), heads_first=heads_first) for i in range(3))
+    return q, k, v
+
+
+def sequences(
+    call: Call, first: int, offsets: tuple[int, int], longest: tuple[int, int]
+) -> tuple[Heads, Heads, Heads]:
+    """Query, key and value of (B, L, H, E), or packed where offsets of the sequences are recorded."""
+    cuts = tuple(map(call.optional, offsets))
+    if cuts[0] is None or cuts[1] is None:
+        return dense_sizes(call, first, heads_first=False)
+    q = packed_lengths(call.tensor(first), cuts[0], call.value(longest[0]))
+    k, v = (packed_lengths(call.tensor(first + i), cuts[1], call.value(longest[1])) for i in (1, 2))
+    return q, k, v
+
+
+_FORWARD: Final = {
+    "flash_attention": (4, None, None),
+    "flash_attention_for_cpu": (4, 5, None),
+    "efficient_attention": (6, 3, 4),
+    "cudnn_attention": (6, 3, 4),
+    "fused_attention_overrideable": (5, 3, None),
+}
+"""Positions of is_causal, of a bias, and of whether the statistics are computed."""
+
+_BACKWARD: Final = {
+    "flash_attention": (11, 4, 5, None),
+    "flash_attention_for_cpu": (7, 4, 5, 8),
+    "efficient_attention": (11, 5, 6, 4),
+    "cudnn_attention": (14, 4, 5, 8),
+    "fused_attention_overrideable": (13, 6, 7, 4),
+}
+"""Positions of is_causal, of the result, of its statistics and of a bias."""
+
+
+@cost_model(FAMILY, *(f"aten::_scaled_dot_product_{name}" for name in _FORWARD))
+def scaled_dot_product_attention(call: Call) -> Cost:
+    """PyTorch's fused attention, heads first: (B, H, L, E).
+
+    FLOPs: 2·P·(E + E_v); P = B·H·L·S, causal those with key ≤ query
+    Bytes: query, key, value, bias; the result, and a float per query and head
+    Source: native_functions.yaml: _scaled_dot_product_flash_attention(query, key, value, dropout_p,
+    is_causal, ...), ..._efficient_attention(query, key, value, attn_bias, compute_log_sumexp, dropout_p,
+    is_causal)
+    """
+    name = call.name.removeprefix("aten::_scaled_dot_product_")
+    causal, bias, statistics = _FORWARD[name]
+    if name == "flash_attention" and call.optional(3) is not None:
+        causal += 3  # the overload of 8-bit types has three scales there
+    return forward(
+        call,
+        dense_sizes(call, 0, heads_first=True),
+        Mask(causal=causality(call.value(causal))),
+        bias=None if bias is None else call.optional(bias),
+        statistics=statistics is None or call.value(statistics) is True,
+    )
+
+
+@cost_model(FAMILY, *(f"aten::_scaled_dot_product_{name}_backward" for name in _BACKWARD))
+def scaled_dot_product_attention_backward(call: Call) -> Cost:
+    """The gradients of PyTorch's fused attention, heads first: (B, H, L, E).
+
+    FLOPs: 2·P·(3·E + 2·E_v): Q·Kᵀ is computed again
+    Bytes: gradient, query, key, value, result, statistics, bias; three gradients
+    Source: native_functions.yaml: _scaled_dot_product_flash_attention_backward(grad_out, query, key, value,
+    out, logsumexp, ...)
+    """
+    name = call.name.removeprefix("aten::_scaled_dot_product_").removesuffix("_backward")
+    causal, out, statistics, bias = _BACKWARD[name]
+    mask = Mask(causal=causality(call.value(causal)))
+    sizes = dense_sizes(call, 1, heads_first=True)
+    return backward(call, sizes, mask, out=out, statistics=statistics, bias=bias)
+
+
+@cost_model(FAMILY, r"aten::_flash_attention_forward")
+def flash_attention_forward(call: Call) -> Cost:
+    """Flash attention as PyTorch's own operators call it: (B, L, H, E), or packed (T, H, E).
+
+    FLOPs: 2·P·(E + E_v); the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: native_functions.yaml: _flash_attention_forward(query, key, value, cum_seq_q, cum_seq_k, max_q,
+    max_k, dropout_p, is_causal, return_debug_mask, scale, window_size_left, window_size_right)
+    """
+    if any(call.optional(index) is not None for index in (13, 15, 16)):
+        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
+    causal = causality(call.value(8))
+    scales = 3 if call.optional(10) is not None else 0  # of the overload of 8-bit types
+    left, right = bound(call.value(11 + scales)), bound(call.value(12 + scales))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"aten::_flash_attention_backward")
+def flash_attention_backward(call: Call) -> Cost:
+    """The gradients of flash attention as PyTorch's own operators call it.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: native_functions.yaml: _flash_attention_backward(grad_out, query, key, value, out, logsumexp,
+    cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, scale, window_size_left,
+    window_size_right)
+    """
+    causal = causality(call.value(11))
+    left, right = bound(call.value(15)), bound(call.value(16))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return backward(call, sequences(call, 1, (6, 7), (8, 9)), mask, out=4, statistics=5, bias=None)
+
+
+def masked_by_type(value: Any) -> Mask:
+    """custom_mask_type: 0 none, 1 causal from the first key, 2 causal to the last key."""
+    if value not in (0, 1, 2):
+        raise NoModel("whether its mask is causal is not recorded")
+    return Mask(causal=value > 0, from_the_end=value == 2)
+
+
+@cost_model(FAMILY, r"aten::_efficient_attention_forward")
+def efficient_attention_forward(call: Call) -> Cost:
+    """Memory-efficient attention: (B, L, H, E).
+
+    FLOPs: 2·P·(E + E_v)
+    Bytes: query, key, value, bias; the result, and a float per query and head where computed
+    Source: native_functions.yaml: _efficient_attention_forward(query, key, value, bias, cu_seqlens_q,
+    cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, custom_mask_type, compute_log_sumexp, ...)
+    """
+    if call.optional(4) is not None:
+        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    return forward(
+        call,
+        dense_sizes(call, 0, heads_first=False),
+        masked_by_type(call.value(9)),
+        bias=call.optional(3),
+        statistics=call.value(10) is True,
+    )
+
+
+@cost_model(FAMILY, r"aten::_efficient_attention_backward")
+def efficient_attention_backward(call: Call) -> Cost:
+    """The gradients of memory-efficient attention.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics, bias; three gradients
+    Source: native_functions.yaml: _efficient_attention_backward(grad_out_, query, key, value, bias, out,
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, logsumexp, dropout_p, philox_seed,
+    philox_offset, custom_mask_type, ...)
+    """
+    if call.optional(6) is not None:
+        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    mask = masked_by_type(call.value(14))
+    sizes = dense_sizes(call, 1, heads_first=False)
+    return backward(call, sizes, mask, out=5, statistics=10, bias=4)
+
+
+@cost_model(FAMILY, r"aten::_cudnn_attention_forward")
+def cudnn_attention_forward(call: Call) -> Cost:
+    """cuDNN's attention: (B, H, L, E).
+
+    FLOPs: 2·P·(E + E_v)
+    Bytes: query, key, value, bias; the result, and a float per query and head where computed
+    Source: native_functions.yaml: _cudnn_attention_forward(query, key, value, attn_bias, cum_seq_q,
+    cum_seq_k, max_q, max_k, compute_log_sumexp, dropout_p, is_causal, ...)
+    """
+    if call.optional(4) is not None:
+        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    return forward(
+        call,
+        dense_sizes(call, 0, heads_first=True),
+        Mask(causal=causality(call.value(10))),
+        bias=call.optional(3),
+        statistics=call.value(8) is True,
+    )
+
+
+@cost_model(
+    FAMILY,
+    r"(?:flash_attn|aiter)::_flash_attn_forward",
+    r"aiter::(?:wrapper_)?(?:mha|fmha_v3)_fwd",
+    r"FlashAttnFunc",
+)
+def flash_attn_forward(call: Call) -> Cost:
+    """Flash attention by the packages flash_attn and AITER: (B, L, H, E).
+
+    FLOPs: 2·P·(E + E_v); the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash_attn_interface.py: _flash_attn_forward(q, k, v, dropout_p, softmax_scale, causal,
+    window_size_left, window_size_right, ...)
+    """
+    causal = causality(call.value(5))
+    left, right = bound(call.value(6)), bound(call.value(7))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return forward(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_forward")
+def flash_attn_varlen_forward(call: Call) -> Cost:
+    """Flash attention by the package flash_attn on packed sequences: (T, H, E).
+
+    FLOPs: 2·P·(E + E_v), where all sequences are equally long; none else
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash_attn_interface.py: _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k,
+    max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
+    """
+    call.tensor(3), call.tensor(4)
+    if call.optional(15) is not None:
+        raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
+    causal = causality(call.value(9))
+    left, right = bound(call.value(10)), bound(call.value(11))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
+
+
+_PACKAGE_BACKWARD: Final = {
+    "flash_attn::_flash_attn_backward": 11,
+    "aiter::_flash_attn_backward": 12,
+    "aiter::mha_bwd": 8,
+    "aiter::fmha_v3_bwd": 8,
+}
+
+
+@cost_model(FAMILY, *_PACKAGE_BACKWARD)
+def flash_attn_backward(call: Call) -> Cost:
+    """The gradients of flash attention by the packages flash_attn and AITER.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash_attn_interface.py: _flash_attn_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...); aiter/ops/mha.py
+    """
+    at = _PACKAGE_BACKWARD[call.name]
+    left, right = bound(call.value(at + 1)), bound(call.value(at + 2))
+    mask = Mask(causal=causality(call.value(at)), from_the_end=True, left=left, right=right)
+    return backward(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_backward")
+def flash_attn_varlen_backward(call: Call) -> Cost:
+    """The gradients of flash attention by the package flash_attn on packed sequences.
+
+    FLOPs: 2·P·(3·E + 2·E_v), where all sequences are equally long; none else
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash_attn_interface.py: _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)
+    """
+    call.tensor(9), call.tensor(10)
+    left, right = bound(call.value(16)), bound(call.value(17))
+    mask = Mask(causal=causality(call.value(15)), from_the_end=True, left=left, right=right)
+    return backward(call, sequences(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(FAMILY, r"flash_attn_3::(?:fwd|_flash_attn_forward)")
+def flash_attn_3_forward(call: Call) -> Cost:
+    """FlashAttention-3: (B, L, H, E), or packed (T, H, E).
+
+    FLOPs: 2·P·(E + E_v); the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash-attention hopper/flash_api.cpp: fwd(q, k, v, k_new, v_new, q_v, out, cu_seqlens_q,
+    cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, page_table, ...,
+    softmax_scale, is_causal, window_size_left, window_size_right, ...), is_causal being argument 24
+    """
+    if any(call.optional(index) is not None for index in (3, 10, 11, 14)):
+        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
+    left, right = bound(call.value(25)), bound(call.value(26))
+    mask = Mask(causal=causality(call.value(24)), from_the_end=True, left=left, right=right)
+    return forward(call, sequences(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"flash_attn_3::bwd")
+def flash_attn_3_backward(call: Call) -> Cost:
+    """The gradients of FlashAttention-3.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash-attention hopper/flash_api.cpp: bwd(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, softmax_scale, is_causal,
+    window_size_left, window_size_right, ...)
+    """
+    if any(call.optional(index) is not None for index in (11, 12)):
+        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    left, right = bound(call.value(17)), bound(call.value(18))
+    mask = Mask(causal=causality(call.value(16)), from_the_end=True, left=left, right=right)
+    return backward(call, sequences(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(
+    FAMILY,
+    r"vllm::unified_(?:mla_)?attention(?:_with_output)?",
+    r"sglang_profiler::attention_\w+",
+    r"sglang::unified_attention_with_output",
+    r"(?:_C|aiter)::paged_attention\w*",
+    r"(?:_vllm_fa[23]_C|sgl_kernel)::(?:varlen_)?fwd(?:_kvcache)?",
+    r"aiter::(?:mha_varlen_fwd|pa_fwd\w*|mla_\w+)",
+    r"FlashAttnVarlenFunc",
+)
+def attention_with_cached_keys(call: Call) -> Cost:
+    """Attention to keys in a paged cache: no trace records how many.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output,
+    layer_name), the metadata in a forward context
+    """
+    raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")

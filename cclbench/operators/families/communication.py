@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives: communication is no arithmetic and is measured by its own metrics."""
+
+from __future__ import annotations
+
+from cclbench.operators.call import Call, NoModel
+from cclbench.operators.cost import Cost, cost_model
+
+FAMILY = "communication"
+
+
+@cost_model(
+    FAMILY,
+    r"record_param_comms",
+    r"c10d::\w+",
+    r"_?c10d_functional(?:_autograd)?::\w+",
+    r"(?:nccl|gloo|mpi|ucc):.*",
+    r"symm_mem::\w+",
+)
+def collective(call: Call) -> Cost:
+    """A collective.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: docs/concepts.md: communication has metrics of its own
+    """
+    raise NoModel(f"{call.name} is communication, which has metrics of its own")

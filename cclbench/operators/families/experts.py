@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixtures of experts: routing, and the experts' products."""
+
+from __future__ import annotations
+
+from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import matrix_precision, vector_precision
+
+FAMILY = "experts"
+
+
+@cost_model(
+    FAMILY,
+    r"(?:vllm|sglang)::(?:inplace|outplace)?_?fused_experts",
+    r"aiter::fused_moe_?",
+    r"vllm::rocm_aiter_fused_moe",
+)
+def fused_experts(call: Call) -> Cost:
+    """Each token's chosen experts: up (and gate), activation, down, and their weighted sum.
+
+    FLOPs: 2·T·k·(N_up·H + H·I), T tokens, k experts each, H hidden, I inner, N_up = 2·I with a gate
+    Bytes: tokens, choices, weights of min(E, T·k) experts; the result
+    Source: vLLM vllm/model_executor/layers/fused_moe: inplace_fused_experts(hidden_states, w1, w2,
+    topk_weights, topk_ids, ...), w1 (E, N_up, H), w2 (E, H, I); SGLang and AITER alike
+    """
+    x, up, down, weights, choices = map(call.tensor, range(5))
+    (tokens, hidden), (experts, rows, stored) = x.shape, up.shape
+    if stored not in (hidden, hidden // 2) or down.shape[:2] != (experts, hidden):
+        raise NoModel("the sizes of tokens and experts do not fit")
+    # Two four-bit numbers lie in a byte.
+    inner = down.shape[2] * (hidden // stored)
+    if rows not in (inner, 2 * inner):
+        raise NoModel("the sizes of tokens and experts do not fit")
+    chosen = choices.elements
+    used = min(experts, chosen)
+    read = (Tensor((used, *one.shape[1:]), one.dtype) for one in (up, down))
+    return Cost.of(
+        flops=2 * chosen * (rows * hidden + hidden * inner),
+        precision=matrix_precision(call, x),
+        reads=(x, weights, choices, *read),
+        writes=(Tensor((tokens, hidden), x.dtype),),
+        assumes="tokens choose as many experts as they can, and activations are left out",
+    )
+
+
+@cost_model(
+    FAMILY,
+    r"vllm::moe_forward(?:_shared)?",
+    r"(?:vllm|sglang)::\w*moe_forward\w*",
+    r"aiter::(?:moe_\w+|ck_moe\w*|asm_moe\w*)",
+    r"vllm::rocm_aiter_(?:asm_moe|ck_moe)\w*",
+)
+def experts_of_a_layer(call: Call) -> Cost:
+    """Experts whose weights are no argument.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: vLLM vllm/model_executor/layers/fused_moe/layer.py: moe_forward(hidden_states, router_logits,
+    layer_name)
+    """
+    raise NoModel(f"the weights of its experts are no argument of {call.name}")
+
+
+@cost_model(FAMILY, r"(?:_moe_C|sgl_kernel|aiter|vllm)::topk_softmax")
+def topk_softmax(call: Call) -> Cost:
+    """Softmax over experts, and the k largest of each token.
+
+    FLOPs: 5 a logit
+    Bytes: logits; weights and positions of the chosen, and the other recorded results
+    Source: vLLM csrc/moe/torch_bindings.cpp: topk_softmax(topk_weights, topk_indices, token_expert_indices,
+    gating_output)
+    """
+    logits = call.tensors[-1]
+    results = call.tensors[:-1]
+    if len(results) < 2:
+        raise NoModel("its results are not recorded")
+    return Cost.of(
+        flops=5 * logits.elements,
+        precision=vector_precision(logits.dtype),
+        reads=(logits,),
+        writes=results,
+    )
+
+
+@cost_model(FAMILY, r"(?:_moe_C|vllm)::moe_sum", r"sgl_kernel::moe_sum(?:_reduce)?")
+def sum_of_experts(call: Call) -> Cost:
+    """The sum of each token's k results.
+
+    FLOPs: 1 an element of the input
+    Bytes: the input (T, k, H), the result (T, H)
+    Source: vLLM csrc/moe/torch_bindings.cpp: moe_sum(input, output)
+    """
+    x, out = call.tensor(0), call.tensor(1)
+    precision = vector_precision(x.dtype)
+    return Cost.of(flops=x.elements, precision=precision, reads=(x,), writes=(out,))

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on lists of tensors: foreach and fused optimizers.
+
+Traces record the sizes of a list's tensors and not their types; the kernel's name has the type.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import is_floating, typed, vector_precision
+
+FAMILY = "lists of tensors"
+ONE_TYPE = "all tensors are of the type in the kernel's name"
+
+FOREACH: Final = {
+    "add": 1,
+    "sub": 1,
+    "mul": 1,
+    "div": 1,
+    "maximum": 1,
+    "minimum": 1,
+    "clamp_max": 1,
+    "clamp_min": 1,
+    "pow": 1,
+    "sqrt": 1,
+    "rsqrt": 1,
+    "exp": 1,
+    "log": 1,
+    "abs": 1,
+    "neg": 1,
+    "reciprocal": 1,
+    "sigmoid": 4,
+    "addcmul": 3,
+    "addcdiv": 3,
+    "lerp": 3,
+    "copy": 0,
+    "zero": 0,
+}
+"""FLOPs an element of a list."""
+
+
+def lists_of(call: Call) -> tuple[tuple[Tensor, ...], ...]:
+    """The lists of tensors among the arguments, with the kernel's type; `NoModel` where none is recorded."""
+    lists = tuple(
+        tuple(one for one in argument if isinstance(one, Tensor))
+        for argument in call.arguments
+        if isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument)
+    )
+    if not lists:
+        raise NoModel("the sizes of its tensors are not recorded")
+    return tuple(typed(call, tensors) for tensors in lists)
+
+
+@cost_model(FAMILY, rf"aten::_foreach_(?:{'|'.join(FOREACH)})_?")
+def foreach(call: Call) -> Cost:
+    """An elementwise operator on each tensor of a list.
+
+    FLOPs: an element: 1 of add and mul (2 of add where alpha is not 1), 3 of addcmul, 0 of copy
+    Bytes: each list, and the result
+    Source: native_functions.yaml: _foreach_add_(self, other, alpha), _foreach_addcmul_(self, tensor1,
+    tensor2, value)
+    """
+    name = call.name.removeprefix("aten::_foreach_").removesuffix("_")
+    lists = lists_of(call)
+    flops = FOREACH[name]
+    if name in ("add", "sub") and len(lists) > 1 and call.value(2) not in (None, 1, 1.0):
+        flops += 1
+    first = lists[0]
+    read = lists[1:] if name == "copy" else () if name == "zero" else lists
+    return Cost.of(
+        flops=flops * sum(one.elements for one in first) if is_floating(first[0].dtype) else 0,
+        precision=vector_precision(first[0].dtype),
+        reads=(one for tensors in read for one in tensors),
+        writes=(Tensor(one.shape, one.dtype) for one in first),
+        assumes=None if first[0] in call.tensors else ONE_TYPE,
+    )
+
+
+@cost_model(FAMILY, r"aten::_foreach_norm")
+def foreach_norm(call: Call) -> Cost:
+    """The norm of each tensor of a list.
+
+    FLOPs: 2 an element
+    Bytes: the list, a number each
+    Source: native_functions.yaml: _foreach_norm(self, ord)
+    """
+    (tensors, *_) = lists_of(call)
+    return Cost.of(
+        flops=2 * sum(one.elements for one in tensors),
+        precision=vector_precision(tensors[0].dtype),
+        reads=tensors,
+        writes=(Tensor((), one.dtype) for one in tensors),
+        assumes=ONE_TYPE,
+    )
+
+
+OPTIMIZERS: Final = {
+    "_fused_adam_": (13, 2, 9),
+    "_fused_adamw_": (13, 1, 9),
+    "_fused_sgd_": (4, 2, 3),
+    "_fused_adagrad_": (6, 2, 6),
+}
+"""FLOPs an element, more with weight decay, and the position of weight decay.
+
+adam: m + (1 − b1)·(g − m) 3, b2·v + (1 − b2)·g² 4, √v/c + eps 3, p − s·m/d 3; sgd b·m + g 2, p − lr·m 2;
+adagrad v + g² 2, √v + eps 2, p − lr·g/d 2 (its division with the product).
+"""
+
+
+@cost_model(FAMILY, *(f"aten::{name}" for name in OPTIMIZERS))
+def fused_optimizer(call: Call) -> Cost:
+    """A step of an optimizer on all parameters in one kernel.
+
+    FLOPs: an element: adam 13, sgd 4, adagrad 6; with weight decay adamw 1 and others 2 more
+    Bytes: parameters, gradients and states; parameters and states
+    Source: native_functions.yaml: _fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs,
+    state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, ...)
+    """
+    flops, decaying, _ = OPTIMIZERS[call.name.removeprefix("aten::")]
+    lists = lists_of(call)
+    parameters = lists[0]
+    states = [tensors for tensors in lists[2:] if any(one.shape for one in tensors)]
+    decay = call.value(OPTIMIZERS[call.name.removeprefix("aten::")][2])
+    return Cost.of(
+        flops=(flops + (decaying if decay not in (0, 0.0) else 0)) * sum(one.elements for one in parameters),
+        precision=vector_precision(parameters[0].dtype),
+        reads=(one for tensors in lists for one in tensors),
+        writes=(one for tensors in (parameters, *states) for one in tensors),
+        assumes=ONE_TYPE,
+    )

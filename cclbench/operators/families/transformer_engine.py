@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of NVIDIA's Transformer Engine, autograd functions by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cclbench.operators.call import Call, NoModel
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.families.matrix_products import rows_times_weight
+
+FAMILY = "Transformer Engine"
+OWN_TYPE = "the product is in the type of the weight: an FP8 recipe is not recorded"
+
+
+@cost_model(FAMILY, r"_Linear")
+def te_linear(call: Call) -> Cost:
+    """x·Wᵀ + bias.
+
+    FLOPs: 2·M·N·K
+    Bytes: input, weight, bias, result
+    Source: transformer_engine/pytorch/module/linear.py: _Linear.forward(weight, inp, bias, ...)
+    """
+    weight, x, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    return replace(rows_times_weight(call, x, weight, with_=(bias,)), assumes=OWN_TYPE)
+
+
+@cost_model(FAMILY, r"_LayerNormLinear")
+def te_layer_norm_linear(call: Call) -> Cost:
+    """norm(x)·Wᵀ + bias.
+
+    FLOPs: 2·M·N·K, and 7 an element of the input
+    Bytes: input, weights and biases of both, result
+    Source: transformer_engine/pytorch/module/layernorm_linear.py: _LayerNormLinear.forward(inp, ln_weight,
+    ln_bias, weight, bias, ...)
+    """
+    x, scale, shift = call.tensor(0), call.tensor(1), call.optional(2)
+    weight, bias = call.tensor(3), call.optional(4)
+    alone = rows_times_weight(call, x, weight, with_=(scale, shift, bias))
+    return replace(alone, flops=alone.flops + 7 * x.elements, assumes=OWN_TYPE)
+
+
+@cost_model(
+    FAMILY,
+    r"_(?:Linear|LayerNormLinear|LayerNormMLP|GroupedLinear)Backward",
+    r"_LayerNormMLP|_GroupedLinear",
+    r"FusedAttnFunc(?:Backward)?",
+)
+def te_unrecorded(call: Call) -> Cost:
+    """Layers whose operands, or what says how they meet, are no arguments.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: transformer_engine/pytorch: what backward needs is saved in the context
+    """
+    raise NoModel(f"the operands of {call.name} are not recorded: they are saved in its context")
