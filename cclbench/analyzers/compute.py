@@ -88,29 +88,44 @@ def mfu(rank: RankView) -> list[Value]:
 
 @metric(
     "compute.achieved_flops",
-    definition="FLOPs that the trace states on kernels beginning in the window, communication aside, over"
-    " the window.",
+    definition="FLOPs of kernels beginning in the window, communication aside, over the window: as the trace"
+    " states them, else of the operators that launched them, by formula from their recorded arguments.",
     formula="Σ flops / W",
     unit="FLOP/s",
     better="higher",
-    not_applicable="no kernel states its FLOPs, or the CPU is the device",
-    version=2,
+    not_applicable="no kernel states its FLOPs, and no operator has a cost model and recorded arguments",
+    version=3,
 )
 def achieved_flops(rank: RankView) -> Value:
-    rank.needs_accelerator("its ops nest, so their FLOPs can't be summed")
     flops, coverage = 0.0, Coverage(0, 0, 0, 0)
-    for batch, _ in rank.begun(("kernel",), "flops", "category"):
+    for batch, _ in () if rank.on_host else rank.begun(("kernel",), "flops", "category"):
         batch = batch.filter(pa.array(~is_category(batch, "communication")))
         stated = batch["flops"].is_valid().to_numpy(zero_copy_only=False)
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
         flops += float(batch["flops"].drop_null().to_numpy().sum())
     if not coverage.rows:
-        raise NotApplicable("no kernel of the trace states its FLOPs")
+        return _derived_flops(rank)
     return Value(
         value=flops * NS_PER_S / rank.windows.total,
         weight=rank.windows.total,
         left_out={"kernels of unknown FLOPs": coverage.all_rows - coverage.rows},
         coverage=coverage,
+    )
+
+
+def _derived_flops(rank: RankView) -> Value:
+    works = rank.works
+    counted = works.computes & ~np.isnan(works.flops)
+    if not counted.any():
+        raise NotApplicable(
+            "no kernel of the trace states its FLOPs, and no operator has a cost model and recorded arguments"
+        )
+    return Value(
+        value=float(works.flops[counted].sum()) * NS_PER_S / rank.windows.total,
+        weight=rank.windows.total,
+        provenance="derived",
+        reason="by formula from the operators' recorded arguments",
+        coverage=Coverage.of_rows(counted[works.computes], works.time_ns[works.computes]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, max_over_ranks, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
-from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
+from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step, share
 from cclbench.schema import COPY_DIRECTIONS
@@ -89,13 +90,17 @@ def transfer_overhead(rank: RankView) -> Iterator[Value]:
 
 @metric(
     "memory.hbm_utilization",
-    definition="Device-memory traffic that the trace states for events beginning in the window, over what"
-    " the accelerator's memory could move in it: its peak as the trace states it, else the catalog's.",
+    definition="Device-memory traffic of events beginning in the window, over what the accelerator's memory"
+    " could move in it: its peak as the trace states it, else the catalog's. The traffic is what the trace"
+    " states, else the compulsory traffic of the operators that launched the events, by formula from their"
+    " recorded arguments: a lower bound, for what is read twice counts once.",
     formula="Σ hbm_bytes / (W · peak)",
     unit="1",
     better="higher",
     inputs=("events", "steps", "card: hardware.accelerator", "catalog: memory bandwidth"),
-    not_applicable="the trace states no device-memory traffic, or the catalog lacks the peak",
+    not_applicable="the trace states no device-memory traffic and no operator has a cost model and recorded"
+    " arguments, or the catalog lacks the peak",
+    version=2,
 )
 def hbm_utilization(rank: RankView) -> Value:
     rank.needs_accelerator("the trace states no memory traffic of it")
@@ -104,22 +109,37 @@ def hbm_utilization(rank: RankView) -> Value:
         stated = batch["hbm_bytes"].is_valid().to_numpy(zero_copy_only=False)
         coverage += Coverage.of_rows(stated, batch["dur_ns"].to_numpy())
         moved += int(batch["hbm_bytes"].drop_null().to_numpy().sum())
+    provenance: Literal["measured", "derived"] = "measured"
     if not coverage.rows:
-        raise NotApplicable(
-            "the trace states no device-memory traffic, and modelling it takes the operands' shapes"
-        )
+        works, provenance = rank.works, "derived"
+        counted = works.computes & ~np.isnan(works.bytes)
+        if not counted.any():
+            raise NotApplicable(
+                "the trace states no device-memory traffic, and no operator has a cost model and recorded"
+                " arguments"
+            )
+        moved = int(works.bytes[counted].sum())
+        coverage = Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
     could = rank.windows.total / NS_PER_S * hbm_bytes_per_s(rank)
     if moved > could:
         raise Failed(f"the trace states {moved / could:.3g} of what the accelerator's memory can carry")
     silent = {"device rows of unknown traffic": coverage.all_rows - coverage.rows}
-    return Value(value=moved / could, weight=could, left_out=silent, coverage=coverage)
+    return Value(
+        value=moved / could,
+        weight=could,
+        provenance=provenance,
+        reason=None if provenance == "measured" else "a lower bound: compulsory traffic of operators",
+        left_out=silent,
+        coverage=coverage,
+    )
 
 
 @metric(
     "memory.bound_share",
-    definition="Share of compute time in kernels whose arithmetic intensity, from the FLOPs and the traffic"
-    " that the trace states, lies left of the roofline's ridge (dense peak of the card's precision over"
-    " memory bandwidth).",
+    definition="Share of compute time in kernels whose arithmetic intensity lies left of the roofline's ridge"
+    " (dense peak over memory bandwidth): from the FLOPs and the traffic that the trace states, at the peak"
+    " of the card's precision, else from those of the operators that launched them, by formula from their"
+    " recorded arguments, at the peak of their own precision.",
     formula="|kernels with flops / hbm_bytes < peak FLOP/s / peak B/s| / |C|",
     unit="1",
     inputs=(
@@ -128,7 +148,9 @@ def hbm_utilization(rank: RankView) -> Value:
         "card: workload.precision, hardware.accelerator",
         "catalog: dense peak, memory bandwidth",
     ),
-    not_applicable="no kernel states both its FLOPs and its memory traffic, or the catalog lacks a peak",
+    not_applicable="no kernel states both its FLOPs and its memory traffic and no operator has a cost model"
+    " and recorded arguments, or the catalog lacks a peak",
+    version=2,
 )
 def bound_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("the trace states no memory traffic of it")
@@ -143,7 +165,7 @@ def bound_share(rank: RankView) -> Iterator[Value]:
             left = known["flops"].to_numpy() < ridge * known["hbm_bytes"].to_numpy()
             pieces.append(intervals.union(*spans(known.filter(pa.array(left)))))
     if not coverage.rows:
-        raise NotApplicable("no kernel of the trace states both its FLOPs and its memory traffic")
+        pieces, coverage = _derived_bound(rank)
     p = rank.parts
     bound = intervals.intersect(intervals.join(*pieces), rank.compute)
     silent = {"kernels of unknown FLOPs or traffic, counted as not bound": coverage.all_rows - coverage.rows}
@@ -151,6 +173,22 @@ def bound_share(rank: RankView) -> Iterator[Value]:
         if value.step is None:
             value = replace(value, left_out=silent, coverage=coverage)
         yield replace(value, provenance="derived")
+
+
+def _derived_bound(rank: RankView) -> tuple[list[intervals.Intervals], Coverage]:
+    """When kernels run whose operators' bytes take longer than their FLOPs; and what that rests on."""
+    works, memory = rank.works, hbm_bytes_per_s(rank)
+    arithmetic = works.compute_ns(accelerator(rank).peak_flops_per_s, None)
+    moving = works.bytes / memory * NS_PER_S
+    counted = works.computes & ~np.isnan(arithmetic) & ~np.isnan(moving)
+    if not counted.any():
+        raise NotApplicable(
+            "no kernel of the trace states both its FLOPs and its memory traffic, and no operator has a cost"
+            " model and recorded arguments"
+        )
+    with np.errstate(invalid="ignore"):
+        bound = works.when(counted & (arithmetic < moving))
+    return [bound], Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
 
 
 @metric(

@@ -15,8 +15,13 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Card, card_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.rows import builtins
-from cclbench.schema import COLLECTIVES, EVENTS, STEPS
+from cclbench.schema import COLLECTIVES, EVENTS, OPERATORS, STEPS
 
+_OPERATOR = dict.fromkeys(OPERATORS.names) | {
+    **dict.fromkeys(("rank", "track", "start_ns", "end_ns", "kernels", "device_ns"), 0),
+    "phase": "other",
+    "recomputed": False,
+}
 DEVICE_KINDS = ("kernel", "copy", "memset", "sync")
 
 
@@ -31,11 +36,13 @@ class Tables:
         facts: TraceFacts,
         rows_a_batch: int = 2,
         clock_residual_ns: float = 0.0,
+        operators: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._events = [_event(row) for row in events]
         self._collectives = [_collective(n, row) for n, row in enumerate(collectives)]
         given = {"rank": 0, "source": "device", "step": None, "open": False, "purity": None}
         self._steps = [given | dict(row) for row in steps]
+        self._operators = [_OPERATOR | dict(row) for row in operators]
         self.facts, self._rows_a_batch = facts, rows_a_batch
         self.clock_residual_ns = clock_residual_ns
 
@@ -44,6 +51,9 @@ class Tables:
         for at in range(0, len(rows), self._rows_a_batch):
             table = pa.Table.from_pylist(rows[at : at + self._rows_a_batch], schema=EVENTS)
             yield from table.select(list(columns)).to_batches()
+
+    def operators(self) -> pa.Table:
+        return pa.Table.from_pylist(self._operators, schema=OPERATORS)
 
     def collectives(self) -> pa.Table:
         return pa.Table.from_pylist(self._collectives, schema=COLLECTIVES)
@@ -154,11 +164,14 @@ def a_rank(
     rank: int = 0,
     rows_a_batch: int = 2,
     clock_residual_ns: float = 0.0,
+    operators: Sequence[Mapping[str, Any]] = (),
     **facts: Any,
 ) -> RankView:
     """A rank with those rows; `facts` are those of its trace, on an accelerator unless they say otherwise."""
     facts = {"works_on": "device", **facts}
-    tables = Tables(events, collectives, windows, TraceFacts(**facts), rows_a_batch, clock_residual_ns)
+    tables = Tables(
+        events, collectives, windows, TraceFacts(**facts), rows_a_batch, clock_residual_ns, operators
+    )
     return RankView(tables, rank=rank, window=policy, steps=steps, card=card)
 
 

@@ -184,7 +184,6 @@ def test_kernel_count_and_mean_per_step() -> None:
 @pytest.mark.parametrize(
     "metric",
     [
-        "compute.achieved_flops",
         "compute.category_share",
         "compute.contention",
         "compute.dominant_kernel",

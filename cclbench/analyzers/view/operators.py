@@ -21,7 +21,7 @@ from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.normalize.operators import is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import Cost, cost_of, model_of
-from cclbench.schema import CATEGORIES, EVENTS, PHASES
+from cclbench.schema import CATEGORIES, EVENTS, KINDS, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -30,7 +30,7 @@ Float64 = npt.NDArray[np.float64]
 
 NOT_LINKED: Final = "no operator's call launched it"
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values")
-_ROW: Final = ("operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
+_ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 
 
@@ -82,6 +82,8 @@ class Works:
     time_ns: Int64
     """|its device rows|; of a CPU's call its time outside of calls that are works of their own."""
     kernels: Int64
+    computes: Mask
+    """Whether a kernel that is not communication is among its rows, or the CPU runs it."""
     recomputed: Mask
     flops: Float64
     """Of the cost model, or as the trace states them; NaN where neither is."""
@@ -106,7 +108,7 @@ class Works:
     @property
     def modelled(self) -> Mask:
         """Which works have FLOPs and bytes, by a model or by the trace."""
-        return ~(np.isnan(self.flops) | np.isnan(self.bytes))
+        return np.asarray(np.isfinite(self.flops) & np.isfinite(self.bytes))
 
     @property
     def precision(self) -> list[str | None]:
@@ -185,7 +187,8 @@ class _Calls:
 
     def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
         name, *texts = (self.table[column][call].as_py() for column in _TEXTS)
-        found = parse(name, *texts, kernels)
+        shapes, dtypes, strides, values = texts
+        found = parse(name, shapes, dtypes, strides, values, kernels=kernels)
         try:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
@@ -204,6 +207,7 @@ def _on_device(rank: RankView) -> Works:
     phase = _indices(table, "phase", PHASES, PHASES.index("other"))
     module, modules = codes(table, "module")
     own = calls.index_of(table["operator"].fill_null(np.iinfo(np.int64).min).to_numpy())
+    is_kernel = _indices(table, "kind", KINDS, 0) == KINDS.index("kernel")
     communicates = category == CATEGORIES.index("communication")
     owner = np.where((own >= 0) & ~communicates, np.append(calls.owner, -1)[own], own)
     # Works are numbered by call, then, of rows without one, each for itself.
@@ -246,6 +250,7 @@ def _on_device(rank: RankView) -> Works:
         category=category[lead],
         time_ns=_union_ns(work[order], starts[order], ends[order], len(first)),
         kernels=np.bincount(work, minlength=len(first)),
+        computes=np.bincount(work, is_kernel & ~communicates, minlength=len(first)) > 0,
         recomputed=recomputed,
         flops=np.where(stated, stated_flops, cost_flops[kind] if len(kinds) else stated_flops),
         bytes=np.where(stated, stated_bytes, cost_bytes[kind] if len(kinds) else stated_bytes),
@@ -267,7 +272,9 @@ def _on_host(rank: RankView) -> Works:
     np.add.at(time_ns, work, device_ns[chosen])
     kinds, kind = calls.kinds(head, np.zeros(len(head), np.int64), lambda _: ())
     words = [classify.category(name or "") for name in calls.names]
-    category = np.array([CATEGORIES.index(word) if word else _OTHER for word in words], np.int64)
+    category = np.array([CATEGORIES.index(word) if word else _OTHER for word in words], np.int64)[
+        calls.name[head]
+    ]
     module, modules = codes(table, "module")
     flops, size = _costs(kinds)
     empty = np.empty(0, np.int64)
@@ -278,9 +285,10 @@ def _on_host(rank: RankView) -> Works:
         phase=_indices(table, "phase", PHASES, PHASES.index("other"))[head],
         module=module[head],
         modules=modules,
-        category=category[calls.name[head]],
+        category=category,
         time_ns=time_ns,
         kernels=np.zeros(len(head), np.int64),
+        computes=category != CATEGORIES.index("communication"),
         recomputed=calls.recomputed[head],
         flops=flops[kind],
         bytes=size[kind],

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators: how near each comes to what the device could do, what is done twice, what the time goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
+from cclbench.analyzers.view.categories import innermost, shares
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.operators import Float64, Works
+from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.values import NS_PER_S, per_step
+from cclbench.intervals import Intervals, Mask
+from cclbench.normalize.operators import is_wrapper
+from cclbench.schema import CATEGORIES, PHASES
+
+GEMM: Final = "matrix product"
+"""The family of cost models that matrix products have."""
+_INPUTS: Final = ("events", "operators", "steps", "catalog: dense peaks, memory bandwidth")
+_DERIVED: Final = "FLOPs and bytes by formula from the recorded arguments: bytes are compulsory traffic alone"
+_NO_MODEL: Final = (
+    "no operator in the window has a cost model and recorded arguments (record them with record_shapes), or"
+    " the catalog lacks the accelerator"
+)
+
+
+@metric(
+    "compute.gemm_efficiency",
+    definition="Matrix products' FLOPs over what the device could do in their kernels' time, at the dense"
+    " peak of each one's own precision. FLOPs are 2·M·N·K by the recorded sizes.",
+    formula="Σ FLOPs / peak / Σ time, over calls of matrix products that begin in the window",
+    unit="1",
+    better="higher",
+    inputs=_INPUTS,
+    not_applicable=_NO_MODEL,
+)
+def gemm_efficiency(rank: RankView) -> Value:
+    works, device = rank.works, accelerator(rank)
+    products = works.of_family(GEMM) & works.computes
+    ideal = works.compute_ns(device.peak_flops_per_s, None)
+    return _efficiency(works, products, ideal, "matrix products")
+
+
+@metric(
+    "compute.roofline_efficiency",
+    definition="The least time that the operators' FLOPs and compulsory bytes take on the device, over the"
+    " time that they took: of operators that have a cost model, by category too. Near 1 nothing is to be"
+    " gained but by fewer FLOPs or bytes; what lies below shows in `cclbench ops --sort gap`.",
+    formula="Σ max(FLOPs / peak, bytes / memory bandwidth) / Σ time",
+    unit="1",
+    better="higher",
+    inputs=_INPUTS,
+    not_applicable=_NO_MODEL,
+)
+def roofline_efficiency(rank: RankView) -> Iterator[Value]:
+    works, device = rank.works, accelerator(rank)
+    ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
+    yield _efficiency(works, works.computes, ideal, "operators")
+    for code in np.unique(works.category[works.computes & ~np.isnan(ideal)]).tolist():
+        own = works.computes & (works.category == code)
+        yield _efficiency(works, own, ideal, "operators", category=CATEGORIES[code])
+
+
+def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category: str | None = None) -> Value:
+    """Σ ideal / Σ time of the chosen works whose ideal time is known."""
+    used = chosen & ~np.isnan(ideal)
+    time = int(works.time_ns[used].sum())
+    if not time:
+        why = "" if not chosen.any() else f": of {int(chosen.sum())} {what} none has a cost model and a peak"
+        raise NotApplicable(f"no {what} in the window whose least time is known{why}")
+    return Value(
+        value=float(ideal[used].sum()) / time,
+        weight=time,
+        provenance="derived",
+        reason=_DERIVED,
+        coverage=Coverage.of_rows(used[chosen], works.time_ns[chosen]),
+        category=category,
+    )
+
+
+@metric(
+    "compute.recompute_share",
+    definition="Share of compute time in kernels of forward operators that the backward pass runs again"
+    " (activation checkpointing): operators that autograd records anew within a node of the backward graph.",
+    formula="|kernels of recomputed calls| / |C|",
+    unit="1",
+    inputs=("events", "operators", "steps"),
+    not_applicable="the trace records no backward pass, or the CPU is the device",
+)
+def recompute_share(rank: RankView) -> Value:
+    rank.needs_accelerator("its ops nest, so a part of their time says nothing")
+    works = rank.works
+    if not (works.phase == PHASES.index("backward")).any():
+        raise NotApplicable("no kernel in the window is of a backward pass")
+    whole = int(rank.inside(rank.compute).sum())
+    if not whole:
+        raise NotApplicable("there is no compute time in the window")
+    again = intervals.intersect(works.when(works.recomputed & works.computes), rank.compute)
+    return Value(value=int(rank.inside(again).sum()) / whole, weight=whole)
+
+
+@metric(
+    "time.phase",
+    definition="Busy time by what it was for (category): forward, loss, backward, optimizer, data or other,"
+    " of a serving engine prefill, decode or mixed, by what its launch was made in; the row without a category"
+    " is all of it. Where phases run at once, an instant is shared among them, so that they sum to it exactly."
+    " A phase is told by autograd's engine and its links to forward operators, by modules, by annotations.",
+    formula="|C∪K∪M| by phase",
+    unit="s",
+    inputs=("events", "operators", "steps"),
+    not_applicable="nothing in the trace tells one phase from another",
+)
+def phase(rank: RankView) -> Iterator[Value]:
+    sets = _host_phases(rank) if rank.on_host else _device_sets(rank, "phase")
+    if not set(sets) - {"other"}:
+        raise NotApplicable("nothing in the trace tells one phase from another")
+    yield from _parts(rank, sets)
+
+
+@metric(
+    "time.module",
+    definition="Busy time by the nn.Module (category) whose forward launched it, or whose backward belongs to"
+    " that forward: the outermost module and those that it calls itself, deeper ones within them; `none` is"
+    " what no module launched, the row without a category all of it. `cclbench ops --by module` has all"
+    " modules. Where modules run at once, an instant is shared among them.",
+    formula="|C∪K∪M| by module",
+    unit="s",
+    inputs=("events", "operators", "steps"),
+    not_applicable="the trace names no modules (record them with with_stack), or the CPU is the device",
+)
+def module(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator("its ops nest, so a module's share of their time says nothing")
+    sets = _device_sets(rank, "module")
+    if not set(sets) - {"none"}:
+        raise NotApplicable("the trace names no modules: record them with with_stack")
+    yield from _parts(rank, sets)
+
+
+_DEPTH: Final = 2
+"""Modules within one another that `time.module` tells apart."""
+_MOST_SETS: Final = 60
+"""Modules that are told apart; the others are `none`'s neighbours under `others`."""
+
+
+def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
+    """When device rows run, by a word of theirs."""
+    pieces: dict[str, list[Intervals]] = {}
+    for batch in rank.tables.events(("kernel", "copy", "memset"), ("start_ns", "dur_ns", column)):
+        starts, ends = spans(batch)
+        numbers, words = codes(batch, column)
+        labels = [_label(column, word) for word in words]
+        for label in set(labels):
+            own = np.isin(numbers, [n for n, other in enumerate(labels) if other == label])
+            if own.any():
+                pieces.setdefault(label, []).append(intervals.union(starts[own], ends[own]))
+    sets = {label: intervals.join(*parts) for label, parts in sorted(pieces.items())}
+    if len(sets) <= _MOST_SETS:
+        return sets
+    first = sorted(sets, key=lambda label: -sets[label].length)[:_MOST_SETS]
+    rest = intervals.join(*(own for label, own in sets.items() if label not in first))
+    return {label: sets[label] for label in sorted(first)} | {"others": rest}
+
+
+def _label(column: str, word: str | None) -> str:
+    if column == "phase":
+        return word or "other"
+    return "/".join(word.split("/")[:_DEPTH]) if word else "none"
+
+
+def _host_phases(rank: RankView) -> dict[str, Intervals]:
+    """When a CPU computes, by phase of the innermost call; its transfers are of no phase that is known."""
+    table = rank.tables.operators()
+    name, names = codes(table, "name")
+    works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
+    phase, words = codes(table, "phase")
+    track, starts, ends = (table[column].to_numpy() for column in ("track", "start_ns", "end_ns"))
+    pieces: dict[str, list[Intervals]] = {"other": [rank.communication]}
+    for thread in np.unique(track[works]).tolist():
+        own = np.flatnonzero(works & (track == thread))
+        begun, ended, call = innermost(starts[own], ends[own])
+        for code in np.unique(phase[own][call]).tolist():
+            here = phase[own][call] == code
+            running = intervals.union(begun[here], ended[here])
+            pieces.setdefault(words[code] or "other", []).append(intervals.intersect(running, rank.compute))
+    return {word: intervals.join(*parts) for word, parts in sorted(pieces.items())}
+
+
+def _parts(rank: RankView, sets: dict[str, Intervals]) -> Iterator[Value]:
+    """Mean time per step of the sets together, and of each its exact part."""
+    w = rank.windows
+    shared = shares(sets, w.starts, w.ends)
+    yield from per_step(rank, shared.by_window())
+    for label, ns in zip(sets, shared.by_label(), strict=True):
+        yield Value(value=float(ns / Fraction(len(w) * NS_PER_S)), category=label)

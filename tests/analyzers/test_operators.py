@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators cost on the device, each figure worked out in its docstring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analyzers.hand_made import a_rank, card, comm, compute, event, main, reason, values, window
+
+BF16 = '["c10::BFloat16","c10::BFloat16"]'
+SQUARE = "[[1000,1000],[1000,1000]]"
+WINDOW = [window(0, 100_000)]
+
+
+def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
+    """A call of an operator."""
+    return {"operator": number, "name": name, **columns}
+
+
+# linear holds mm (6 MB, 2 GFLOP); add (12 MB, 2 MFLOP) is recomputed; sort_of has no model.
+OPERATORS = [
+    call(1, "aten::linear", end_ns=90),
+    call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=80, phase="forward"),
+    call(
+        3,
+        "aten::add",
+        shapes="[[2000,1000],[2000,1000],[]]",
+        dtypes='["c10::BFloat16","c10::BFloat16","Scalar"]',
+        recomputed=True,
+        phase="backward",
+    ),
+    call(4, "mine::sort_of"),
+]
+ROWS = [
+    compute(0, 10_000, operator=2, phase="forward", module="Net_0/Linear_0"),
+    compute(20_000, 30_000, operator=3, phase="backward", module="Net_0", category="elementwise"),
+    compute(30_000, 45_000, operator=4, phase="backward", category="other", name="sort"),
+    compute(50_000, 55_000, name="alone"),
+    comm(50_000, 60_000, phase="backward"),
+    event("copy", 70_000, 71_000, phase="data"),
+]
+
+
+def rank(**changes: Any) -> Any:
+    """The rank of those rows, on an A100: 312 TFLOP/s in bf16, 2.039 TB/s."""
+    return a_rank(ROWS, WINDOW, operators=OPERATORS, card=card(), **changes)
+
+
+def test_the_works_of_a_rank() -> None:
+    works = rank().works
+    found = [(works.kinds[kind].call.name, ns) for kind, ns in zip(works.kind, works.time_ns, strict=True)]
+    assert found == [
+        ("aten::mm", 10_000),
+        ("aten::add", 10_000),
+        ("mine::sort_of", 15_000),
+        ("alone", 5_000),
+        ("nccl", 10_000),
+        ("copy", 1_000),
+    ]
+    assert works.linked.tolist() == [True, True, True, False, False, False]
+    assert works.modelled.tolist() == [True, True, False, False, False, False]
+    assert works.flops[:2].tolist() == [2e9, 2e6]
+    assert works.bytes[:2].tolist() == [6e6, 12e6]
+    assert works.kinds[works.kind[2]].why_not == "no cost model for this operator"
+
+
+def test_a_kernel_belongs_to_the_innermost_call_that_has_a_model() -> None:
+    """`mine::inner` has none, and so its kernel is mm's: their union is [0, 30)."""
+    inner = [*OPERATORS, call(9, "mine::inner", parent=2)]
+    rows = [compute(0, 20, operator=2), compute(10, 30, operator=9)]
+    works = a_rank(rows, [window(0, 100)], operators=inner, card=card()).works
+    assert [works.kinds[kind].call.name for kind in works.kind] == ["aten::mm"]
+    assert (works.time_ns.tolist(), works.kernels.tolist()) == ([30], [2])
+
+
+def test_gemm_efficiency() -> None:
+    """2e9 / 312e12 s = 6,410 ns, in 10,000."""
+    assert main(rank(), "compute.gemm_efficiency") == pytest.approx(2e9 / 312e12 / 10e-6)
+
+
+def test_roofline_efficiency() -> None:
+    """mm takes 6,410 ns for its FLOPs (2,943 for its bytes), add 5,885 for its bytes: 12,295 of 20,000.
+
+    Of 40 µs of compute half is of works with a model: partial.
+    """
+    found = values(rank(), "compute.roofline_efficiency")
+    assert found[0].value == pytest.approx((2e9 / 312e12 + 12e6 / 2.039e12) / 20e-6, rel=1e-3)
+    assert (found[0].status, found[0].coverage.by_time) == ("partial", 0.5)
+    by_category = {v.category: v.value for v in found[1:]}
+    assert by_category["gemm"] == pytest.approx(0.641, rel=1e-3)
+    assert by_category["elementwise"] == pytest.approx(0.5885, rel=1e-3)
+
+
+def test_achieved_flops_by_formula() -> None:
+    """2.002e9 FLOP in 100 µs."""
+    found = values(rank(), "compute.achieved_flops")[0]
+    assert found.value == pytest.approx(2.002e9 / 100e-6)
+    assert found.provenance == "derived"
+
+
+def test_traffic_by_formula_is_a_lower_bound() -> None:
+    """18 MB of 2.039e12 · 100e-6 B."""
+    found = values(rank(), "memory.hbm_utilization")[0]
+    assert found.value == pytest.approx(18e6 / (2.039e12 * 100e-6), rel=1e-3)
+    assert "lower bound" in (found.reason or "")
+
+
+def test_bound_share_by_formula() -> None:
+    """add's 10 µs of 40; mm is right of the ridge."""
+    assert main(rank(), "memory.bound_share", "partial") == pytest.approx(0.25)
+
+
+def test_recompute_share() -> None:
+    """add's 10 µs of 40."""
+    assert main(rank(), "compute.recompute_share") == 0.25
+    forward = a_rank(ROWS[:1], WINDOW, operators=OPERATORS)
+    assert "backward" in reason(forward, "compute.recompute_share")
+
+
+def test_phases_share_what_runs_at_once() -> None:
+    """[50, 55) is shared by a kernel of no phase and a collective of the backward pass: 2.5 µs each."""
+    found = {v.category: v.value for v in values(rank(), "time.phase") if v.step is None}
+    assert found == {
+        None: pytest.approx(46e-6),
+        "forward": pytest.approx(10e-6),
+        "backward": pytest.approx(32.5e-6),
+        "data": pytest.approx(1e-6),
+        "other": pytest.approx(2.5e-6),
+    }
+
+
+def test_modules_to_the_second_level() -> None:
+    found = {v.category: v.value for v in values(rank(), "time.module") if v.step is None}
+    assert found[None] == pytest.approx(46e-6)
+    assert (found["Net_0/Linear_0"], found["Net_0"]) == (pytest.approx(10e-6), pytest.approx(10e-6))
+    assert "with_stack" in reason(a_rank([compute(0, 9)], [window(0, 10)]), "time.module")
+
+
+def test_nothing_is_guessed_without_arguments() -> None:
+    silent = a_rank(ROWS, WINDOW, operators=[call(2, "aten::mm")], card=card())
+    for metric in ("compute.gemm_efficiency", "compute.achieved_flops", "memory.bound_share"):
+        assert values(silent, metric)[0].status == "not_applicable"
+
+
+def test_a_cpus_calls_are_its_works() -> None:
+    """mm's own 60 ns and 10 of `mine::inner` in it; the wrapper around them does not work."""
+    operators = [
+        call(1, "MmBackward0", end_ns=100),
+        call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16, end_ns=70, device_ns=60),
+        call(3, "mine::inner", parent=2, end_ns=20, device_ns=10),
+    ]
+    view = a_rank([event("op", 0, 90)], [window(0, 1000)], operators=operators, works_on="host")
+    assert view.works.time_ns.tolist() == [70]
+    assert main(view, "compute.achieved_flops") == pytest.approx(2e9 / 1e-6)
