@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
@@ -108,8 +109,8 @@ def recompute_share(rank: RankView) -> Value:
 
 @metric(
     "time.phase",
-    definition="Busy time by what it was for (category): forward, loss, backward, optimizer, data or other,"
-    " of a serving engine prefill, decode or mixed, by what its launch was made in; the row without a category"
+    definition="Busy time by what it was for (category): forward, loss, backward, optimizer, data or other, or"
+    " a serving engine's prefill, decode or mixed, by what its launch was made in; the row without a category"
     " is all of it. Where phases run at once, an instant is shared among them, so that they sum to it exactly."
     " A phase is told by autograd's engine and its links to forward operators, by modules, by annotations.",
     formula="|C∪K∪M| by phase",
@@ -127,9 +128,9 @@ def phase(rank: RankView) -> Iterator[Value]:
 @metric(
     "time.module",
     definition="Busy time by the nn.Module (category) whose forward launched it, or whose backward belongs to"
-    " that forward: the outermost module and those that it calls itself, deeper ones within them; `none` is"
-    " what no module launched, the row without a category all of it. `cclbench ops --by module` has all"
-    " modules. Where modules run at once, an instant is shared among them.",
+    " that forward: modules down to the first level at which there are several, deeper ones within them;"
+    " `none` is what no module launched, the row without a category all of it. `cclbench ops --by module` has"
+    " all modules. Where modules run at once, an instant is shared among them.",
     formula="|C∪K∪M| by module",
     unit="s",
     inputs=("events", "operators", "steps"),
@@ -143,23 +144,24 @@ def module(rank: RankView) -> Iterator[Value]:
     yield from _parts(rank, sets)
 
 
-_DEPTH: Final = 2
-"""Modules within one another that `time.module` tells apart."""
 _MOST_SETS: Final = 60
-"""Modules that are told apart; the others are `none`'s neighbours under `others`."""
+"""Modules that are told apart, those with most time; the rest is `others`."""
 
 
 def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     """When device rows run, by a word of theirs."""
-    pieces: dict[str, list[Intervals]] = {}
+    found: dict[str | None, list[Intervals]] = {}
     for batch in rank.tables.events(("kernel", "copy", "memset"), ("start_ns", "dur_ns", column)):
         starts, ends = spans(batch)
         numbers, words = codes(batch, column)
-        labels = [_label(column, word) for word in words]
-        for label in set(labels):
-            own = np.isin(numbers, [n for n, other in enumerate(labels) if other == label])
-            if own.any():
-                pieces.setdefault(label, []).append(intervals.union(starts[own], ends[own]))
+        for number in np.unique(numbers).tolist():
+            own = numbers == number
+            found.setdefault(words[number], []).append(intervals.union(starts[own], ends[own]))
+    paths = [word.split("/") for word in found if word and column == "module"]
+    depth = 1 + next((n for n, at in enumerate(zip_longest(*paths)) if len({*at} - {None}) > 1), 0)
+    pieces: dict[str, list[Intervals]] = {}
+    for word, parts in found.items():
+        pieces.setdefault(_label(column, word, depth), []).extend(parts)
     sets = {label: intervals.join(*parts) for label, parts in sorted(pieces.items())}
     if len(sets) <= _MOST_SETS:
         return sets
@@ -168,10 +170,10 @@ def _device_sets(rank: RankView, column: str) -> dict[str, Intervals]:
     return {label: sets[label] for label in sorted(first)} | {"others": rest}
 
 
-def _label(column: str, word: str | None) -> str:
+def _label(column: str, word: str | None, depth: int) -> str:
     if column == "phase":
         return word or "other"
-    return "/".join(word.split("/")[:_DEPTH]) if word else "none"
+    return "/".join(word.split("/")[:depth]) if word else "none"
 
 
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
@@ -198,4 +200,5 @@ def _parts(rank: RankView, sets: dict[str, Intervals]) -> Iterator[Value]:
     shared = shares(sets, w.starts, w.ends)
     yield from per_step(rank, shared.by_window())
     for label, ns in zip(sets, shared.by_label(), strict=True):
-        yield Value(value=float(ns / Fraction(len(w) * NS_PER_S)), category=label)
+        if ns:
+            yield Value(value=float(ns / Fraction(len(w) * NS_PER_S)), category=label)

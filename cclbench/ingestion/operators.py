@@ -116,21 +116,28 @@ class Host:
 
     @cached_property
     def _paths(self) -> tuple[Int64, list[str]]:
-        """Path of each module's run, as a code, and the paths."""
-        codes: dict[str, int] = {}
-        found, depth = list[int](), list[int]()
-        listed: list[str] = []
-        parents = self._modules.ranges.parents().tolist()
-        for parent, name in zip(parents, self._modules.name.tolist(), strict=True):
-            deep = depth[parent] + 1 if parent >= 0 else 0
-            own = self._modules.names[name].removeprefix(_MODULE)
-            path = own if parent < 0 else f"{listed[found[parent]]}/{own}" if deep < _DEEPEST else None
-            code = found[parent] if path is None else codes.setdefault(path, len(codes))
-            if path is not None and code == len(listed):
-                listed.append(path)
-            found.append(code)
-            depth.append(deep)
-        return np.array(found, np.int64), listed
+        """Path of each module's run, as a code, and the paths.
+
+        A module is named by its class and number, so that one which runs again alone, in the backward pass,
+        has the path of its first run.
+        """
+        names = [name.removeprefix(_MODULE) for name in self._modules.names]
+        codes, first = dict[str, int](), dict[str, str]()
+        found: list[str] = []
+        for parent, name in zip(
+            self._modules.ranges.parents().tolist(), self._modules.name.tolist(), strict=True
+        ):
+            own = names[name]
+            if parent < 0:
+                path = first.get(own, own)
+            elif found[parent].count("/") < _DEEPEST:
+                path = f"{found[parent]}/{own}"
+                first.setdefault(own, path)
+            else:
+                path = found[parent]
+            codes.setdefault(path, len(codes))
+            found.append(path)
+        return np.array([codes[path] for path in found], np.int64), list(codes)
 
     @cached_property
     def module(self) -> Int64:
