@@ -49,8 +49,8 @@ def call_time(rank: RankView) -> Iterator[Value]:
 @_launch_metric(
     "launch.delay",
     definition="From the begin of a call that launches kernels to the begin of its first kernel: mean over"
-    " the calls whose first kernel begins in the window, with p50, p95 (from 20 on) and max; after_call is the"
-    " mean from the call's end on, negative where kernels begin before their call returns. A short delay with"
+    " the calls whose first kernel begins in the window, with p50, p95 (from 20 on) and max; after_call is"
+    " the mean from the call's end on, negative where kernels begin before their call returns. A short delay with"
     " an empty queue means that the device waits for the host, a long one that the host runs ahead. A kernel"
     f" that begins before its call is a clock's error: it is left out and counted.{_LINK}",
     formula="Σ (kernel begin − call begin) / calls",
@@ -113,8 +113,8 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
 @metric(
     "compute.launch_bound_share",
     definition="Share of the compute time in which kernels run that are shorter than the call that launched"
-    " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them, or"
-    " launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this says"
+    " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them,"
+    " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this says"
     " how much of its work is of the sort that makes it wait. Both high: the launches are the bottleneck."
     f" This high and idle_host low: other streams, or launches made ahead, hide them.{_GRAPHS}{_LINK}",
     formula="|C of kernels with duration < launch call's duration| / |C|",
@@ -141,8 +141,8 @@ def launch_bound_share(rank: RankView) -> Iterator[Value]:
     definition="Kernels, copies and memsets that are launched and not finished, from the begin of their call"
     " to their own end: mean over time of those of all streams together, and by stream (category). max is the"
     " most at once, empty the share of the window in which there is none, blocked the share in which a stream"
-    f" has {QUEUE_LIMIT:,} or more, about where CUDA's next launch on it waits. Left out is what has no launch"
-    " record, or begins before its call: a clock's error.",
+    f" has {QUEUE_LIMIT:,} or more, about where CUDA's next launch on it waits. Left out is what has no"
+    " launch record, or begins before its call: a clock's error.",
     formula="Σ |[call begin, end) ∩ W| / W",
     unit="count",
     not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
@@ -185,7 +185,7 @@ def _queued(rank: RankView) -> tuple[DeviceEvents, Int64, dict[str, int], Covera
 
 
 class _Length:
-    """The length of a queue as a step function: `length[i]` in [edges[i], edges[i+1]), inside windows alone."""
+    """The length of a queue as a step function, inside windows alone."""
 
     def __init__(self, begins: Int64, ends: Int64, windows: Windows) -> None:
         edges = np.concatenate([begins, ends, windows.starts, windows.ends])
