@@ -22,7 +22,9 @@ from cclbench.intervals import Int64, Intervals
 QUEUE_LIMIT: Final = 1024
 """Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""
 
-_NO_LAUNCH: Final = "no launch in the trace is linked to a kernel in the window, there are no kernels, or the CPU is the device"
+_NO_LAUNCH: Final = (
+    "no launch in the trace is linked to a kernel in the window, it has none, or the CPU is the device"
+)
 _LINK: Final = " Kernels are linked to calls by correlation; those without a launch record are left out."
 _GRAPHS: Final = (
     " A call that launches several kernels (a CUDA graph) is compared with their summed duration."
@@ -50,8 +52,8 @@ def call_time(rank: RankView) -> Iterator[Value]:
     "launch.delay",
     definition="From the begin of a call that launches kernels to the begin of its first kernel: mean over"
     " the calls whose first kernel begins in the window, with p50, p95 (from 20 on) and max; after_call is"
-    " the mean from the call's end on, negative where kernels begin before their call returns. A short delay with"
-    " an empty queue means that the device waits for the host, a long one that the host runs ahead. A kernel"
+    " the mean from the call's end on, negative where kernels begin before their call returns. A short delay"
+    " with an empty queue means that the device waits for the host, a long one that the host runs ahead. A kernel"
     f" that begins before its call is a clock's error: it is left out and counted.{_LINK}",
     formula="Σ (kernel begin − call begin) / calls",
     unit="s",
@@ -114,8 +116,8 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
     "compute.launch_bound_share",
     definition="Share of the compute time in which kernels run that are shorter than the call that launched"
     " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them,"
-    " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this says"
-    " how much of its work is of the sort that makes it wait. Both high: the launches are the bottleneck."
+    " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this"
+    " says how much of its work is of the sort that makes it wait. Both high: the launches are the bottleneck."
     f" This high and idle_host low: other streams, or launches made ahead, hide them.{_GRAPHS}{_LINK}",
     formula="|C of kernels with duration < launch call's duration| / |C|",
     unit="1",
