@@ -53,8 +53,8 @@ def call_time(rank: RankView) -> Iterator[Value]:
     definition="From the begin of a call that launches kernels to the begin of its first kernel: mean over"
     " the calls whose first kernel begins in the window, with p50, p95 (from 20 on) and max; after_call is"
     " the mean from the call's end on, negative where kernels begin before their call returns. A short delay"
-    " with an empty queue means that the device waits for the host, a long one that the host runs ahead. A kernel"
-    f" that begins before its call is a clock's error: it is left out and counted.{_LINK}",
+    " with an empty queue means that the device waits for the host, a long one that the host runs ahead. A"
+    f" kernel that begins before its call is a clock's error: it is left out and counted.{_LINK}",
     formula="Σ (kernel begin − call begin) / calls",
     unit="s",
 )
@@ -117,8 +117,8 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
     definition="Share of the compute time in which kernels run that are shorter than the call that launched"
     " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them,"
     " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this"
-    " says how much of its work is of the sort that makes it wait. Both high: the launches are the bottleneck."
-    f" This high and idle_host low: other streams, or launches made ahead, hide them.{_GRAPHS}{_LINK}",
+    " says how much of its work is of the sort that makes it wait. Both high: the launches are the"
+    f" bottleneck. This high and idle_host low: other streams, or launches made ahead, hide them.{_GRAPHS}{_LINK}",
     formula="|C of kernels with duration < launch call's duration| / |C|",
     unit="1",
     better="lower",
