@@ -118,7 +118,8 @@ def short_kernels(rank: RankView) -> Iterator[Value]:
     " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them,"
     " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this"
     " says how much of its work is of the sort that makes it wait. Both high: the launches are the"
-    f" bottleneck. This high and idle_host low: other streams, or launches made ahead, hide them.{_GRAPHS}{_LINK}",
+    f" bottleneck. This high and idle_host low: other streams or launches made ahead hide"
+    f" them.{_GRAPHS}{_LINK}",
     formula="|C of kernels with duration < launch call's duration| / |C|",
     unit="1",
     better="lower",
