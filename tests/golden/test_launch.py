@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from cclbench.classify import base_name
+from cclbench.kernel_sequences import frequent_sequences
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -189,3 +192,37 @@ def test_these_loops_give_the_launches_of_hta_where_times_are_whole_microseconds
     delays = sum(max(one.begin - one.call_end, 0) for one in launched)
     assert calls / len(launched) == pytest.approx(14_756.190, abs=1e-3)
     assert delays / len(launched) == pytest.approx(2_122_421.481, abs=1e-3)
+
+
+@pytest.mark.parametrize(("length", "most"), [(2, 1_000), (5, 2_000)])
+def test_kernel_sequences(
+    capture: str, launched: list[Launched], kineto: Path, measure: Measure, length: int, most: int
+) -> None:
+    """Every sequence of the whole trace, its kernels and gaps in sets, which hold each once."""
+    count: dict[tuple[str, ...], int] = defaultdict(int)
+    kernels: dict[tuple[str, ...], set[tuple[int, int]]] = defaultdict(set)
+    gaps: dict[tuple[str, ...], set[tuple[int, int]]] = defaultdict(set)
+    by_stream: dict[int, list[Launched]] = defaultdict(list)
+    for one in sorted(launched, key=lambda one: (one.begin, one.end)):
+        by_stream[one.stream].append(one)
+    for rows in by_stream.values():
+        for first in range(len(rows) - length + 1):
+            part = rows[first : first + length]
+            names = tuple(base_name(one.name) for one in part)
+            copies = any(one.kind != "kernel" for one in part)
+            if copies or all(name.startswith("nccl") for name in names):
+                continue
+            count[names] += 1
+            kernels[names] |= {(one.begin, one.end) for one in part}
+            gaps[names] |= {(one.end, after.begin) for one, after in pairwise(part)}
+    run = measure(kineto / capture, "trace")
+    found = frequent_sequences(run, length=length, top=most, window="trace")
+    assert len(found.rows) == found.distinct == len(count) < most
+    for row in found.rows:
+        assert row.count == count[row.kernels]
+        for seconds, spans in ((row.time_s, kernels), (row.gap_s, gaps)):
+            assert seconds == pytest.approx(sum(end - begin for begin, end in spans[row.kernels]) * NS)
+    times = [row.time_s for row in found.rows]
+    assert times == sorted(times, reverse=True)
+    every = sum(one.end - one.begin for one in launched if one.kind == "kernel")
+    assert found.rows[0].share == pytest.approx(times[0] / (every * NS))

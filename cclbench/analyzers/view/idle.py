@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from cclbench import intervals
-from cclbench.analyzers.view.launches import LaunchCalls, device_events
+from cclbench.analyzers.view.launches import LaunchCalls, device_events, previous_ends
 from cclbench.intervals import Int64, Intervals, Mask
 
 if TYPE_CHECKING:
     from cclbench.record.run import Rank
 
-_ALWAYS = np.iinfo(np.int64).min
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -59,14 +57,4 @@ def _launch_and_free(tables: Rank, calls: LaunchCalls, at: Int64) -> tuple[Int64
     by_start = np.lexsort((events.stream, events.starts))
     first = np.searchsorted(events.starts[by_start], at, side="left")
     launched = np.append(calls.starts, _NEVER)[calls.of(events.correlations[by_start[first]])]
-    return launched, _previous_ends(events.ends[by_start], events.stream[by_start])[first]
-
-
-def _previous_ends(ends: Int64, streams: npt.NDArray[np.int32]) -> Int64:
-    """For events in order of start: the latest end of any earlier event on the same stream."""
-    by_stream = np.argsort(streams, kind="stable")
-    edges = np.flatnonzero(np.diff(streams[by_stream])) + 1
-    previous = np.full(len(ends), _ALWAYS, np.int64)
-    for rows in np.split(by_stream, edges):
-        previous[rows[1:]] = np.maximum.accumulate(ends[rows])[:-1]
-    return previous
+    return launched, previous_ends(events.ends[by_start], events.stream[by_start])[first]

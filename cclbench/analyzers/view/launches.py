@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ Stream = tuple[int, int | None]
 """Track and device."""
 _NO_CORRELATION: Final = np.iinfo(np.int64).min
 _NO_DEVICE: Final = -1
+SINCE_EVER: Final = np.iinfo(np.int64).min
+"""Since when a stream is free on which nothing ran."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +126,16 @@ def stream_numbers(batch: pa.RecordBatch, numbers: dict[tuple[int, int], int]) -
         stream = (tracks.dictionary[pair // width].as_py(), devices.dictionary[pair % width].as_py())
         table[pair] = numbers.setdefault(stream, len(numbers))
     return np.asarray(table[pairs], np.int32)
+
+
+def previous_ends(ends: Int64, streams: npt.NDArray[np.integer[Any]]) -> Int64:
+    """For events in order of start: the latest end of an earlier one on the same stream, or `SINCE_EVER`."""
+    by_stream = np.argsort(streams, kind="stable")
+    edges = np.flatnonzero(np.diff(streams[by_stream])) + 1
+    previous = np.full(len(ends), SINCE_EVER)
+    for rows in np.split(by_stream, edges):
+        previous[rows[1:]] = np.maximum.accumulate(ends[rows])[:-1]
+    return previous
 
 
 @dataclass(frozen=True, slots=True, eq=False)
