@@ -92,8 +92,8 @@ class _OfRank(NamedTuple):
 class OperatorRow:
     """The works of one key over all ranks and steps; what is not known is None.
 
-    FLOPs, bytes and the rates are of the works that have a cost model, `modelled_share` of the time; the gap is
-    of those whose least time is known: time above the roofline.
+    FLOPs, bytes and the rates are of the works that have a cost model, `modelled_share` of the time; the gap
+    is time above the roofline, of those whose least time is known.
     """
 
     key: str
@@ -269,7 +269,7 @@ def _of_rank(
         columns = {name: np.where(alone, values[works.rows.work], 0) for name, values in columns.items()}
         columns |= {"calls": np.ones(len(key)), "time_ns": works.rows.ends - works.rows.starts}
     for name, values in columns.items():
-        whole = name.endswith("_ns") and name != "roofline_ns" or name == "calls"
+        whole = name == "calls" or (name.endswith("_ns") and name != "roofline_ns")
         added = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
         for own, amount in zip(sums, added, strict=True):
             setattr(own, name, int(amount) if whole else amount)

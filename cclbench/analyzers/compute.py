@@ -16,7 +16,15 @@ from cclbench.analyzers.view.columns import codes, is_category
 from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.platform import accelerator, card_field, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, per_step, rate_at_slowest_rank, rate_per_step, share
+from cclbench.analyzers.view.values import (
+    NS_PER_S,
+    distribution,
+    per_step,
+    rate_at_slowest_rank,
+    rate_per_step,
+    share,
+    spread_over_ranks,
+)
 from cclbench.classify import base_name
 from cclbench.intervals import Int64
 
@@ -263,6 +271,29 @@ def kernel_count(rank: RankView) -> Iterator[Value]:
 def mean_kernel(rank: RankView) -> Iterator[Value]:
     counts, durations = _counts_and_durations(rank)
     yield from share(rank, durations, counts * NS_PER_S, of="kernel")
+
+
+@metric(
+    "compute.kernel_time",
+    definition="Duration of the kernels that begin in the window, communication included: their median, with"
+    " p95 (from 20 on) and max, of all and by category. What one kernel takes is one value, however many run"
+    " at once; the mean is compute.mean_kernel.",
+    formula="median of durations",
+    unit="s",
+    not_applicable=_NO_KERNELS,
+    combine=spread_over_ranks,
+)
+def kernel_time(rank: RankView) -> Iterator[Value]:
+    by_category: dict[str, list[Int64]] = {}
+    for batch, _ in rank.kernels("category"):
+        numbers, words = codes(batch, "category")
+        durations = batch["dur_ns"].to_numpy()
+        for number in np.unique(numbers).tolist():
+            by_category.setdefault(words[number] or "other", []).append(durations[numbers == number])
+    own = {name: np.concatenate(parts) for name, parts in sorted(by_category.items())}
+    for name, ns in [(None, np.concatenate(list(own.values()))), *own.items()]:
+        for value in distribution(ns):
+            yield replace(value, category=name, stat=None if value.stat == "p50" else value.stat)
 
 
 def _counts_and_durations(rank: RankView) -> tuple[Int64, Int64]:

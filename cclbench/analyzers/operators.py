@@ -109,10 +109,10 @@ def recompute_share(rank: RankView) -> Value:
 
 @metric(
     "time.phase",
-    definition="Busy time by what it was for (category): forward, loss, backward, optimizer, data or other, or"
-    " a serving engine's prefill, decode or mixed, by what its launch was made in; the row without a category"
-    " is all of it. Where phases run at once, an instant is shared among them, so that they sum to it exactly."
-    " A phase is told by autograd's engine and its links to forward operators, by modules, by annotations.",
+    definition="Busy time by what its launch was made for (category): forward, loss, backward, optimizer,"
+    " data or other, or a serving engine's prefill, decode or mixed; the row without a category is all of it."
+    " Where phases run at once, an instant is shared among them, so that they sum to it exactly. A phase is"
+    " told by autograd's engine and its links to forward operators, by modules, by annotations.",
     formula="|C∪K∪M| by phase",
     unit="s",
     inputs=("events", "operators", "steps"),

@@ -9,6 +9,7 @@ TOPICS: Final = {
     "time": "Time: where a step goes",
     "throughput": "Throughput",
     "compute": "Compute",
+    "launch": "Launches",
     "memory": "Memory",
     "comm": "Communication",
     "overlap": "Overlap",

@@ -75,6 +75,8 @@ def test_the_leaderboards_names_are_all_answered() -> None:
         *(f"compute.{what}" for what in ("mean_kernel", "contention", "recompute_share")),
         *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency")),
         *(f"time.{what}" for what in ("phase", "module")),
+        *(f"compute.{what}" for what in ("mean_kernel", "contention", "kernel_time", "launch_bound_share")),
+        *(f"launch.{what}" for what in ("call_time", "delay", "short_kernels", "queue_length")),
         *(f"memory.{what}" for what in ("copy_bandwidth", "copy_time", "transfer_overhead")),
         *(f"memory.{what}" for what in ("hbm_utilization", "bound_share", "peak_allocated")),
         *(f"comm.{what}" for what in ("time", "fraction", "count", "volume", "algbw", "busbw")),

@@ -21,6 +21,7 @@ from cclbench.analyzers.view.columns import is_category, spans
 from cclbench.analyzers.view.exposed import Exposed
 from cclbench.analyzers.view.host_ops import host_ops
 from cclbench.analyzers.view.idle import Idle
+from cclbench.analyzers.view.launches import LaunchCalls, LaunchedKernels, launch_calls, launched_kernels
 from cclbench.analyzers.view.operators import Works, works
 from cclbench.intervals import Int64, Intervals
 from cclbench.machine import Machine, machine_of_ranks
@@ -253,7 +254,18 @@ class RankView:
         """The idle time of the device, by what it waited for."""
         self.needs_accelerator("nothing is launched to it, so its idle time has no launch to go by")
         w = self.windows
-        return idle.split(self.tables, intervals.join(*self.busy), w.starts, w.ends)
+        return idle.split(self.tables, self.launch_calls, intervals.join(*self.busy), w.starts, w.ends)
+
+    @cached_property
+    def launch_calls(self) -> LaunchCalls:
+        """The calls that put work on the device, over the whole trace."""
+        return launch_calls(self.tables)
+
+    @cached_property
+    def launched(self) -> LaunchedKernels:
+        """The kernels by the calls that launched them; not applicable where no launch tells."""
+        self.needs_accelerator("nothing is launched to it")
+        return launched_kernels(self)
 
     @cached_property
     def works(self) -> Works:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -11,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
+from cclbench.analyzers.metric import (
+    Coverage,
+    NotApplicable,
+    Unknown,
+    Value,
+    max_over_ranks,
+    mean_over_ranks,
+    no_value,
+)
 from cclbench.analyzers.view.blurred import Blurred
 from cclbench.analyzers.view.collectives import Label, labels, wider
 from cclbench.analyzers.view.rank_view import RankView
@@ -36,6 +45,25 @@ def spread(values: npt.NDArray[np.float64]) -> Iterator[Value]:
         reason = f"a 95th percentile takes {LEAST_FOR_P95} values, there are {len(values)}: see the maximum"
         yield no_value(reason, stat="p95")
     yield Value(value=float(values.max()), stat="max")
+
+
+def distribution(ns: Int64) -> Iterator[Value]:
+    """p50, p95 and max of those times, in seconds, each of the weight of their number; none of none."""
+    for value in spread(ns / NS_PER_S) if len(ns) else ():
+        yield replace(value, weight=len(ns))
+
+
+def spread_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Mean over ranks, weighted by what each counts, of percentiles too; of max the largest of any rank."""
+
+    def of(*, largest: bool) -> dict[int, list[Value]]:
+        return {rank: [v for v in values if (v.stat == "max") is largest] for rank, values in ranks.items()}
+
+    found = [*mean_over_ranks(of(largest=False)), *max_over_ranks(of(largest=True))]
+    yield from found
+    known = {value.key for value in found}
+    lacking = {v.key: v for values in ranks.values() for v in values if v.stat == "p95" and not v.has_value}
+    yield from (value for key, value in lacking.items() if key not in known)
 
 
 def per_step(

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches: what the host's calls that start kernels take, and how far ahead of the device they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cclbench import intervals
+from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
+from cclbench.analyzers.view.columns import is_category, spans
+from cclbench.analyzers.view.launches import DeviceEvents, Stream, device_events, kernels_with_calls
+from cclbench.analyzers.view.rank_view import RankView, Windows
+from cclbench.analyzers.view.values import NS_PER_S, distribution, share, spread_over_ranks
+from cclbench.intervals import Int64, Intervals
+
+QUEUE_LIMIT: Final = 1024
+"""Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""
+
+_NO_LAUNCH: Final = (
+    "no launch in the trace is linked to a kernel in the window, it has none, or the CPU is the device"
+)
+_LINK: Final = " Kernels are linked to calls by correlation; those without a launch record are left out."
+_GRAPHS: Final = (
+    " A call that launches several kernels (a CUDA graph) is compared with their summed duration."
+)
+
+
+_launch_metric = partial(metric, not_applicable=_NO_LAUNCH, combine=spread_over_ranks)
+
+
+@_launch_metric(
+    "launch.call_time",
+    definition="Duration of the host's calls that launch kernels (cudaLaunchKernel, hipLaunchKernel,"
+    " cudaGraphLaunch, ...): mean over the calls whose first kernel begins in the window, with p50, p95 (from"
+    f" 20 on) and max. A graph's launch is one call.{_LINK}",
+    formula="Σ (call end − call begin) / calls",
+    unit="s",
+    better="lower",
+)
+def call_time(rank: RankView) -> Iterator[Value]:
+    window = rank.window_of(rank.launched.first)
+    yield from _mean_and_spread(rank, rank.launched.durations[window >= 0], window[window >= 0], {})
+
+
+@_launch_metric(
+    "launch.delay",
+    definition="From the begin of a call that launches kernels to the begin of its first kernel: mean over"
+    " the calls whose first kernel begins in the window, with p50, p95 (from 20 on) and max; after_call is"
+    " the mean from the call's end on, negative where kernels begin before their call returns. A short delay"
+    " with an empty queue means that the device waits for the host, a long one that the host runs ahead. A"
+    f" kernel that begins before its call is a clock's error: it is left out and counted.{_LINK}",
+    formula="Σ (kernel begin − call begin) / calls",
+    unit="s",
+)
+def delay(rank: RankView) -> Iterator[Value]:
+    launched = rank.launched
+    window, after_begin = rank.window_of(launched.first), launched.first - launched.calls.starts
+    early = (window >= 0) & (after_begin < 0)
+    used = (window >= 0) & (after_begin >= 0)
+    left_out = {"calls that begin after their kernel": int(early.sum())}
+    yield from _mean_and_spread(rank, after_begin[used], window[used], left_out)
+    after_end = (launched.first - launched.calls.ends)[used]
+    mean = int(after_end.sum()) / (len(after_end) * NS_PER_S)
+    yield Value(value=mean, stat="after_call", weight=len(after_end))
+
+
+def _mean_and_spread(
+    rank: RankView, ns: Int64, window: Int64, left_out: Mapping[str, int]
+) -> Iterator[Value]:
+    """Mean of the calls' times, of each step too, and p50, p95 and max; `window` is each call's."""
+    calls = np.bincount(window, minlength=len(rank.windows))
+    sums = np.zeros(len(rank.windows), np.int64)
+    np.add.at(sums, window, ns)
+    if not len(ns):
+        raise Unknown("no launch of the window is usable", rank.launched.coverage)
+    whole, *steps = share(rank, sums, calls * NS_PER_S, of="launch")
+    launched = rank.launched
+    yield replace(
+        whole, weight=len(ns), left_out={**launched.left_out, **left_out}, coverage=launched.coverage
+    )
+    yield from steps
+    yield from distribution(ns)
+
+
+@metric(
+    "launch.short_kernels",
+    definition="Share of the kernels that begin in the window and run shorter than the call that launched"
+    f" them: launching them costs the host more time than running them costs the device.{_GRAPHS}{_LINK}",
+    formula="kernels with duration < launch call's duration / kernels with a launch record",
+    unit="1",
+    better="lower",
+    not_applicable=_NO_LAUNCH,
+)
+def short_kernels(rank: RankView) -> Iterator[Value]:
+    launched = rank.launched
+    calls = launched.calls
+    short, known = (np.zeros(len(rank.windows), np.int64) for _ in range(2))
+    for batch, call in kernels_with_calls(rank, calls):
+        window = rank.window_of(batch["start_ns"].to_numpy())
+        linked = (window >= 0) & (call >= 0)
+        known += np.bincount(window[linked], minlength=len(known))
+        of_short = launched.longer_than_kernels[call[linked]]
+        short += np.bincount(window[linked][of_short], minlength=len(short))
+    whole, *steps = share(rank, short, known, of="launched kernel")
+    yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
+    yield from steps
+
+
+@metric(
+    "compute.launch_bound_share",
+    definition="Share of the compute time in which kernels run that are shorter than the call that launched"
+    " them. One thread that launches such kernels one after another cannot keep the device busy: fuse them,"
+    " or launch them as a CUDA graph. time.idle_host says how long the device did wait for launches; this"
+    " says how much of its work is of the sort that makes it wait. Both high: the launches are the"
+    f" bottleneck. This high and idle_host low: other streams or launches made ahead hide"
+    f" them.{_GRAPHS}{_LINK}",
+    formula="|C of kernels with duration < launch call's duration| / |C|",
+    unit="1",
+    better="lower",
+    not_applicable=_NO_LAUNCH,
+)
+def launch_bound_share(rank: RankView) -> Iterator[Value]:
+    launched = rank.launched
+    pieces: list[Intervals] = []
+    for batch, call in kernels_with_calls(rank, launched.calls, "category"):
+        short = np.append(launched.longer_than_kernels, False)[call]
+        starts, ends = spans(batch)
+        own = short & ~is_category(batch, "communication")
+        pieces.append(intervals.union(starts[own], ends[own]))
+    compute = rank.parts.compute_only + rank.parts.overlapped
+    whole, *steps = share(rank, rank.inside(intervals.join(*pieces)), compute, of="compute time")
+    yield replace(whole, left_out=launched.left_out, coverage=launched.coverage)
+    yield from steps
+
+
+@_launch_metric(
+    "launch.queue_length",
+    definition="Kernels, copies and memsets that are launched and not finished, from the begin of their call"
+    " to their own end: mean over time of those of all streams together, and by stream (category). max is the"
+    " most at once, empty the share of the window in which there is none, blocked the share in which a stream"
+    f" has {QUEUE_LIMIT:,} or more, about where CUDA's next launch on it waits. Left out is what has no"
+    " launch record, or begins before its call: a clock's error.",
+    formula="Σ |[call begin, end) ∩ W| / W",
+    unit="count",
+    not_applicable="no launch in the trace is linked to what it launched, or the CPU is the device",
+)
+def queue_length(rank: RankView) -> Iterator[Value]:
+    rank.needs_accelerator("nothing is launched to it")
+    queued, begun, left_out, coverage = _queued(rank)
+    windows = rank.windows
+    blocked: list[Intervals] = []
+    by_stream: list[Value] = []
+    for number in np.unique(queued.stream).tolist():
+        own = queued.stream == number
+        length = _Length(begun[own], queued.ends[own], windows)
+        blocked.append(length.at_least(QUEUE_LIMIT))
+        by_stream += _queue_values(length, blocked[-1], rank, category=_label(queued.streams, number))
+    whole, *others = _queue_values(
+        _Length(begun, queued.ends, windows), intervals.join(*blocked), rank, category=None
+    )
+    yield replace(whole, left_out=left_out, coverage=coverage)
+    yield from others
+    yield from by_stream
+
+
+def _queued(rank: RankView) -> tuple[DeviceEvents, Int64, dict[str, int], Coverage]:
+    """What was launched and runs or waits in a window, begin of each one's call, what is left out."""
+    events, calls = device_events(rank.tables), rank.launch_calls
+    call = calls.of(events.correlations)
+    begun = np.where(call >= 0, np.append(calls.starts, 0)[call], events.starts)
+    first, last = rank.windows.starts.min(), rank.windows.ends.max()
+    here = (begun < last) & (events.ends > first)
+    early, known = here & (begun > events.starts), here & (call >= 0) & (begun <= events.starts)
+    coverage = Coverage.of_rows(known[here], (events.ends - events.starts)[here])
+    if not known.any():
+        raise Unknown("no launch in the trace is linked to what it launched", coverage)
+    left_out = {
+        "device events without a launch record": int((here & (call < 0)).sum()),
+        "that begin before their call": int(early.sum()),
+    }
+    return events.where(known), begun[known], left_out, coverage
+
+
+class _Length:
+    """The length of a queue as a step function, inside windows alone."""
+
+    def __init__(self, begins: Int64, ends: Int64, windows: Windows) -> None:
+        edges = np.concatenate([begins, ends, windows.starts, windows.ends])
+        change = np.repeat([1, -1, 0], [len(begins), len(ends), 2 * len(windows)])
+        order = np.argsort(edges, kind="stable")
+        starts, self._ends = edges[order][:-1], edges[order][1:]
+        length = np.cumsum(change[order])[:-1]
+        window = intervals.innermost(windows.starts, windows.ends, starts)
+        here = (window >= 0) & (self._ends > starts)
+        self._starts, self._ends = starts[here], self._ends[here]
+        self._length, self._window = length[here], window[here]
+        self._windows = len(windows)
+
+    @property
+    def area_ns(self) -> Int64:
+        """Σ length · time of each window, shape (windows,)."""
+        area = np.zeros(self._windows, np.int64)
+        np.add.at(area, self._window, self._length * (self._ends - self._starts))
+        return area
+
+    @property
+    def longest(self) -> int:
+        """The largest length."""
+        return int(self._length.max(initial=0))
+
+    def at_least(self, length: int) -> Intervals:
+        """When it has that length or more."""
+        long: npt.NDArray[np.bool_] = self._length >= length
+        return intervals.union(self._starts[long], self._ends[long])
+
+
+def _queue_values(
+    length: _Length, blocked: Intervals, rank: RankView, *, category: str | None
+) -> Iterator[Value]:
+    """Mean length, that of each step where it is the whole rank's, most, and shares of the window."""
+    whole = rank.windows.ends - rank.windows.starts
+    mean, *steps = share(rank, length.area_ns, whole, of="time")
+    yield replace(mean, category=category)
+    yield from steps if category is None else ()
+    yield Value(value=float(length.longest), stat="max", category=category)
+    for stat, ns in (
+        ("empty", whole.sum() - rank.inside(length.at_least(1)).sum()),
+        ("blocked", rank.inside(blocked).sum()),
+    ):
+        total = rank.windows.total
+        yield Value(value=int(ns) / total, stat=stat, category=category, weight=total, unit="1")
+
+
+def _label(streams: Sequence[Stream], number: int) -> str:
+    """`stream 7`, or `device 1 stream 7` where the rank has several devices."""
+    track, device = streams[number]
+    several = len({of for _, of in streams}) > 1
+    return f"device {device} stream {track}" if several else f"stream {track}"

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench ops`: what operators cost, and what they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@options.run
+@click.option(
+    "--by",
+    type=click.Choice(("op", "shape", "module", "phase", "kernel", "category")),
+    default="op",
+    show_default=True,
+    help="What a row is about.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(("time", "gap", "flops", "bytes", "calls")),
+    default="time",
+    show_default=True,
+    help="What the first rows have most of; gap: time above the roofline.",
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="K", help="Only the first K rows; a table has 20 unless -v."
+)
+@options.window
+@options.steps
+@options.ranks
+@options.opening
+@options.page
+def ops(
+    run: str,
+    form: str,
+    verbosity: int,
+    store: Path,
+    engine: Engine,
+    inference: bool,
+    top: int | None,
+    **wishes: Any,
+) -> None:
+    """List what operators cost: time, FLOPs, bytes, and how far each is from the roofline.
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Device time belongs to the innermost
+    operator around the launch that has a cost model; FLOPs and bytes follow from the arguments that the trace
+    records (record_shapes), bytes being each operand read and each result written once. Sort by gap to see
+    what is worth optimising.
+
+    \b
+    Examples:
+      cclbench ops my-job-3f2a91c0
+      cclbench ops my-job-3f2a91c0 --by shape --sort gap --top 10
+      cclbench ops my-job-3f2a91c0 --by module --format csv
+    """
+    from cclbench.api import open_run
+    from cclbench.operator_table import COLUMNS, operators
+    from cclbench.present.terminal.operators import SHOWN, page
+    from cclbench.present.terminal.output import emit, progress
+
+    if top is None and form == "table" and verbosity < 1:
+        top = SHOWN
+    opened = open_run(run, store=store, engine=engine, inference=inference)
+    with progress(verbosity) as bars:
+        found = operators(opened, top=top, engine=engine, progress=bars, **wishes)
+    emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench sequences`: which kernels follow one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@options.run
+@click.option(
+    "--length",
+    type=click.IntRange(2, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Kernels of a sequence.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="K",
+    help="How many sequences to list.",
+)
+@options.window
+@options.steps
+@options.ranks
+@options.opening
+@options.page
+def sequences(
+    run: str, form: str, verbosity: int, store: Path, engine: Engine, inference: bool, **wishes: Any
+) -> None:
+    """List the runs of successive kernels that take most time: what to fuse.
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. A sequence is N kernels that follow one
+    another on one stream within a step, without a copy between them, by base names; those of communication
+    alone are left out. Each place where its names follow one another is counted, overlapping ones too; its
+    time and gaps hold every kernel and every gap once. In the gaps the stream runs nothing: they are what
+    fusing the kernels could save of their stream's time at most.
+
+    \b
+    Examples:
+      cclbench sequences my-job-3f2a91c0
+      cclbench sequences traces/my-job --length 5 --top 20 --ranks 0
+      cclbench sequences my-job-3f2a91c0 --steps 3: --json
+    """
+    from cclbench.api import open_run
+    from cclbench.kernel_sequences import COLUMNS, frequent_sequences
+    from cclbench.present.terminal.output import emit, progress
+    from cclbench.present.terminal.sequences import page
+
+    opened = open_run(run, store=store, engine=engine, inference=inference)
+    with progress(verbosity) as bars:
+        found = frequent_sequences(opened, engine=engine, progress=bars, **wishes)
+    emit(form, document=found.document, rows=found.table, columns=COLUMNS, table=lambda: page(found))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frequent kernel sequences of a run: which kernels follow one another, and what fusing them could save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.sequences import SUMS, RankSequences, merged, rank_sequences
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import UsageError
+from cclbench.normalize.steps import POLICIES
+from cclbench.record.run import Rank, Run
+from cclbench.record.selection import Selection, Steps
+from cclbench.schema import group_id
+
+COLUMNS: Final = ("kernels", "count", "time_s", "share", "gap_s")
+_NS_PER_S: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSequence:
+    """Successive kernels on one stream, by their base names, over all ranks and steps."""
+
+    kernels: tuple[str, ...]
+    count: int
+    """Occurrences; they may overlap."""
+    time_s: float
+    """Σ durations of the kernels in any occurrence, each once."""
+    share: float
+    """Of the summed durations of all kernels."""
+    gap_s: float
+    """Σ gaps between successive kernels of an occurrence, each once: what fusing them could save at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrequentSequences:
+    """The sequences of `length` kernels with most time, and what they are of."""
+
+    run: str
+    length: int
+    window: str
+    ranks: tuple[int, ...]
+    """Ranks that ran kernels."""
+    windows: int
+    """Steps of these ranks, added up."""
+    kernels: int
+    kernel_time_s: float
+    distinct: int
+    """Sequences of that length with compute in them, of which `rows` are the first."""
+    rows: tuple[KernelSequence, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The rows with the columns of `COLUMNS`."""
+        return [
+            {name: list(row.kernels) if name == "kernels" else getattr(row, name) for name in COLUMNS}
+            for row in self.rows
+        ]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """All of it, as `--json` prints it."""
+        return {
+            "schema": "sequences.v1",
+            "run": self.run,
+            "length": self.length,
+            "window": self.window,
+            "ranks": list(self.ranks),
+            "windows": self.windows,
+            "kernels": self.kernels,
+            "kernel_time_s": self.kernel_time_s,
+            "distinct": self.distinct,
+            "rows": self.table,
+            "notes": list(self.notes),
+        }
+
+
+def frequent_sequences(
+    run: Run,
+    *,
+    length: int = 3,
+    top: int = 10,
+    window: str = "steps",
+    steps: Steps | None = None,
+    ranks: Sequence[int] | None = None,
+    engine: Engine = SERIAL,
+    progress: Progress | None = None,
+) -> FrequentSequences:
+    """The `top` sequences of `length` ≥ 2 kernels by time, within steps.
+
+    `UsageError` where no rank ran kernels.
+    """
+    Selection(window, steps, ranks).check(run)
+    wanted = run.ranks if ranks is None else sorted(set(ranks))
+    work = partial(_of_rank, length, window, steps)
+    answers = engine.map(
+        work, [run.rank(rank) for rank in wanted], progress=progress, what="looking for sequences"
+    )
+    found = {rank: one for rank, one in zip(wanted, answers, strict=True) if isinstance(one, RankSequences)}
+    silent: dict[str, list[int]] = {}
+    for rank, one in zip(wanted, answers, strict=True):
+        if isinstance(one, str):
+            silent.setdefault(one, []).append(rank)
+    if not found:
+        raise UsageError(f"no kernel sequences: {'; '.join(silent) or 'it has no trace'}", where=run.id)
+    table = merged([one.table for one in found.values()])
+    kernel_ns = sum(one.kernel_ns for one in found.values())
+    return FrequentSequences(
+        run=run.id,
+        length=length,
+        window=max((one.policy for one in found.values()), key=POLICIES.index),
+        ranks=tuple(found),
+        windows=sum(one.windows for one in found.values()),
+        kernels=sum(one.kernels for one in found.values()),
+        kernel_time_s=kernel_ns / _NS_PER_S,
+        distinct=len(table),
+        rows=tuple(_rows(_first(table, length, top), length, kernel_ns)),
+        notes=tuple(f"rank {group_id(tuple(of))} left out: {why}" for why, of in silent.items()),
+    )
+
+
+def _of_rank(length: int, window: str, steps: Steps | None, tables: Rank) -> RankSequences | str:
+    """One rank's sequences, or why it has none."""
+    try:
+        return rank_sequences(RankView(tables, rank=tables.entry.rank, window=window, steps=steps), length)
+    except NotApplicable as why:
+        return str(why)
+
+
+def _first(table: pa.Table, length: int, top: int) -> pa.Table:
+    """The rows with most time; of equal ones those that occur more often, then by name."""
+    names = [(str(n), "ascending") for n in range(length)]
+    return table.sort_by([("ns", "descending"), ("count", "descending"), *names]).slice(0, top)
+
+
+def _rows(table: pa.Table, length: int, kernel_ns: int) -> list[KernelSequence]:
+    kernels = zip(*(table[str(n)].to_pylist() for n in range(length)), strict=True)
+    sums = zip(*(table[name].to_pylist() for name in SUMS), strict=True)
+    return [
+        KernelSequence(of, count, ns / _NS_PER_S, ns / kernel_ns if kernel_ns else 0.0, gap_ns / _NS_PER_S)
+        for of, (count, ns, gap_ns) in zip(kernels, sums, strict=True)
+    ]

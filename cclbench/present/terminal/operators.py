@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators cost, on a terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.operator_table import OperatorTable
+from cclbench.present.terminal.output import titled
+from cclbench.text import printable, shortened
+from cclbench.units import humanise
+
+SHOWN: Final = 20
+"""Rows that a table has unless more are asked for."""
+_NAME: Final = 200
+
+
+def page(found: OperatorTable) -> list[RenderableType]:
+    """What was costed, a row a key, and what has no cost."""
+    ranks, windows = len(found.ranks), found.windows
+    whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
+    told = [
+        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device time",
+        f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
+        f" {humanise(found.modelled_share, '1')} has FLOPs and bytes",
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(found.by, overflow="fold", min_width=16)
+    for heading in ("calls", "time", "share", "FLOP/s", "B/s", "of roofline", "gap"):
+        table.add_column(heading, justify="right", no_wrap=heading != "of roofline")
+    for row in found.rows:
+        reached = None
+        if row.roofline_s is not None and row.gap_s is not None and row.roofline_s + row.gap_s > 0:
+            reached = row.roofline_s / (row.roofline_s + row.gap_s)
+        mark = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
+        table.add_row(
+            Text(shortened(printable(row.key), _NAME)),
+            f"{row.calls:,}",
+            humanise(row.time_s, "s"),
+            humanise(row.share, "1"),
+            "" if not row.flops_per_s else humanise(row.flops_per_s, "FLOP/s").removesuffix("FLOP/s").strip(),
+            "" if not row.bytes_per_s else humanise(row.bytes_per_s, "B/s").removesuffix("B/s").strip(),
+            "" if reached is None else humanise(reached, "1") + mark,
+            "" if row.gap_s is None else humanise(row.gap_s, "s"),
+        )
+    parts: list[RenderableType] = [*(Text(printable(line)) for line in told), Text(), table]
+    if len(found.rows) < found.all_rows:
+        parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
+    if any(row.bound != "unknown" for row in found.rows):
+        parts += [Text("C: bound by compute, M: by memory")]
+    silent = [row for row in found.rows if row.why_not and row.modelled_share < 1]
+    reasons: dict[str, list[str]] = {}
+    for row in silent:
+        reasons.setdefault(row.why_not or "", []).append(shortened(printable(row.key), 40))
+    lines = [f"{', '.join(keys[:4])}{', ...' * (len(keys) > 4)}: {why}" for why, keys in reasons.items()]
+    return [*parts, *titled("Without FLOPs and bytes", lines[:6]), *titled("Notes", list(found.notes))]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frequent kernel sequences on a terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.kernel_sequences import FrequentSequences
+from cclbench.present.terminal.output import titled
+from cclbench.text import printable, shortened
+from cclbench.units import humanise
+
+_NAME: Final = 38
+"""Characters of a kernel's name that fit beside the figures."""
+
+
+def page(found: FrequentSequences) -> list[RenderableType]:
+    """What was counted, a row a sequence with a line a kernel, and what was left out."""
+    ranks, windows = len(found.ranks), found.windows
+    of = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
+    told = [
+        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {of}, {found.kernels:,} kernels that take"
+        f" {humanise(found.kernel_time_s, 's')}",
+        f"{len(found.rows):,} of {found.distinct:,} sequences of {found.length} kernels on a stream, by time",
+    ]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in ("time", "share", "count", "gaps"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("kernels", overflow="fold")
+    for row in found.rows:
+        names = (shortened(printable(name), _NAME) for name in row.kernels)
+        table.add_row(
+            humanise(row.time_s, "s"),
+            humanise(row.share, "1"),
+            f"{row.count:,}",
+            humanise(row.gap_s, "s"),
+            Text("\n".join(names)),
+        )
+    parts: list[RenderableType] = [Text(printable(line)) for line in told]
+    if found.rows:
+        parts += [Text(), table]
+    return [*parts, *titled("Notes", list(found.notes))]

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench sequences` as a person meets it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+KERNELS = (
+    ("void scale<float>(float*)", 0, 10),
+    ("bias", 12, 15),
+    ("void scale<half>(half*)", 20, 30),
+    ("bias", 31, 35),
+    ("norm", 40, 42),
+)
+"""Name, begin and end in µs, of one stream: 29 µs of kernels."""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A trace of one rank, without steps."""
+    row = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "args": {"stream": 7, "device": 0}}
+    events = [row | {"name": name, "ts": begin, "dur": end - begin} for name, begin, end in KERNELS]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+@pytest.fixture
+def document(call: Call, trace: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("sequences", trace, "--length", "2", "--json").out)
+    return found
+
+
+def test_the_sequences_are_those_of_the_trace(document: dict[str, Any]) -> None:
+    assert (document["schema"], document["length"], document["window"]) == ("sequences.v1", 2, "trace")
+    assert (document["ranks"], document["kernels"], document["windows"]) == ([0], 5, 1)
+    assert document["kernel_time_s"] == pytest.approx(29e-6)
+    first, second, third = document["rows"]
+    assert (first["kernels"], first["count"]) == (["scale", "bias"], 2)
+    assert (first["time_s"], first["gap_s"]) == (pytest.approx(27e-6), pytest.approx(3e-6))
+    assert first["share"] == pytest.approx(27 / 29)
+    assert (second["kernels"], second["gap_s"]) == (["bias", "scale"], pytest.approx(5e-6))
+    assert third["kernels"] == ["bias", "norm"]
+    assert document["distinct"] == 3
+
+
+def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[str, Any]) -> None:
+    form = ("sequences", trace, "--length", "2", "--format")
+    rows = list(csv.DictReader(io.StringIO(call(*form, "csv").out)))
+    assert [row["kernels"] for row in rows] == ["scale, bias", "bias, scale", "bias, norm"]
+    assert [float(row["time_s"]) for row in rows] == [row["time_s"] for row in document["rows"]]
+    assert len(call(*form, "md").out.splitlines()) == 2 + 3
+
+
+def test_a_page_has_a_line_a_kernel(call: Call, trace: Path) -> None:
+    lines = call("sequences", trace, "--length", "2", "--top", "1").out.splitlines()
+    assert lines[0].endswith(": 1 rank, the whole trace, 5 kernels that take 29.0 µs")
+    assert lines[1] == "1 of 3 sequences of 2 kernels on a stream, by time"
+    assert lines[3].split() == ["time", "share", "count", "gaps", "kernels"]
+    assert lines[-2].split() == ["27.0", "µs", "93.1", "%", "2", "3.00", "µs", "scale"]
+    assert lines[-1].split() == ["bias"]
+
+
+def test_a_length_that_no_stream_has(call: Call, trace: Path) -> None:
+    answer = call("sequences", trace, "--length", "6")
+    assert answer.code == 0
+    assert answer.out.splitlines()[1:] == ["0 of 0 sequences of 6 kernels on a stream, by time"]
+
+
+def test_without_kernels_the_reason_is_told(call: Call, repository: Path) -> None:
+    answer = call("sequences", repository / "traces" / "tiny-llama-ddp4-gloo-cpu")
+    assert answer.code == 2
+    assert "no kernel sequences: the CPU is the device here: it runs ops, no kernels" in answer.err
+
+
+@pytest.mark.parametrize("words", [("--length", "1"), ("--top", "0"), ("--ranks", "5"), ("--steps", "0:2")])
+def test_what_cannot_be_asked_is_refused(call: Call, trace: Path, words: tuple[str, str]) -> None:
+    assert call("sequences", trace, *words).code == 2
+
+
+def test_ranks_without_kernels_are_named(call: Call, trace: Path) -> None:
+    row = {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "pid": 0, "tid": 7, "ts": 0, "dur": 5}
+    events = [row | {"args": {"stream": 7, "device": 0}}]
+    (trace.parent / "rank1.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    out = call("sequences", trace.parent, "--length", "2").out
+    assert "Notes" in out
+    assert "rank 1 left out: the rank ran no kernels in the window" in " ".join(out.split())

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches of real traces against loops over their JSON rows, written apart from the package; and HTA.
+
+HTA is Holistic Trace Analysis 0.5.0, its figures those of `get_queue_length_summary` and
+`get_cuda_kernel_launch_stats` with include_last_profiler_step=True, without which it drops a trace's last
+step.  It differs in what it takes for a queue and a launch:
+
+- its queue ends with a kernel's begin, ours with its end, since a running kernel keeps the device from
+  starving as well; its mean is over changes of the length, not over time;
+- its launches are kernels, copies and memsets together; its launch delay is from the call's end on, below 0
+  taken for 0;
+- of traces with times in ns it rounds begins up and ends down to whole µs.  Of nccl_meta_a100 it thus calls
+  2,024 of 3,774 launches short, of which 2,077 are, and has a mean delay of 28.3 µs in place of 27.3.
+
+Where both count alike, as here, and times are whole µs, the figures are the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from cclbench.classify import base_name
+from cclbench.kernel_sequences import frequent_sequences
+from cclbench.record.run import Run
+
+Measure = Callable[..., Run]
+Rows = Callable[[Path], list[dict[str, Any]]]
+NS = 1e-9
+CAPTURES = {"ddp_a100": "control.json.gz", "nccl_meta_a100": "nccl_data.json.gz"}
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+HTA_QUEUE = {
+    "ddp_a100": {7: (17_928, 288), 20: (564, 10), 21: (120, 2), 22: (288, 22)},
+    "nccl_meta_a100": {7: (7_506, 10), 40: (42, 1)},
+}
+"""By stream, how often HTA sees the length change, and the largest."""
+
+
+class Launched(NamedTuple):
+    """What ran on the device and the call that launched it, times in ns."""
+
+    kind: str
+    name: str
+    stream: int
+    call_begin: int
+    call_end: int
+    begin: int
+    end: int
+
+
+def ns(row: dict[str, Any], key: str) -> int:
+    return int(row[key] * 1000)
+
+
+@pytest.fixture(params=CAPTURES)
+def capture(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def launched(capture: str, kineto: Path, complete_rows: Rows) -> list[Launched]:
+    """All device rows of a trace; every one has its call, and no call launches two."""
+    rows = complete_rows(kineto / capture / CAPTURES[capture])
+    calls = {}
+    for row in rows:
+        if row["cat"] == "cuda_runtime" and any(m in row["name"] for m in ("Launch", "Memcpy", "Memset")):
+            assert calls.setdefault(row["args"]["correlation"], row) is row
+    found = []
+    for row in rows:
+        if row["cat"] in DEVICE:
+            call, begin = calls.pop(row["args"]["correlation"]), ns(row, "ts")
+            begun = ns(call, "ts")
+            ends = begun + ns(call, "dur"), begin + ns(row, "dur")
+            found.append(
+                Launched(row["cat"], row["name"], row["args"]["stream"], begun, ends[0], begin, ends[1])
+            )
+    return found
+
+
+@pytest.fixture
+def figures(capture: str, kineto: Path, measure: Measure) -> dict[tuple[str, str | None, str | None], Any]:
+    """The rank's rows by metric, category and statistic, over the whole trace."""
+    run = measure(kineto / capture, "trace")
+    (rank,) = run.ranks
+    rows = (row for row in run.rows if row["rank"] == rank and row["step"] is None)
+    return {(row["metric"], row["category"], row["stat"]): row["value"] for row in rows}
+
+
+def queue(launched: list[Launched], *, until: str) -> tuple[list[tuple[int, int]], int]:
+    """The queue's lengths, each with how long it lasts, and how often it changes."""
+    changes = sorted(
+        change for one in launched for change in ((one.call_begin, 1), (getattr(one, until), -1))
+    )
+    lengths, length = [], 0
+    for (at, change), (after, _) in zip(changes, changes[1:] + changes[-1:], strict=True):
+        length += change
+        lengths.append((length, after - at))
+    assert length == 0
+    return lengths, len(changes)
+
+
+def test_calls_and_delays(launched: list[Launched], figures: dict[Any, Any]) -> None:
+    kernels = [one for one in launched if one.kind == "kernel"]
+    calls = [one.call_end - one.call_begin for one in kernels]
+    delays = [one.begin - one.call_begin for one in kernels]
+    after = [one.begin - one.call_end for one in kernels]
+    assert min(delays) >= 0 > min(after)
+    for metric, of in (("launch.call_time", calls), ("launch.delay", delays)):
+        assert figures[metric, None, None] == pytest.approx(sum(of) / len(of) * NS)
+        assert figures[metric, None, "p50"] == pytest.approx(np.median(of) * NS)
+        assert figures[metric, None, "p95"] == pytest.approx(np.percentile(of, 95) * NS)
+        assert figures[metric, None, "max"] == pytest.approx(max(of) * NS)
+    assert figures["launch.delay", None, "after_call"] == pytest.approx(sum(after) / len(after) * NS)
+
+
+def test_short_kernels_and_the_compute_in_them(launched: list[Launched], figures: dict[Any, Any]) -> None:
+    kernels = [one for one in launched if one.kind == "kernel"]
+    short = [one for one in kernels if one.end - one.begin < one.call_end - one.call_begin]
+    assert figures["launch.short_kernels", None, None] == pytest.approx(len(short) / len(kernels))
+    compute = covered([one for one in kernels if not one.name.startswith("nccl")])
+    of_short = covered([one for one in short if not one.name.startswith("nccl")])
+    assert figures["compute.launch_bound_share", None, None] == pytest.approx(of_short / compute)
+    assert figures["compute.time", None, None] == pytest.approx(compute * NS)
+
+
+def covered(rows: list[Launched]) -> int:
+    """The time in which any of them runs."""
+    total, reach = 0, 0
+    for begin, end in sorted((one.begin, one.end) for one in rows):
+        total += max(end - max(begin, reach), 0)
+        reach = max(reach, end)
+    return total
+
+
+def test_the_queue_of_each_stream(launched: list[Launched], figures: dict[Any, Any]) -> None:
+    """From the first device row's begin on, which the window opens with."""
+    first, last = min(one.begin for one in launched), max(one.end for one in launched)
+    by_stream: dict[str | None, list[Launched]] = defaultdict(list)
+    for one in launched:
+        inside = one._replace(call_begin=max(one.call_begin, first))
+        by_stream[f"stream {one.stream}"].append(inside)
+        by_stream[None].append(inside)
+    assert {key[1] for key in figures if key[0] == "launch.queue_length"} == set(by_stream)
+    for stream, rows in by_stream.items():
+        lengths, _ = queue(rows, until="end")
+        area = sum(length * lasts for length, lasts in lengths)
+        busy = sum(lasts for length, lasts in lengths if length)
+        most = max(length for length, lasts in lengths if lasts)
+        own = {
+            stat: figures["launch.queue_length", stream, stat] for stat in (None, "max", "empty", "blocked")
+        }
+        empty = 1 - busy / (last - first)
+        expected = {None: area / (last - first), "max": most, "empty": empty, "blocked": 0}
+        assert own == pytest.approx(expected), stream
+
+
+def test_kernel_times(launched: list[Launched], figures: dict[Any, Any]) -> None:
+    durations = [one.end - one.begin for one in launched if one.kind == "kernel"]
+    assert figures["compute.kernel_time", None, None] == pytest.approx(np.median(durations) * NS)
+    assert figures["compute.kernel_time", None, "p95"] == pytest.approx(np.percentile(durations, 95) * NS)
+    assert figures["compute.kernel_time", None, "max"] == pytest.approx(max(durations) * NS)
+    nccl = [one.end - one.begin for one in launched if one.name.startswith("nccl")]
+    assert figures["compute.kernel_time", "communication", None] == pytest.approx(np.median(nccl) * NS)
+
+
+def test_these_loops_give_the_queue_of_hta_where_they_count_as_it_does(
+    capture: str, launched: list[Launched]
+) -> None:
+    by_stream: dict[int, list[Launched]] = defaultdict(list)
+    for one in launched:
+        by_stream[one.stream].append(one)
+    found = {}
+    for stream, rows in by_stream.items():
+        lengths, changes = queue(rows, until="begin")
+        found[stream] = (changes, max(length for length, _ in lengths))
+    assert found == HTA_QUEUE[capture]
+
+
+@pytest.mark.parametrize("capture", ["ddp_a100"])
+def test_these_loops_give_the_launches_of_hta_where_times_are_whole_microseconds(
+    launched: list[Launched],
+) -> None:
+    assert len(launched) == 9_450
+    assert sum(one.end - one.begin < one.call_end - one.call_begin for one in launched) == 3_704
+    calls = sum(one.call_end - one.call_begin for one in launched)
+    delays = sum(max(one.begin - one.call_end, 0) for one in launched)
+    assert calls / len(launched) == pytest.approx(14_756.190, abs=1e-3)
+    assert delays / len(launched) == pytest.approx(2_122_421.481, abs=1e-3)
+
+
+@pytest.mark.parametrize(("length", "most"), [(2, 1_000), (5, 2_000)])
+def test_kernel_sequences(
+    capture: str, launched: list[Launched], kineto: Path, measure: Measure, length: int, most: int
+) -> None:
+    """Every sequence of the whole trace, its kernels and gaps in sets, which hold each once."""
+    count: dict[tuple[str, ...], int] = defaultdict(int)
+    kernels: dict[tuple[str, ...], set[tuple[int, int]]] = defaultdict(set)
+    gaps: dict[tuple[str, ...], set[tuple[int, int]]] = defaultdict(set)
+    by_stream: dict[int, list[Launched]] = defaultdict(list)
+    for one in sorted(launched, key=lambda one: (one.begin, one.end)):
+        by_stream[one.stream].append(one)
+    for rows in by_stream.values():
+        for first in range(len(rows) - length + 1):
+            part = rows[first : first + length]
+            names = tuple(base_name(one.name) for one in part)
+            copies = any(one.kind != "kernel" for one in part)
+            if copies or all(name.startswith("nccl") for name in names):
+                continue
+            count[names] += 1
+            kernels[names] |= {(one.begin, one.end) for one in part}
+            gaps[names] |= {(one.end, after.begin) for one, after in pairwise(part)}
+    run = measure(kineto / capture, "trace")
+    found = frequent_sequences(run, length=length, top=most, window="trace")
+    assert len(found.rows) == found.distinct == len(count) < most
+    for row in found.rows:
+        assert row.count == count[row.kernels]
+        for seconds, spans in ((row.time_s, kernels), (row.gap_s, gaps)):
+            assert seconds == pytest.approx(sum(end - begin for begin, end in spans[row.kernels]) * NS)
+    times = [row.time_s for row in found.rows]
+    assert times == sorted(times, reverse=True)
+    every = sum(one.end - one.begin for one in launched if one.kind == "kernel")
+    assert found.rows[0].share == pytest.approx(times[0] / (every * NS))
