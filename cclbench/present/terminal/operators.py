@@ -25,14 +25,15 @@ def page(found: OperatorTable) -> list[RenderableType]:
     ranks, windows = len(found.ranks), found.windows
     whole = "the whole trace" if found.window == "trace" else f"{windows:,} step{'s'[: windows != 1]}"
     told = [
-        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device time",
+        f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device"
+        " time",
         f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
         f" {humanise(found.modelled_share, '1')} has FLOPs and bytes",
     ]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(found.by, overflow="fold", min_width=16)
-    for heading in ("calls", "time", "share", "FLOP/s", "B/s", "of roofline", "gap"):
-        table.add_column(heading, justify="right", no_wrap=heading != "of roofline")
+    for heading in ("calls", "time", "share", "FLOP/s", "B/s", "roofline", "gap"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in found.rows:
         reached = None
         if row.roofline_s is not None and row.gap_s is not None and row.roofline_s + row.gap_s > 0:
@@ -52,7 +53,7 @@ def page(found: OperatorTable) -> list[RenderableType]:
     if len(found.rows) < found.all_rows:
         parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
     if any(row.bound != "unknown" for row in found.rows):
-        parts += [Text("C: bound by compute, M: by memory")]
+        parts += [Text("roofline: least time over time; C: bound by compute, M: by memory")]
     silent = [row for row in found.rows if row.why_not and row.modelled_share < 1]
     reasons: dict[str, list[str]] = {}
     for row in silent:
