@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
@@ -192,32 +191,31 @@ class _Length:
 
     def __init__(self, begins: Int64, ends: Int64, windows: Windows) -> None:
         edges = np.concatenate([begins, ends, windows.starts, windows.ends])
-        change = np.repeat([1, -1, 0], [len(begins), len(ends), 2 * len(windows)])
+        change = np.repeat(np.array([1, -1, 0], np.int8), [len(begins), len(ends), 2 * len(windows)])
         order = np.argsort(edges, kind="stable")
-        starts, self._ends = edges[order][:-1], edges[order][1:]
-        length = np.cumsum(change[order])[:-1]
-        window = intervals.innermost(windows.starts, windows.ends, starts)
-        here = (window >= 0) & (self._ends > starts)
-        self._starts, self._ends = starts[here], self._ends[here]
-        self._length, self._window = length[here], window[here]
-        self._windows = len(windows)
+        self._edges = edges[order]
+        self._length = np.cumsum(change[order], dtype=np.int32)[:-1]
+        window = np.searchsorted(windows.starts, self._edges[:-1], side="right").astype(np.int32) - 1
+        inside = (window >= 0) & (self._edges[:-1] < windows.ends[window])
+        self._lasts = np.where(inside, np.diff(self._edges), 0)
+        self._window, self._windows = window, len(windows)
 
     @property
     def area_ns(self) -> Int64:
         """Σ length · time of each window, shape (windows,)."""
         area = np.zeros(self._windows, np.int64)
-        np.add.at(area, self._window, self._length * (self._ends - self._starts))
+        np.add.at(area, self._window, self._length * self._lasts)
         return area
 
     @property
     def longest(self) -> int:
         """The largest length."""
-        return int(self._length.max(initial=0))
+        return int(self._length.max(initial=0, where=self._lasts > 0))
 
     def at_least(self, length: int) -> Intervals:
         """When it has that length or more."""
-        long: npt.NDArray[np.bool_] = self._length >= length
-        return intervals.union(self._starts[long], self._ends[long])
+        long = (self._length >= length) & (self._lasts > 0)
+        return intervals.union(self._edges[:-1][long], self._edges[1:][long])
 
 
 def _queue_values(
