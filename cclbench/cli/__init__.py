@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "list": "List metrics, readers, hardware, runs or cards.",
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",
-    "ops": "List what operators cost: time, FLOPs, bytes, distance from the roofline.",
+    "ops": "List what operators cost: time, FLOPs, bytes, and how far each is from the roofline.",
     "sequences": "List the runs of successive kernels that take most time: what to fuse.",
     "report": "Write a run's report: one HTML file that needs nothing else.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",

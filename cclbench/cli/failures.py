@@ -16,6 +16,7 @@ INTERRUPTED: Final = 130
 CLOSED_PIPE: Final = 141
 TERMINATED: Final = 143
 INTERNAL: Final = 4
+_LONGEST_LINE: Final = 1000
 
 _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -25,10 +26,12 @@ def tell(error: Exception, session: options.Session) -> int:
     """Print what went wrong and return the exit code; the traceback only under `--debug`."""
     if session.debug:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    from cclbench.text import printable
+    from cclbench.text import printable, shortened
 
     code, message = _message(error)
-    click.echo("\n".join(map(printable, message.split("\n"))), err=True)
+    # Names out of files can be of any length.
+    lines = (shortened(printable(line), _LONGEST_LINE) for line in message.split("\n"))
+    click.echo("\n".join(lines), err=True)
     return code
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from cclbench import api
+from cclbench.cli.failures import tell
+from cclbench.cli.options import Session
 from cclbench.errors import CheckFailed, InputError, UsageError
 
 HEAVY = ("numpy", "pandas", "pyarrow", "duckdb", "matplotlib", "rich", "yaml", "jsonschema", "msgspec")
@@ -292,3 +294,12 @@ def test_shell_completion_offers_the_commands() -> None:
     words = {"_CCLBENCH_COMPLETE": "bash_complete", "COMP_WORDS": "cclbench ", "COMP_CWORD": "1"}
     done = shell(env={**os.environ, **words})
     assert {"plain,run", "plain,explain"} <= set(done.stdout.splitlines())
+
+
+def test_a_long_name_out_of_a_file_does_not_fill_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InputError(f"plane {'n' * 70_000} is damaged", where="host0.xplane.pb", hint="profile again")
+    assert tell(error, Session()) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: host0.xplane.pb: plane nnn")
+    assert line.endswith("is damaged; profile again")
+    assert len(line) <= 1000

@@ -39,6 +39,7 @@ def test_the_contract_has_its_commands() -> None:
         "list",
         "explain",
         "sql",
+        "ops",
         "sequences",
         "report",
         "timeline",

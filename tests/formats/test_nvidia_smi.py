@@ -150,6 +150,12 @@ def test_nvlink_counts_kib_by_link(written: Any) -> None:
     assert left_out == {}
 
 
+def test_a_dump_that_counts_a_link_twice_is_refused(written: Any) -> None:
+    twice = nvlink(10) + nvlink(20).partition("\n")[2]
+    with pytest.raises(InputError, match="one dump counts link 0 twice"):
+        read(written(twice))
+
+
 def test_nvlink_dumps_with_times(written: Any) -> None:
     dumps = "".join(
         f"# time_ns {time}\n" + nvlink(sent) + nvlink(0, gpu=1) for time, sent in ((5, 1), (9, 3))

@@ -239,17 +239,20 @@ def _query(rows: CounterRows, lines: Iterable[str]) -> None:
 def _nvlink(rows: CounterRows, lines: Iterable[str]) -> None:
     at: int | None = None
     device: int | None = None
-    dumped: set[int] = set()
+    dumped, counted = set[int](), set[tuple[str, str, str, int]]()
     for line in lines:
         if (mark := rows.mark(line)) is not None:
-            at, device, dumped = mark, None, set()
+            at, device, dumped, counted = mark, None, set(), set()
         elif gpu := _GPU.fullmatch(line):
             device = rows.device(gpu[1], gpu[2] or "")
             if device in dumped:  # the next dump begins, at a time that no line tells
-                at, dumped = None, set()
+                at, dumped, counted = None, set(), set()
             dumped.add(device)
         elif (link := _LINK.fullmatch(line)) and device is not None:
             number, kind, way, text, unit = link.groups()
+            if (own := (number, kind, way, device)) in counted:
+                raise rows.error(f"one dump counts link {number} twice", "is the file damaged?")
+            counted.add(own)
             value = rows.number(text)
             if value is None:
                 continue
