@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types: of results, of the arithmetic on them, and of tensors whose type only kernels' names tell."""
+"""Element types: of results, of the arithmetic on them, and of tensors whose type kernels' names tell."""
 
 from __future__ import annotations
 

@@ -52,10 +52,10 @@ DIFFERENT = {
 """Operator and figure: what the other tool has otherwise."""
 
 WITHOUT = {
-    "vllm::unified_attention_with_output": "it takes the keys' lengths from an annotation of vLLM",
-    "sglang_profiler::attention_paged_attention_ragged": "it takes the keys' lengths from an annotation of SGLang",
-    "pseudo_op::moe_triton_unfused_up": "it makes this operator up from kernels, and sizes from an annotation",
-    "pseudo_op::moe_triton_unfused_down": "it makes this operator up from kernels, and sizes from an annotation",
+    "vllm::unified_attention_with_output": "it takes lengths from vLLM's annotation",
+    "sglang_profiler::attention_paged_attention_ragged": "it takes lengths from SGLang's annotation",
+    "pseudo_op::moe_triton_unfused_up": "it makes this operator up, with the model's sizes",
+    "pseudo_op::moe_triton_unfused_down": "it makes this operator up, with the model's sizes",
 }
 """Operators for which it has figures and we have none, because no argument of theirs has what is needed."""
 
@@ -125,7 +125,7 @@ def test_matrix_products_convolutions_and_attention_agree_in_flops(test_data: Pa
 
 
 def test_convolution_and_batch_norm_cost_the_same_by_their_inner_operators(test_data: Path) -> None:
-    """The other tool has them at the outer operator; kernels belong to the inner one, its arguments reordered."""
+    """The other tool has them at the outer operator; kernels belong to the inner one."""
     found = 0
     for row, answer in rows(test_data):
         call = recorded(row)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scaled dot-product attention, fused: dense, causal, windowed, grouped-query, packed; forward and backward.
 
-P is the number of query-key pairs that the mask leaves, of the heads of the queries; E the size of a query and
-of a key, E_v that of a value.  Forward: Q·Kᵀ and P·V, 2·P·(E + E_v).  Backward: Q·Kᵀ again, and the gradients
-of P, V, Q and K, 2·P·(3·E + 2·E_v).  The softmax is left out, as in FlopCounterMode.  FlopCounterMode counts
-all pairs whatever the mask (the convention of MFU); here are those that are computed.
+P is the number of pairs of a query and a key that the mask leaves, over the heads of the queries; E the size
+of a query and of a key, E_v that of a value.  Forward: the scores and the sum of values, 2·P·(E + E_v).
+Backward: the scores again, and the gradients of scores, values, queries and keys, 2·P·(3·E + 2·E_v).  The softmax
+is left out, as in FlopCounterMode, which counts all pairs whatever the mask (the convention of MFU): here are
+those that are computed.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import is_floating, promoted_type, rank, vector_precision
-from cclbench.operators.families.matrix_products import broadcast_shape
+from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "elementwise"
 
@@ -152,7 +152,7 @@ _FLOATING: Final = (
 """Operators whose result is floating whatever they take: matched by name."""
 
 
-def names(table: Sequence[str] | dict[str, object]) -> str:
+def names(table: Iterable[str]) -> str:
     """A pattern of the operators of those names and of their in-place variants."""
     return rf"aten::(?:{'|'.join(sorted(table))})_?"
 
@@ -273,7 +273,7 @@ def gelu(call: Call) -> Cost:
     Source: native_functions.yaml: gelu(self, approximate)
     """
     operands, out = operands_and_result(call, 1)
-    flops, _ = ACTIVATIONS[str(call.value(1) or "none")]
+    flops, _ = ACTIVATIONS[call.value(1) or "none"]
     return elementwise(call, operands, flops, result=out)
 
 
@@ -286,7 +286,7 @@ def gelu_backward(call: Call) -> Cost:
     Source: native_functions.yaml: gelu_backward(grad_output, self, approximate)
     """
     operands, _ = operands_and_result(call, 2)
-    _, flops = ACTIVATIONS[str(call.value(2) or "none")]
+    _, flops = ACTIVATIONS[call.value(2) or "none"]
     return elementwise(call, operands, flops)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision, stated_type
+from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "matrix product"
 
@@ -150,19 +151,6 @@ def broadcast_product(call: Call) -> Cost:
     inner = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[-1]
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     return product(call, a, b, (*batch, *rows, *columns), inner=inner)
-
-
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that those are expanded to; `NoModel` where they do not fit."""
-    length = max(map(len, shapes))
-    columns = zip(*[(1,) * (length - len(shape)) + shape for shape in shapes], strict=True)
-    result = []
-    for sizes in columns:
-        kept = {size for size in sizes if size != 1} or {1}
-        if len(kept) > 1:
-            raise NoModel("the sizes of its operands do not broadcast")
-        result.append(kept.pop())
-    return tuple(result)
 
 
 def rows_times_weight(
