@@ -9,7 +9,7 @@ from cclbench.operators.element_types import vector_precision
 
 FAMILY = "quantisation"
 GIVEN, FOUND = 3, 5
-"""FLOPs an element: a product and two bounds; where the scale is found, an absolute value and a maximum too."""
+"""FLOPs an element: a product and two bounds; to find the scale, an absolute value and a maximum too."""
 
 
 def quantised(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
