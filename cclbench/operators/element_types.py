@@ -64,8 +64,11 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
 def vector_precision(dtype: str) -> str | None:
     """The peak of arithmetic outside matrix units: fp64 for doubles, fp32 for narrower floating types.
 
-    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers.
+    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers, `NoModel`
+    for complex numbers.
     """
+    if rank(dtype) == 3:
+        raise NoModel("arithmetic on complex numbers is not modelled")
     if rank(dtype) < 2:
         return None
     return "fp64" if Tensor((), dtype).precision == "fp64" else "fp32"

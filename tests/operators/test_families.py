@@ -72,6 +72,13 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ),
     ("aten::_scaled_mm", (fp8(2, 3), fp8(3, 4), t(), t(), None, None, 15), (48, 26, 16, "fp8")),
     ("sgl_kernel::fp8_scaled_mm", (fp8(2, 3), fp8(3, 4), t(2, 1), t(1, 4), 15), (48, 42, 16, "fp8")),
+    # bytes at their own size: weights of 8 bits, and of 4 bits in 6 bytes with 2·4·2 numbers beside
+    ("aten::_weight_int8pack_mm", (bf16(2, 3), t(4, 3, dtype="signed char"), bf16(4)), (48, 32, 16, "bf16")),
+    (
+        "aten::_weight_int4pack_mm",
+        (bf16(2, 3), t(1, 1, 6, 1, dtype="unsigned char"), 2, bf16(2, 4, 2)),
+        (48, 12 + 6 + 32, 16, "bf16"),
+    ),
     ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
     ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
     ("aten::_int_mm", (t(2, 3, dtype="char"), t(3, 4, dtype="char")), (48, 18, 32, "int8")),
@@ -430,6 +437,8 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
         ),
         "of several lengths",
     ),
+    ("aten::mul", (t(3, dtype="c10::complex<float>"), 2), "complex"),
+    ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
     ("aten::index", (t(9, 4), None), "indices of aten::index"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),

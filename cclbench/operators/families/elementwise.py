@@ -244,7 +244,9 @@ def function_of_several(call: Call) -> Cost:
     operands, out = operands_and_result(call, count)
     if name in ("add", "sub", "rsub") and call.value(2) not in (None, 1, 1.0):
         flops += 1
-    values = operands[1:] if name == "where" and len(operands) > 1 else operands
+    if name == "where" and len(call.arguments) < 3:
+        raise NoModel("how many elements are true is not recorded")
+    values = operands[1:] if name == "where" else operands
     dtype = result_type(call, values, count)
     if name == "masked_fill":
         dtype = call.tensor(0).dtype

@@ -216,6 +216,31 @@ def quantised_rows_times_weight(call: Call) -> Cost:
     return cost
 
 
+@cost_model(FAMILY, r"aten::_weight_int8pack_mm")
+def int8_weight_product(call: Call) -> Cost:
+    """x·Wᵀ with weights of 8 bits.
+
+    FLOPs: 2·M·N·K, in the type of x
+    Bytes: input, weight at its own size, scales, result
+    Source: native_functions.yaml: _weight_int8pack_mm(self, mat2, scales)
+    """
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+
+
+@cost_model(FAMILY, r"aten::_weight_int4pack_mm")
+def int4_weight_product(call: Call) -> Cost:
+    """x·Wᵀ with weights of 4 bits, packed in tiles.
+
+    FLOPs: 2·M·N·K, in the type of x
+    Bytes: input, packed weight, scales and zeros, result
+    Source: native_functions.yaml: _weight_int4pack_mm(self, mat2, qGroupSize, qScaleAndZeros), the last of
+    shape (K/group, N, 2)
+    """
+    x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
+    (m, k), (_, n, _) = x.shape, scales.shape
+    return product(call, x, packed, (m, n), inner=(k, k), with_=(scales,))
+
+
 @cost_model(FAMILY, r"aten::_scaled_mm")
 def scaled_product(call: Call) -> Cost:
     """The product of two matrices of 8-bit or 4-bit types with scales.
