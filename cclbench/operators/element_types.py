@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from cclbench.classify.dtypes import precision
 from cclbench.operators.call import Call, NoModel, Tensor
 
-_INTEGERS: Final = re.compile(r"u?int\d*|(?:un)?signed \w+|long(?: int)?|short(?: int)?|char|byte")
 _SCALAR_TYPES: Final = {
     0: "uint8",
     1: "int8",
@@ -32,9 +32,11 @@ _SCALAR_TYPES: Final = {
 def rank(dtype: str) -> int:
     """The kind of the type, in the order of PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
     name = dtype.lower().removeprefix("c10::")
-    if "complex" in name:
+    if name.startswith("complex") or name in ("c64", "c128"):
         return 3
-    return 0 if name == "bool" else 1 if _INTEGERS.fullmatch(name) else 2
+    if name in ("bool", "pred"):
+        return 0
+    return 1 if precision(dtype) in (None, "int8") else 2
 
 
 def stated_type(value: Any, otherwise: str) -> str:
@@ -71,7 +73,7 @@ def vector_precision(dtype: str) -> str | None:
         raise NoModel("arithmetic on complex numbers is not modelled")
     if rank(dtype) < 2:
         return None
-    return "fp64" if Tensor((), dtype).precision == "fp64" else "fp32"
+    return "fp64" if precision(dtype) == "fp64" else "fp32"
 
 
 def is_floating(dtype: str) -> bool:
@@ -100,7 +102,7 @@ def type_in_kernels(call: Call) -> str | None:
     for kernel in call.kernels:
         if found := re.search(r"OpaqueType<(\d+)u?>", kernel):
             return f"uint{8 * int(found[1])}"
-        if found := re.search(r"(?:Functor|FunctorOn\w+|CatArray\w+)<((?:c10::)?\w+)", kernel):
+        if found := re.search(r"(?:Functor|CatArray\w+)<((?:c10::)?\w+)", kernel):
             return found[1]
     return None
 
