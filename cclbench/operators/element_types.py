@@ -43,7 +43,7 @@ def stated_type(value: Any, otherwise: str) -> str:
     """The type that a recorded dtype argument names, the other where there is none."""
     if value is None:
         return otherwise
-    if value not in _SCALAR_TYPES:
+    if type(value) is not int or value not in _SCALAR_TYPES:
         raise NoModel(f"the element type of its result, {value!r}, is not known")
     return _SCALAR_TYPES[value]
 
@@ -53,14 +53,15 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
     count only where their kind is higher, and then as the default type of that kind.
     """
     dimensioned = [one for one in tensors if one.shape] or list(tensors)
-    highest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
-    types = {one.dtype for one in dimensioned if rank(one.dtype) == rank(highest.dtype)}
-    if any(isinstance(one, float) for one in scalars) or any(rank(one.dtype) == 2 for one in tensors):
-        if rank(highest.dtype) < 2:
-            return "float32"
-        if {one.lower().removeprefix("c10::") for one in types} == {"bfloat16", "half"}:
-            return "float32"
-    return highest.dtype
+    widest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
+    floats = any(rank(one.dtype) == 2 for one in tensors) or any(isinstance(one, float) for one in scalars)
+    if floats and rank(widest.dtype) < 2:
+        return "float32"
+    # Neither of the two floating types of 16 bits holds the other.
+    sixteen_bits = {"bf16", "fp16"}
+    if widest.precision in sixteen_bits and sixteen_bits <= {one.precision for one in dimensioned}:
+        return "float32"
+    return widest.dtype
 
 
 def vector_precision(dtype: str) -> str | None:

@@ -59,6 +59,7 @@ def test_an_expanded_dimension_has_no_bytes_of_its_own(
     [
         (("float", "c10::BFloat16"), "float"),
         (("c10::Half", "c10::BFloat16"), "float32"),
+        (("c10::Half", "double"), "double"),
         (("long int", "c10::Half"), "c10::Half"),
         (("bool", "int"), "int"),
         (("int", "long int"), "long int"),

@@ -300,6 +300,7 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::clamp_min_", (t(2, 3), 0), (6, 24, 24, "fp32")),
     ("aten::gt", (t(2, 3), 0), (6, 24, 6, "fp32")),
     ("aten::where", (t(2, 3, dtype="bool"), t(2, 3), t()), (0, 6 + 24 + 4, 24, None)),
+    ("aten::softplus_backward", (t(2, 3), t(2, 3), 1, 20), (30, 48, 24, "fp32")),
     ("aten::gelu", (t(2, 3), "tanh"), (54, 24, 24, "fp32")),
     ("aten::gelu_backward", (t(2, 3), t(2, 3), "none"), (66, 48, 24, "fp32")),
     ("sgl_kernel::silu_and_mul", (bf16(2, 3), bf16(2, 6)), (30, 24, 12, "fp32")),
@@ -370,6 +371,12 @@ LISTS: list[tuple[str, tuple[Any, ...], str, tuple[int, int, int, str | None]]] 
     # 7 elements of 2 bytes, read twice, written once; alpha is not 1
     ("aten::_foreach_add_", ((t(3, dtype=""), t(4, dtype="")),) * 2 + (-0.1,), FOREACH, (14, 28, 14, "fp32")),
     ("aten::_foreach_copy_", ((t(3, dtype=""),), (t(3, dtype=""),), False), FOREACH, (0, 6, 6, None)),
+    (
+        "aten::_amp_foreach_non_finite_check_and_unscale_",
+        ((t(3, dtype=""),), t(1), t(1)),
+        FOREACH,
+        (6, 6 + 4, 6 + 4, "fp32"),
+    ),
     ("aten::_foreach_norm", ((t(3, dtype=""),), 2), FOREACH, (6, 6, 2, "fp32")),
     # parameters, gradients, two states and a step count each: 13 and 1 with weight decay, of 5 elements
     (

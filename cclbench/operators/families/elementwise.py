@@ -113,6 +113,10 @@ SEVERAL: Final = {
     "threshold_backward": (3, 1),
     "hardtanh_backward": (4, 2),
     "leaky_relu_backward": (4, 2),
+    "elu_backward": (6, 3),
+    "softplus_backward": (4, 5),
+    "hardsigmoid_backward": (2, 3),
+    "hardswish_backward": (2, 5),
     "sigmoid_backward": (2, 3),
     "tanh_backward": (2, 3),
     "silu_backward": (2, 9),
@@ -121,7 +125,8 @@ SEVERAL: Final = {
 """Arguments and FLOPs an element of operators of several operands, tensors or numbers.
 
 addcmul a + v·b·c; lerp a + w·(b − a); remainder a − b·floor(a/b); sigmoid_backward g·(1 − y)·y;
-tanh_backward g·(1 − y²); silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
+tanh_backward g·(1 − y²); elu_backward g·a·exp(x); softplus_backward g·e/(e + 1), e = exp(b·x);
+hardsigmoid_backward −3 < x < 3 ? g/6 : 0; hardswish_backward g·(x/3 + 1/2) between two bounds; silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
 """
 
 TO_BOOL: Final = {
