@@ -126,7 +126,8 @@ SEVERAL: Final = {
 
 addcmul a + v·b·c; lerp a + w·(b − a); remainder a − b·floor(a/b); sigmoid_backward g·(1 − y)·y;
 tanh_backward g·(1 − y²); elu_backward g·a·exp(x); softplus_backward g·e/(e + 1), e = exp(b·x);
-hardsigmoid_backward −3 < x < 3 ? g/6 : 0; hardswish_backward g·(x/3 + 1/2) between two bounds; silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
+hardsigmoid_backward −3 < x < 3 ? g/6 : 0; hardswish_backward g·(x/3 + 1/2) between two bounds;
+silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
 """
 
 TO_BOOL: Final = {
