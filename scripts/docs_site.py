@@ -25,6 +25,7 @@ from cclbench.cli import cli
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, figures_of, summary
+from cclbench.operators.cost import MODELS
 from cclbench.present.terminal.explanation import explanation
 from cclbench.present.topics import place, topic_of
 
@@ -91,6 +92,23 @@ def _metric(row: Mapping[str, Any]) -> str:
         "version": str(row["version"]),
     }
     return facts((name, cell) for name, cell in rows.items() if cell)
+
+
+def operators() -> str:
+    """Every cost model of ours, by family, as its docstring has it."""
+    models = [MODELS.get(name) for name in MODELS if MODELS.origin(name).startswith("cclbench.")]
+    parts = [
+        "What is counted, and how it is checked: [What an operator costs](../operators.md)."
+        " Operators are regular expressions of whole names.",
+    ]
+    for family, own in groupby(sorted(models, key=lambda one: one.family), lambda one: one.family):
+        parts.append(f"## {family}")
+        for model in own:
+            names = ("operators", ", ".join(f"<code>{escape(one)}</code>" for one in model.patterns))
+            told = [(key, escape(model.about[key])) for key in ("FLOPs", "Bytes", "Source")]
+            definition = f"<p>{prose(model.about['definition'])}</p>"
+            parts += [f"### {model.name}", definition, facts([names, *told])]
+    return _page("Operators", *parts)
 
 
 _READS = {
@@ -205,6 +223,7 @@ def _paragraph(text: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "command-line": command_line,
     "metrics": metrics,
+    "operators": operators,
     "tables": tables,
     "readers": readers,
     "accelerators": lambda: hardware("Accelerators", accelerators),

@@ -12,12 +12,12 @@ _SIZES: Final = (
         r"float8.*|float4_e2m1fn_x2|u?int8|byte|char|bool|unsigned char|signed char|quint8|qint8"
         r"|f8.*|[su]8|pred",
     ),
-    (2, r"half|bfloat16|float16|u?int16|short|unsigned short|b?f16|[su]16"),
+    (2, r"half|bfloat16|float16|u?int16|short(?: int)?|unsigned short|short unsigned int|b?f16|[su]16"),
     (4, r"float|float32|u?int32|int|unsigned int|complexhalf|complex32|complex<half>|f32|[su]32"),
     (
         8,
-        r"double|float64|u?int64|long|long int|unsigned long|complexfloat|complex64|complex<float>"
-        r"|f64|[su]64|c64",
+        r"double|float64|u?int64|long(?: int)?|unsigned long|long unsigned int"
+        r"|complexfloat|complex64|complex<float>|f64|[su]64|c64",
     ),
     (16, r"complexdouble|complex128|complex<double>|c128"),
 )

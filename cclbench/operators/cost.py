@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import cleandoc
 from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
@@ -39,7 +40,7 @@ class Cost:
         writes: Iterable[Tensor | None],
         assumes: str | None = None,
     ) -> Cost:
-        """The cost of that arithmetic on those operands and results; None stands for one that is not there."""
+        """The cost of that arithmetic on those operands and results; None is one that is not there."""
         return cls(
             flops=flops,
             precision=precision if flops else None,
@@ -66,6 +67,14 @@ class Model:
     patterns: tuple[str, ...]
     """Regular expressions."""
     formula: Formula
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the formula's docstring says: `definition`, and the lines `FLOPs`, `Bytes` and `Source`."""
+        text = cleandoc(self.formula.__doc__ or "")
+        definition, *lines = re.split(r"^(FLOPs|Bytes|Source): ", text, flags=re.MULTILINE)
+        told = zip(["definition", *lines[::2]], [definition, *lines[1::2]], strict=True)
+        return {key: " ".join(line.split()) for key, line in told}
 
 
 MODELS: Registry[Model] = Registry(
@@ -109,9 +118,11 @@ def cost_of(call: Call) -> Cost:
     model = model_of(call.name)
     if model is None:
         raise NoModel("no cost model for this operator")
+    if not call.arguments:
+        raise NoModel("its arguments are not recorded: a capture with record_shapes=True has them")
     try:
         cost = model.formula(call)
-    except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise NoModel(f"its recorded arguments do not fit its model ({type(error).__name__})") from None
     if not 0 <= cost.flops < _MOST or not 0 <= cost.read_bytes < _MOST or not 0 <= cost.written_bytes < _MOST:
         raise NoModel("its recorded arguments cannot be true")

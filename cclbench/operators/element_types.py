@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types: of results, of the arithmetic on them, and of tensors whose type only kernels' names tell."""
+"""Element types: of results, of the arithmetic on them, and of tensors whose type kernels' names tell."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from cclbench.classify.dtypes import precision
 from cclbench.operators.call import Call, NoModel, Tensor
 
-_INTEGERS: Final = re.compile(r"u?int\d*|(?:un)?signed \w+|long(?: int)?|short(?: int)?|char|byte")
 _SCALAR_TYPES: Final = {
     0: "uint8",
     1: "int8",
@@ -32,16 +32,18 @@ _SCALAR_TYPES: Final = {
 def rank(dtype: str) -> int:
     """The kind of the type, in the order of PyTorch's promotion: bool 0, integer 1, floating 2, complex 3."""
     name = dtype.lower().removeprefix("c10::")
-    if "complex" in name:
+    if name.startswith("complex") or name in ("c64", "c128"):
         return 3
-    return 0 if name == "bool" else 1 if _INTEGERS.fullmatch(name) else 2
+    if name in ("bool", "pred"):
+        return 0
+    return 1 if precision(dtype) in (None, "int8") else 2
 
 
 def stated_type(value: Any, otherwise: str) -> str:
     """The type that a recorded dtype argument names, the other where there is none."""
     if value is None:
         return otherwise
-    if value not in _SCALAR_TYPES:
+    if type(value) is not int or value not in _SCALAR_TYPES:
         raise NoModel(f"the element type of its result, {value!r}, is not known")
     return _SCALAR_TYPES[value]
 
@@ -51,24 +53,28 @@ def promoted_type(tensors: Sequence[Tensor], scalars: Iterable[Any] = ()) -> str
     count only where their kind is higher, and then as the default type of that kind.
     """
     dimensioned = [one for one in tensors if one.shape] or list(tensors)
-    highest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
-    types = {one.dtype for one in dimensioned if rank(one.dtype) == rank(highest.dtype)}
-    if any(isinstance(one, float) for one in scalars) or any(rank(one.dtype) == 2 for one in tensors):
-        if rank(highest.dtype) < 2:
-            return "float32"
-        if {one.lower().removeprefix("c10::") for one in types} == {"bfloat16", "half"}:
-            return "float32"
-    return highest.dtype
+    widest = max(dimensioned, key=lambda one: (rank(one.dtype), one.bytes // max(one.elements, 1)))
+    floats = any(rank(one.dtype) == 2 for one in tensors) or any(isinstance(one, float) for one in scalars)
+    if floats and rank(widest.dtype) < 2:
+        return "float32"
+    # Neither of the two floating types of 16 bits holds the other.
+    sixteen_bits = {"bf16", "fp16"}
+    if widest.precision in sixteen_bits and sixteen_bits <= {one.precision for one in dimensioned}:
+        return "float32"
+    return widest.dtype
 
 
 def vector_precision(dtype: str) -> str | None:
     """The peak of arithmetic outside matrix units: fp64 for doubles, fp32 for narrower floating types.
 
-    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers.
+    PyTorch and its like compute on narrower types in float (at::opmath_type); None for integers, `NoModel`
+    for complex numbers.
     """
+    if rank(dtype) == 3:
+        raise NoModel("arithmetic on complex numbers is not modelled")
     if rank(dtype) < 2:
         return None
-    return "fp64" if Tensor((), dtype).precision == "fp64" else "fp32"
+    return "fp64" if precision(dtype) == "fp64" else "fp32"
 
 
 def is_floating(dtype: str) -> bool:
@@ -97,7 +103,7 @@ def type_in_kernels(call: Call) -> str | None:
     for kernel in call.kernels:
         if found := re.search(r"OpaqueType<(\d+)u?>", kernel):
             return f"uint{8 * int(found[1])}"
-        if found := re.search(r"(?:Functor|FunctorOn\w+|CatArray\w+)<((?:c10::)?\w+)", kernel):
+        if found := re.search(r"(?:Functor|CatArray\w+)<((?:c10::)?\w+)", kernel):
             return found[1]
     return None
 

@@ -19,6 +19,7 @@ PAGES = {
     "add-a-metric.md": 3,
     "add-a-format.md": 1,
     "add-a-machine.md": 2,
+    "operators.md": 1,
 }
 """With the number of commands on each."""
 

@@ -18,6 +18,7 @@ from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import entries
+from cclbench.operators.cost import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,18 @@ def test_every_metric_is_there_with_what_explain_says(site: ModuleType) -> None:
             *metric.aliases,
         ):
             assert words.replace("`", "") in text
+
+
+def test_every_cost_model_is_there_and_every_family_on_its_page(site: ModuleType, repository: Path) -> None:
+    models = [MODELS.get(name) for name in MODELS]
+    page = site.operators()
+    assert sorted(headings(page, 3)) == list(MODELS)
+    text = unescape(re.sub(r"</?code>", "", page))
+    for model in models:
+        assert all(words.replace("`", "") in text.replace("`", "") for words in model.about.values())
+    table = (repository / "docs" / "operators.md").read_text().split("## Families")[1].split("##")[0]
+    families = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")][2:]
+    assert sorted(families) == sorted({model.family for model in models}) == sorted(headings(page, 2))
 
 
 def test_every_reader_table_and_entry_is_there(site: ModuleType) -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scaled dot-product attention, fused: dense, causal, windowed, grouped-query, packed; forward and backward.
 
-P is the number of query-key pairs that the mask leaves, of the heads of the queries; E the size of a query and
-of a key, E_v that of a value.  Forward: Q·Kᵀ and P·V, 2·P·(E + E_v).  Backward: Q·Kᵀ again, and the gradients
-of P, V, Q and K, 2·P·(3·E + 2·E_v).  The softmax is left out, as in FlopCounterMode.  FlopCounterMode counts
-all pairs whatever the mask (the convention of MFU); here are those that are computed.
+P is the number of pairs of a query and a key that the mask leaves, over the heads of the queries; E the size
+of a query and of a key, E_v that of a value.  Forward: the scores and the sum of values, 2·P·(E + E_v).
+Backward: the scores again, and the gradients of scores, values, queries and keys, 2·P·(3·E + 2·E_v).  The
+softmax is left out, as in FlopCounterMode, which counts all pairs whatever the mask (the convention of MFU):
+here are those that are computed.
 """
 
 from __future__ import annotations
@@ -15,47 +16,10 @@ from typing import Any, Final
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
+from cclbench.operators.masks import Mask
 
 FAMILY = "attention"
 MASKED: Final = "of a causal or windowed mask the pairs that it leaves are counted, not the full square"
-
-
-def pairs_up_to(queries: int, keys: int, last: int) -> int:
-    """How many pairs of query i and key j have j ≤ i + last."""
-
-    def first_keys(n: int) -> int:
-        """Σ min(m, keys) over m = 1 .. n."""
-        within = min(max(n, 0), keys)
-        return within * (within + 1) // 2 + max(n - keys, 0) * keys
-
-    return first_keys(last + queries) - first_keys(last)
-
-
-def visible_pairs(queries: int, keys: int, *, shift: int, left: int, right: int) -> int:
-    """Pairs of query i and key j with i + shift − left ≤ j ≤ i + shift + right; a negative bound is none."""
-    upper = pairs_up_to(queries, keys, shift + right) if right >= 0 else queries * keys
-    return max(upper - (pairs_up_to(queries, keys, shift - left - 1) if left >= 0 else 0), 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mask:
-    """Which keys a query sees."""
-
-    causal: bool = False
-    from_the_end: bool = False
-    """Of unequal lengths the last query sees the last key (flash-attention); else the first the first."""
-    left: int = -1
-    right: int = -1
-
-    def pairs(self, queries: int, keys: int) -> int:
-        """The pairs that it leaves of so many queries and keys."""
-        shift = keys - queries if self.from_the_end else 0
-        right = 0 if self.causal else self.right
-        return visible_pairs(queries, keys, shift=shift, left=self.left, right=right)
-
-    @property
-    def leaves_out(self) -> bool:
-        return self.causal or self.left >= 0 or self.right >= 0
 
 
 def causality(value: Any) -> bool:
@@ -310,134 +274,3 @@ def cudnn_attention_forward(call: Call) -> Cost:
         bias=call.optional(3),
         statistics=call.value(8) is True,
     )
-
-
-@cost_model(
-    FAMILY,
-    r"(?:flash_attn|aiter)::_flash_attn_forward",
-    r"aiter::(?:wrapper_)?(?:mha|fmha_v3)_fwd",
-    r"FlashAttnFunc",
-)
-def flash_attn_forward(call: Call) -> Cost:
-    """Flash attention by the packages flash_attn and AITER: (B, L, H, E).
-
-    FLOPs: 2·P·(E + E_v); the last query sees the last key
-    Bytes: query, key, value; the result, and a float per query and head
-    Source: flash_attn_interface.py: _flash_attn_forward(q, k, v, dropout_p, softmax_scale, causal,
-    window_size_left, window_size_right, ...)
-    """
-    causal = causality(call.value(5))
-    left, right = bound(call.value(6)), bound(call.value(7))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return forward(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
-
-
-@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_forward")
-def flash_attn_varlen_forward(call: Call) -> Cost:
-    """Flash attention by the package flash_attn on packed sequences: (T, H, E).
-
-    FLOPs: 2·P·(E + E_v), where all sequences are equally long; none else
-    Bytes: query, key, value; the result, and a float per query and head
-    Source: flash_attn_interface.py: _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k,
-    max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
-    """
-    call.tensor(3), call.tensor(4)
-    if call.optional(15) is not None:
-        raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
-    causal = causality(call.value(9))
-    left, right = bound(call.value(10)), bound(call.value(11))
-    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
-    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
-
-
-_PACKAGE_BACKWARD: Final = {
-    "flash_attn::_flash_attn_backward": 11,
-    "aiter::_flash_attn_backward": 12,
-    "aiter::mha_bwd": 8,
-    "aiter::fmha_v3_bwd": 8,
-}
-
-
-@cost_model(FAMILY, *_PACKAGE_BACKWARD)
-def flash_attn_backward(call: Call) -> Cost:
-    """The gradients of flash attention by the packages flash_attn and AITER.
-
-    FLOPs: 2·P·(3·E + 2·E_v)
-    Bytes: gradient, query, key, value, result, statistics; three gradients
-    Source: flash_attn_interface.py: _flash_attn_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
-    dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...); aiter/ops/mha.py
-    """
-    at = _PACKAGE_BACKWARD[call.name]
-    left, right = bound(call.value(at + 1)), bound(call.value(at + 2))
-    mask = Mask(causal=causality(call.value(at)), from_the_end=True, left=left, right=right)
-    return backward(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
-
-
-@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_backward")
-def flash_attn_varlen_backward(call: Call) -> Cost:
-    """The gradients of flash attention by the package flash_attn on packed sequences.
-
-    FLOPs: 2·P·(3·E + 2·E_v), where all sequences are equally long; none else
-    Bytes: gradient, query, key, value, result, statistics; three gradients
-    Source: flash_attn_interface.py: _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
-    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)
-    """
-    call.tensor(9), call.tensor(10)
-    left, right = bound(call.value(16)), bound(call.value(17))
-    mask = Mask(causal=causality(call.value(15)), from_the_end=True, left=left, right=right)
-    return backward(call, sequences(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None)
-
-
-@cost_model(FAMILY, r"flash_attn_3::(?:fwd|_flash_attn_forward)")
-def flash_attn_3_forward(call: Call) -> Cost:
-    """FlashAttention-3: (B, L, H, E), or packed (T, H, E).
-
-    FLOPs: 2·P·(E + E_v); the last query sees the last key
-    Bytes: query, key, value; the result, and a float per query and head
-    Source: flash-attention hopper/flash_api.cpp: fwd(q, k, v, k_new, v_new, q_v, out, cu_seqlens_q,
-    cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, page_table, ...,
-    softmax_scale, is_causal, window_size_left, window_size_right, ...), is_causal being argument 24
-    """
-    if any(call.optional(index) is not None for index in (3, 10, 11, 14)):
-        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
-    left, right = bound(call.value(25)), bound(call.value(26))
-    mask = Mask(causal=causality(call.value(24)), from_the_end=True, left=left, right=right)
-    return forward(call, sequences(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
-
-
-@cost_model(FAMILY, r"flash_attn_3::bwd")
-def flash_attn_3_backward(call: Call) -> Cost:
-    """The gradients of FlashAttention-3.
-
-    FLOPs: 2·P·(3·E + 2·E_v)
-    Bytes: gradient, query, key, value, result, statistics; three gradients
-    Source: flash-attention hopper/flash_api.cpp: bwd(dout, q, k, v, out, softmax_lse, dq, dk, dv,
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, softmax_scale, is_causal,
-    window_size_left, window_size_right, ...)
-    """
-    if any(call.optional(index) is not None for index in (11, 12)):
-        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
-    left, right = bound(call.value(17)), bound(call.value(18))
-    mask = Mask(causal=causality(call.value(16)), from_the_end=True, left=left, right=right)
-    return backward(call, sequences(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None)
-
-
-@cost_model(
-    FAMILY,
-    r"vllm::unified_(?:mla_)?attention(?:_with_output)?",
-    r"sglang_profiler::attention_\w+",
-    r"sglang::unified_attention_with_output",
-    r"(?:_C|aiter)::paged_attention\w*",
-    r"(?:_vllm_fa[23]_C|sgl_kernel)::(?:varlen_)?fwd(?:_kvcache)?",
-    r"aiter::(?:mha_varlen_fwd|pa_fwd\w*|mla_\w+)",
-    r"FlashAttnVarlenFunc",
-)
-def attention_with_cached_keys(call: Call) -> Cost:
-    """Attention to keys in a paged cache: no trace records how many.
-
-    FLOPs: none stated
-    Bytes: none stated
-    Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output,
-    layer_name), the metadata in a forward context
-    """
-    raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")

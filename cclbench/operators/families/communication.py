@@ -16,6 +16,8 @@ FAMILY = "communication"
     r"_?c10d_functional(?:_autograd)?::\w+",
     r"(?:nccl|gloo|mpi|ucc):.*",
     r"symm_mem::\w+",
+    r"(?:vllm|sglang|sgl_kernel|aiter)::\w*(?:all_reduce|all_gather|reduce_scatter|all_to_all)\w*",
+    r"_C_custom_ar::\w+",
 )
 def collective(call: Call) -> Cost:
     """A collective.

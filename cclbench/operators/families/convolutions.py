@@ -11,6 +11,7 @@ from typing import Any, Final
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
+from cclbench.operators.shapes import per_dimension
 
 FAMILY = "convolution"
 
@@ -48,16 +49,6 @@ _POSITIONS: Final = {
     "slow_conv_transpose3d": Positions(bias=3, stride=4, padding=5, output_padding=6, dilation=7),
 }
 """Of native_functions.yaml, arguments 0 and 1 being the input and the weight."""
-
-
-def per_dimension(value: Any, dimensions: int, what: str) -> tuple[int, ...]:
-    """A list argument, one number standing for all dimensions; `NoModel` where it is not recorded."""
-    numbers = value if isinstance(value, tuple) else (value,)
-    if not numbers or not all(type(one) is int for one in numbers):
-        raise NoModel(f"its {what} is not recorded")
-    if len(numbers) not in (1, dimensions):
-        raise NoModel(f"its {what} has {len(numbers)} entries for {dimensions} dimensions")
-    return numbers * dimensions if len(numbers) == 1 else numbers
 
 
 def spatial_sizes(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import is_floating, promoted_type, rank, vector_precision
-from cclbench.operators.families.matrix_products import broadcast_shape
+from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "elementwise"
 
@@ -113,6 +113,10 @@ SEVERAL: Final = {
     "threshold_backward": (3, 1),
     "hardtanh_backward": (4, 2),
     "leaky_relu_backward": (4, 2),
+    "elu_backward": (6, 3),
+    "softplus_backward": (4, 5),
+    "hardsigmoid_backward": (2, 3),
+    "hardswish_backward": (2, 5),
     "sigmoid_backward": (2, 3),
     "tanh_backward": (2, 3),
     "silu_backward": (2, 9),
@@ -121,7 +125,9 @@ SEVERAL: Final = {
 """Arguments and FLOPs an element of operators of several operands, tensors or numbers.
 
 addcmul a + v·b·c; lerp a + w·(b − a); remainder a − b·floor(a/b); sigmoid_backward g·(1 − y)·y;
-tanh_backward g·(1 − y²); silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
+tanh_backward g·(1 − y²); elu_backward g·a·exp(x); softplus_backward g·e/(e + 1), e = exp(b·x);
+hardsigmoid_backward −3 < x < 3 ? g/6 : 0; hardswish_backward g·(x/3 + 1/2) between two bounds;
+silu_backward g·s·(1 + x·(1 − s)), s of 4; logit_backward g/(x·(1 − x)).
 """
 
 TO_BOOL: Final = {
@@ -152,7 +158,7 @@ _FLOATING: Final = (
 """Operators whose result is floating whatever they take: matched by name."""
 
 
-def names(table: Sequence[str] | dict[str, object]) -> str:
+def names(table: Iterable[str]) -> str:
     """A pattern of the operators of those names and of their in-place variants."""
     return rf"aten::(?:{'|'.join(sorted(table))})_?"
 
@@ -244,7 +250,9 @@ def function_of_several(call: Call) -> Cost:
     operands, out = operands_and_result(call, count)
     if name in ("add", "sub", "rsub") and call.value(2) not in (None, 1, 1.0):
         flops += 1
-    values = operands[1:] if name == "where" and len(operands) > 1 else operands
+    if name == "where" and len(call.arguments) < 3:
+        raise NoModel("how many elements are true is not recorded")
+    values = operands[1:] if name == "where" else operands
     dtype = result_type(call, values, count)
     if name == "masked_fill":
         dtype = call.tensor(0).dtype
@@ -273,7 +281,7 @@ def gelu(call: Call) -> Cost:
     Source: native_functions.yaml: gelu(self, approximate)
     """
     operands, out = operands_and_result(call, 1)
-    flops, _ = ACTIVATIONS[str(call.value(1) or "none")]
+    flops, _ = ACTIVATIONS[call.value(1) or "none"]
     return elementwise(call, operands, flops, result=out)
 
 
@@ -286,7 +294,7 @@ def gelu_backward(call: Call) -> Cost:
     Source: native_functions.yaml: gelu_backward(grad_output, self, approximate)
     """
     operands, _ = operands_and_result(call, 2)
-    _, flops = ACTIVATIONS[str(call.value(2) or "none")]
+    _, flops = ACTIVATIONS[call.value(2) or "none"]
     return elementwise(call, operands, flops)
 
 

@@ -97,16 +97,34 @@ def foreach_norm(call: Call) -> Cost:
     )
 
 
+@cost_model(FAMILY, r"aten::_amp_foreach_non_finite_check_and_unscale_")
+def unscale_gradients(call: Call) -> Cost:
+    """Gradients are divided by the scale of the loss, and one that is not finite is noted.
+
+    FLOPs: 2 an element
+    Bytes: the list, read and written
+    Source: native_functions.yaml: _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale)
+    """
+    (tensors, *_) = lists_of(call)
+    return Cost.of(
+        flops=2 * sum(one.elements for one in tensors),
+        precision=vector_precision(tensors[0].dtype),
+        reads=(*tensors, call.optional(2)),
+        writes=(*tensors, call.optional(1)),
+        assumes=ONE_TYPE,
+    )
+
+
 OPTIMIZERS: Final = {
     "_fused_adam_": (13, 2, 9),
     "_fused_adamw_": (13, 1, 9),
     "_fused_sgd_": (4, 2, 3),
-    "_fused_adagrad_": (6, 2, 6),
+    "_fused_adagrad_": (7, 2, 6),
 }
 """FLOPs an element, more with weight decay, and the position of weight decay.
 
 adam: m + (1 − b1)·(g − m) 3, b2·v + (1 − b2)·g² 4, √v/c + eps 3, p − s·m/d 3; sgd b·m + g 2, p − lr·m 2;
-adagrad v + g² 2, √v + eps 2, p − lr·g/d 2 (its division with the product).
+adagrad v + g² 2, √v + eps 2, p − lr·g/d 3.
 """
 
 
@@ -114,18 +132,22 @@ adagrad v + g² 2, √v + eps 2, p − lr·g/d 2 (its division with the product)
 def fused_optimizer(call: Call) -> Cost:
     """A step of an optimizer on all parameters in one kernel.
 
-    FLOPs: an element: adam 13, sgd 4, adagrad 6; with weight decay adamw 1 and others 2 more
+    FLOPs: an element: adam 13, sgd 4, adagrad 7; with weight decay adamw 1 and others 2 more
     Bytes: parameters, gradients and states; parameters and states
     Source: native_functions.yaml: _fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs,
     state_steps, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize, ...)
     """
-    flops, decaying, _ = OPTIMIZERS[call.name.removeprefix("aten::")]
+    flops, decaying, decay_at = OPTIMIZERS[call.name.removeprefix("aten::")]
     lists = lists_of(call)
     parameters = lists[0]
     states = [tensors for tensors in lists[2:] if any(one.shape for one in tensors)]
-    decay = call.value(OPTIMIZERS[call.name.removeprefix("aten::")][2])
+    decay = call.value(decay_at)
+    if type(decay) not in (int, float):
+        raise NoModel("its weight decay is not recorded")
+    if decay:
+        flops += decaying
     return Cost.of(
-        flops=(flops + (decaying if decay not in (0, 0.0) else 0)) * sum(one.elements for one in parameters),
+        flops=flops * sum(one.elements for one in parameters),
         precision=vector_precision(parameters[0].dtype),
         reads=(one for tensors in lists for one in tensors),
         writes=(one for tensors in (parameters, *states) for one in tensors),

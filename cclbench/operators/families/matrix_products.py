@@ -13,6 +13,7 @@ from dataclasses import replace
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision, stated_type
+from cclbench.operators.shapes import broadcast_shape
 
 FAMILY = "matrix product"
 
@@ -152,19 +153,6 @@ def broadcast_product(call: Call) -> Cost:
     return product(call, a, b, (*batch, *rows, *columns), inner=inner)
 
 
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that those are expanded to; `NoModel` where they do not fit."""
-    length = max(map(len, shapes))
-    columns = zip(*[(1,) * (length - len(shape)) + shape for shape in shapes], strict=True)
-    result = []
-    for sizes in columns:
-        kept = {size for size in sizes if size != 1} or {1}
-        if len(kept) > 1:
-            raise NoModel("the sizes of its operands do not broadcast")
-        result.append(kept.pop())
-    return tuple(result)
-
-
 def rows_times_weight(
     call: Call, x: Tensor, weight: Tensor, *, dtype: str | None = None, with_: tuple[Tensor | None, ...] = ()
 ) -> Cost:
@@ -226,6 +214,31 @@ def quantised_rows_times_weight(call: Call) -> Cost:
         two = "each byte of its operands holds two numbers, and its result is of a 16-bit type"
         return replace(cost, flops=2 * cost.flops, precision="fp4", assumes=two)
     return cost
+
+
+@cost_model(FAMILY, r"aten::_weight_int8pack_mm")
+def int8_weight_product(call: Call) -> Cost:
+    """x·Wᵀ with weights of 8 bits.
+
+    FLOPs: 2·M·N·K, in the type of x
+    Bytes: input, weight at its own size, scales, result
+    Source: native_functions.yaml: _weight_int8pack_mm(self, mat2, scales)
+    """
+    return rows_times_weight(call, call.tensor(0), call.tensor(1), with_=(call.optional(2),))
+
+
+@cost_model(FAMILY, r"aten::_weight_int4pack_mm")
+def int4_weight_product(call: Call) -> Cost:
+    """x·Wᵀ with weights of 4 bits, packed in tiles.
+
+    FLOPs: 2·M·N·K, in the type of x
+    Bytes: input, packed weight, scales and zeros, result
+    Source: native_functions.yaml: _weight_int4pack_mm(self, mat2, qGroupSize, qScaleAndZeros), the last of
+    shape (K/group, N, 2)
+    """
+    x, packed, scales = call.tensor(0), call.tensor(1), call.tensor(3)
+    (m, k), (_, n, _) = x.shape, scales.shape
+    return product(call, x, packed, (m, n), inner=(k, k), with_=(scales,))
 
 
 @cost_model(FAMILY, r"aten::_scaled_mm")

@@ -9,7 +9,7 @@ from typing import Any
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import vector_precision
-from cclbench.operators.families.convolutions import per_dimension
+from cclbench.operators.shapes import per_dimension
 
 FAMILY = "pooling"
 

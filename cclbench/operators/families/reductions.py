@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from cclbench.operators.call import Call, NoModel, Tensor
@@ -68,18 +67,18 @@ def reduction(call: Call) -> Cost:
     flops, dim, keep, typed = REDUCTIONS[name]
     x = call.tensor(0)
     of_all = len(call.arguments) <= 2
-    if not of_all and call.value(dim) is None and call.value(keep) is None:
-        raise NoModel("the dimensions that it reduces are not recorded")
-    shape = () if of_all else kept_shape(x.shape, call.value(dim), call.value(keep))
-    stated = None if typed is None else call.value(1 if of_all and dim == 1 else typed)
-    result = call.optional(len(call.arguments) - 1) if len(call.arguments) > 3 else None
-    if result is None or math.prod(result.shape) != math.prod(shape):
+    unknown = not of_all and call.value(dim) is None and call.value(keep) is None
+    result = None
+    if not unknown:
+        shape = () if of_all else kept_shape(x.shape, call.value(dim), call.value(keep))
+        stated = None if typed is None else call.value(1 if of_all and dim == 1 else typed)
         result = Tensor(shape, stated_type(stated, reduced_type(name, x.dtype)))
     return Cost.of(
         flops=flops * x.elements if is_floating(x.dtype) else 0,
         precision=vector_precision(x.dtype),
         reads=(x,),
         writes=(result,),
+        assumes="which dimensions it reduces is not recorded: its result is left out" if unknown else None,
     )
 
 

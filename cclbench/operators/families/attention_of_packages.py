@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention by the packages flash-attn and AITER, and of serving engines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cclbench.operators.call import Call, NoModel
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.families.attention import (
+    FAMILY,
+    backward,
+    bound,
+    causality,
+    dense_sizes,
+    forward,
+    sequences,
+)
+from cclbench.operators.masks import Mask
+
+
+@cost_model(
+    FAMILY,
+    r"(?:flash_attn|aiter)::_flash_attn_forward",
+    r"aiter::(?:wrapper_)?(?:mha|fmha_v3)_fwd",
+    r"FlashAttnFunc",
+)
+def flash_attn_forward(call: Call) -> Cost:
+    """Flash attention by the packages flash_attn and AITER: (B, L, H, E).
+
+    FLOPs: 2·P·(E + E_v); the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash_attn_interface.py: _flash_attn_forward(q, k, v, dropout_p, softmax_scale, causal,
+    window_size_left, window_size_right, ...)
+    """
+    causal = causality(call.value(5))
+    left, right = bound(call.value(6)), bound(call.value(7))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return forward(call, dense_sizes(call, 0, heads_first=False), mask, bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_forward")
+def flash_attn_varlen_forward(call: Call) -> Cost:
+    """Flash attention by the package flash_attn on packed sequences: (T, H, E).
+
+    FLOPs: 2·P·(E + E_v), where all sequences are equally long; none else
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash_attn_interface.py: _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k,
+    max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...)
+    """
+    call.tensor(3), call.tensor(4)
+    if call.optional(15) is not None:
+        raise NoModel("the lengths of its paged keys lie in device memory: no trace records them")
+    causal = causality(call.value(9))
+    left, right = bound(call.value(10)), bound(call.value(11))
+    mask = Mask(causal=causal, from_the_end=True, left=left, right=right)
+    return forward(call, sequences(call, 0, (3, 4), (5, 6)), mask, bias=None, statistics=True)
+
+
+_PACKAGE_BACKWARD: Final = {
+    "flash_attn::_flash_attn_backward": 11,
+    "aiter::_flash_attn_backward": 12,
+    "aiter::mha_bwd": 8,
+    "aiter::fmha_v3_bwd": 8,
+}
+
+
+@cost_model(FAMILY, *_PACKAGE_BACKWARD)
+def flash_attn_backward(call: Call) -> Cost:
+    """The gradients of flash attention by the packages flash_attn and AITER.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash_attn_interface.py: _flash_attn_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    dropout_p, softmax_scale, causal, window_size_left, window_size_right, ...); aiter/ops/mha.py
+    """
+    at = _PACKAGE_BACKWARD[call.name]
+    left, right = bound(call.value(at + 1)), bound(call.value(at + 2))
+    mask = Mask(causal=causality(call.value(at)), from_the_end=True, left=left, right=right)
+    return backward(call, dense_sizes(call, 1, heads_first=False), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(FAMILY, r"flash_attn::_flash_attn_varlen_backward")
+def flash_attn_varlen_backward(call: Call) -> Cost:
+    """The gradients of flash attention by the package flash_attn on packed sequences.
+
+    FLOPs: 2·P·(3·E + 2·E_v), where all sequences are equally long; none else
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash_attn_interface.py: _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, ...)
+    """
+    call.tensor(9), call.tensor(10)
+    left, right = bound(call.value(16)), bound(call.value(17))
+    mask = Mask(causal=causality(call.value(15)), from_the_end=True, left=left, right=right)
+    return backward(call, sequences(call, 1, (9, 10), (11, 12)), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(FAMILY, r"flash_attn_3::(?:fwd|_flash_attn_forward)")
+def flash_attn_3_forward(call: Call) -> Cost:
+    """FlashAttention-3: (B, L, H, E), or packed (T, H, E).
+
+    FLOPs: 2·P·(E + E_v); the last query sees the last key
+    Bytes: query, key, value; the result, and a float per query and head
+    Source: flash-attention hopper/flash_api.cpp: fwd(q, k, v, k_new, v_new, q_v, out, cu_seqlens_q,
+    cu_seqlens_k, cu_seqlens_k_new, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, page_table, ...,
+    softmax_scale, is_causal, window_size_left, window_size_right, ...), is_causal being argument 24
+    """
+    if any(call.optional(index) is not None for index in (3, 10, 11, 14)):
+        raise NoModel("the lengths of its cached keys lie in device memory: no trace records them")
+    left, right = bound(call.value(25)), bound(call.value(26))
+    mask = Mask(causal=causality(call.value(24)), from_the_end=True, left=left, right=right)
+    return forward(call, sequences(call, 0, (7, 8), (12, 13)), mask, bias=None, statistics=True)
+
+
+@cost_model(FAMILY, r"flash_attn_3::bwd")
+def flash_attn_3_backward(call: Call) -> Cost:
+    """The gradients of FlashAttention-3.
+
+    FLOPs: 2·P·(3·E + 2·E_v)
+    Bytes: gradient, query, key, value, result, statistics; three gradients
+    Source: flash-attention hopper/flash_api.cpp: bwd(dout, q, k, v, out, softmax_lse, dq, dk, dv,
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k, softmax_scale, is_causal,
+    window_size_left, window_size_right, ...)
+    """
+    if any(call.optional(index) is not None for index in (11, 12)):
+        raise NoModel("its sequences' lengths lie in device memory: no trace records them")
+    left, right = bound(call.value(17)), bound(call.value(18))
+    mask = Mask(causal=causality(call.value(16)), from_the_end=True, left=left, right=right)
+    return backward(call, sequences(call, 1, (9, 10), (13, 14)), mask, out=4, statistics=5, bias=None)
+
+
+@cost_model(
+    FAMILY,
+    r"vllm::unified_(?:mla_)?attention(?:_with_output)?",
+    r"sglang_profiler::attention_\w+",
+    r"sglang::unified_attention_with_output",
+    r"(?:_C|aiter)::paged_attention\w*",
+    r"(?:_vllm_fa[23]_C|sgl_kernel)::(?:varlen_)?fwd(?:_kvcache)?",
+    r"aiter::(?:mha_varlen_fwd|pa_fwd\w*|mla_\w+)",
+    r"FlashAttnVarlenFunc",
+)
+def attention_with_cached_keys(call: Call) -> Cost:
+    """Attention to keys in a paged cache: no trace records how many.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output,
+    layer_name), the metadata in a forward context
+    """
+    raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")

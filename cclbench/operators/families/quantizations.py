@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantisation to 8-bit types, with scales that are given or found."""
+
+from __future__ import annotations
+
+from cclbench.operators.call import Call, Tensor
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import vector_precision
+
+FAMILY = "quantisation"
+GIVEN, FOUND = 3, 5
+"""FLOPs an element: a product and two bounds; to find the scale, an absolute value and a maximum too."""
+
+
+def quantised(x: Tensor, out: Tensor, scales: Tensor, *, found: bool) -> Cost:
+    """The cost of x in the type of out."""
+    return Cost.of(
+        flops=(FOUND if found else GIVEN) * x.elements,
+        precision=vector_precision(x.dtype),
+        reads=(x, None if found else scales),
+        writes=(out, scales if found else None),
+    )
+
+
+@cost_model(
+    FAMILY,
+    r"_C::(?:static|dynamic)(?:_per_token)?_scaled_(?:fp8|int8)_quant",
+    r"aiter::(?:static_per_tensor|dynamic_per_tensor|dynamic_per_token_scaled)_quant",
+)
+def quantisation(call: Call) -> Cost:
+    """Quantisation by vLLM and AITER.
+
+    FLOPs: an element: 3 with a given scale (`static`), 5 where it is found (`dynamic`)
+    Bytes: the input, a given scale; the result, scales that are found
+    Source: vLLM csrc/torch_bindings.cpp: static_scaled_fp8_quant(result, input, scale),
+    dynamic_per_token_scaled_fp8_quant(result, input, scale, scale_ub); AITER aiter/ops/quant.py alike
+    """
+    out, x, scales = map(call.tensor, range(3))
+    return quantised(x, out, scales, found="dynamic" in call.name)
+
+
+@cost_model(FAMILY, r"sgl_kernel::sgl_per_token(?:_group)?_quant_(?:fp8|int8|8bit)")
+def sgl_quantisation(call: Call) -> Cost:
+    """Quantisation by SGLang, a scale a token or a group of channels.
+
+    FLOPs: 5 an element
+    Bytes: the input; the result, scales
+    Source: sgl_kernel/gemm.py: sgl_per_token_quant_fp8(input, output_q, output_s)
+    """
+    x, out, scales = map(call.tensor, range(3))
+    return quantised(x, out, scales, found=True)

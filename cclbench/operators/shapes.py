@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes: of operands that are broadcast, and of lists that have a number a dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cclbench.operators.call import NoModel
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that those are expanded to; `NoModel` where they do not fit."""
+    length = max(map(len, shapes))
+    columns = zip(*[(1,) * (length - len(shape)) + shape for shape in shapes], strict=True)
+    result = []
+    for sizes in columns:
+        kept = {size for size in sizes if size != 1} or {1}
+        if len(kept) > 1:
+            raise NoModel("the sizes of its operands do not broadcast")
+        result.append(kept.pop())
+    return tuple(result)
+
+
+def per_dimension(value: Any, dimensions: int, what: str) -> tuple[int, ...]:
+    """A list argument, one number standing for all dimensions; `NoModel` where it is not recorded."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not numbers or not all(type(one) is int for one in numbers):
+        raise NoModel(f"its {what} is not recorded")
+    if len(numbers) not in (1, dimensions):
+        raise NoModel(f"its {what} has {len(numbers)} entries for {dimensions} dimensions")
+    return numbers * dimensions if len(numbers) == 1 else numbers

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every cost model explains itself, and one from outside is like ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packages import with_module
+
+from cclbench.operators.cost import MODELS
+
+OUTSIDE = '''
+"""A cost model of one's own operator."""
+
+from cclbench.operators.call import Call
+from cclbench.operators.cost import Cost, cost_model
+
+print("loaded")
+
+
+@cost_model("mine", r"mine::add_twice(?:_out)?")
+def add_twice(call: Call) -> Cost:
+    """a + 2·b.
+
+    FLOPs: 2 an element
+    Bytes: both operands, the result
+    Source: mine/ops.py: add_twice(a, b)
+    """
+    a, b = call.tensor(0), call.tensor(1)
+    return Cost.of(flops=2 * a.elements, precision="fp32", reads=(a, b), writes=(a,))
+'''
+
+ASK = """
+from cclbench.operators.call import parse
+from cclbench.operators.cost import MODELS, cost_of, model_of
+
+call = parse("mine::add_twice", "[[2, 3], [2, 3]]", '["float", "float"]')
+cost = cost_of(call)
+about = model_of(call.name).about["FLOPs"]
+print(cost.flops, cost.bytes, about, MODELS.origin("add_twice"), sorted(MODELS.broken))
+print(cost_of(parse("aten::mm", "[[2, 3], [3, 4]]", '["float", "float"]')).flops)
+"""
+
+
+def asked(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_model_from_outside_is_like_ours(tmp_path: Path) -> None:
+    done = asked(with_module(tmp_path, "my_costs", OUTSIDE, "cclbench.operators"))
+    assert done.stdout.splitlines() == ["12 72 2 an element my_costs []", "48"]
+    assert "loaded" in done.stderr
+
+
+def test_a_model_that_does_not_load_leaves_ours(tmp_path: Path) -> None:
+    done = asked(with_module(tmp_path, "my_costs", OUTSIDE + "\n1 / 0\n", "cclbench.operators"))
+    assert "cost model plug-in 'my_costs' (my_costs) did not load: division by zero" in done.stderr
+    assert done.stdout.splitlines()[0].endswith("['my_costs']")
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_model_explains_itself(name: str) -> None:
+    model = MODELS.get(name)
+    assert list(model.about) == ["definition", "FLOPs", "Bytes", "Source"]
+    assert all(model.about.values())
+    assert model.about["definition"].endswith(".")
+    for pattern in model.patterns:
+        re.compile(pattern)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments come from strangers: whatever they are, a model gives a cost or a reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cclbench.operators.call import Argument, Call, NoModel, Tensor, parse
+from cclbench.operators.cost import MODELS, Cost, cost_of
+
+TYPES = (
+    "float",
+    "c10::BFloat16",
+    "long int",
+    "bool",
+    "c10::Float8_e4m3fn",
+    "double",
+    "c10::complex<float>",
+    "",
+    "?",
+)
+SIZES = st.one_of(st.integers(0, 9), st.sampled_from([64, 1 << 40]))
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    shape = tuple(draw(st.lists(SIZES, max_size=5)))
+    strides = draw(
+        st.none() | st.lists(st.integers(0, 9), min_size=len(shape), max_size=len(shape)).map(tuple)
+    )
+    return Tensor(shape, draw(st.sampled_from(TYPES)), strides)
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-3, 99) | st.floats() | st.sampled_from(["none", "tanh", "x"])
+)
+ARGUMENTS: st.SearchStrategy[Argument] = st.one_of(
+    tensors(), SCALARS, st.lists(SCALARS, max_size=4).map(tuple), st.lists(tensors(), max_size=3).map(tuple)
+)
+KERNELS = st.sampled_from(["", "OpaqueType<2u>", "Functor<float, 4>", "s1688gemm", "Functor<what>"])
+
+
+def an_operator(pattern: str) -> str:
+    """A name that the pattern matches: its first alternatives, without what is optional."""
+    name = pattern
+    while found := re.search(r"\((?:\?:)?([^()]*)\)(\?)?", name):
+        name = name.replace(found[0], "" if found[2] else found[1].split("|")[0], 1)
+    name = re.sub(r"\\w[*+]|\.\*", "x", re.sub(r"\[(.)[^]]*\]\??", r"\1", name))
+    return re.sub(r".\?", "", name.split("|")[0])
+
+
+def names_in(pattern: str) -> list[str]:
+    """Names that a pattern matches: all alternatives of a group, if it has one group of plain names."""
+    groups = re.findall(r"\((?:\?:)?([\w|]+)\)", pattern)
+    if len(groups) == 1 and ")?" not in pattern:
+        made = [re.sub(r"\((?:\?:)?[\w|]+\)", one, pattern) for one in groups[0].split("|")]
+        return [an_operator(one) for one in made]
+    return [an_operator(pattern)]
+
+
+OPERATORS = {
+    model: [name for one in MODELS.get(model).patterns for name in names_in(one)] for model in MODELS
+}
+"""Names of operators by model."""
+
+
+@pytest.mark.parametrize("model", OPERATORS)
+def test_every_model_has_an_operator_here(model: str) -> None:
+    assert any(re.fullmatch(one, name) for one in MODELS.get(model).patterns for name in OPERATORS[model])
+
+
+@pytest.mark.parametrize("model", OPERATORS)
+@settings(max_examples=15, deadline=None)
+@given(chosen=st.integers(0, 1 << 20), arguments=st.lists(ARGUMENTS, max_size=28).map(tuple), kernel=KERNELS)
+def test_any_arguments_give_a_cost_or_a_reason(
+    model: str, chosen: int, arguments: tuple[Argument, ...], kernel: str
+) -> None:
+    operator = OPERATORS[model][chosen % len(OPERATORS[model])]
+    try:
+        cost = cost_of(Call(operator, arguments, (kernel,)))
+    except NoModel:
+        return
+    assert isinstance(cost, Cost)
+    assert min(cost.flops, cost.read_bytes, cost.written_bytes) >= 0
+    assert all(type(one) is int for one in (cost.flops, cost.read_bytes, cost.written_bytes))
+
+
+@given(st.tuples(*[st.none() | st.text() | st.recursive(SCALARS, st.lists).map(json.dumps)] * 4))
+def test_any_texts_are_a_call(texts: tuple[str | None, ...]) -> None:
+    call = parse("aten::mm", *texts)
+    assert call.name == "aten::mm"
+
+
+def test_no_operator_has_two_models() -> None:
+    """Of several the first by name would be taken, which nobody would see."""
+    recorded = json.loads(Path(__file__).with_name("counted_flops.json").read_text())["models"]
+    known = {
+        *chain(*OPERATORS.values()),
+        *(call[0] for model in recorded.values() for call in model["calls"]),
+    }
+    for first, second in combinations(map(MODELS.get, MODELS), 2):
+        both = [
+            name
+            for name in known
+            if all(any(re.fullmatch(one, name) for one in model.patterns) for model in (first, second))
+        ]
+        assert not both, (first.name, second.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.", 0.0),
+        ("-1.", -1.0),
+        ("1e-05", 1e-5),
+        ("9.9999999999999995e-07", 1e-6),
+        ("True", True),
+        ("[1, 1]", (1, 1)),
+        ("[0., 1.5]", (0.0, 1.5)),
+        ("[True, False]", (True, False)),
+        ("[]", ()),
+        ("tanh", "tanh"),
+        ("", None),
+    ],
+)
+def test_values_are_read_as_pytorch_prints_them(text: str, value: object) -> None:
+    call = parse("aten::any", "[[]]", '["Scalar"]', None, json.dumps([text]))
+    assert call.value(0) == value
+    assert type(call.value(0)) is type(value)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls as traces record them: tensors, lists of tensors, numbers, and what is none of these."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.operators.call import Call, NoModel, Tensor, parse
+from cclbench.operators.cost import Cost, cost_of
+from cclbench.operators.element_types import promoted_type, rank
+from cclbench.operators.masks import Mask
+
+
+def test_arguments_are_tensors_lists_numbers_and_nothing() -> None:
+    call = parse(
+        "aten::some",
+        "[[2, 3], [[4], [5, 6]], [], [], [], []]",
+        '["c10::BFloat16", "TensorList", "double", "ScalarList", "Scalar", ""]',
+        "[[3, 1], [[1], [6, 1]], [], [], [], []]",
+        '["", "", "", "[1, 2]", "0.5", ""]',
+    )
+    assert call.arguments == (
+        Tensor((2, 3), "c10::BFloat16", (3, 1)),
+        (Tensor((4,), "", (1,)), Tensor((5, 6), "", (6, 1))),
+        Tensor((), "double", ()),
+        (1, 2),
+        0.5,
+        None,
+    )
+    assert call.tensors == (call.tensor(0), *call.arguments[1], call.tensor(2))  # type: ignore[misc]
+    assert call.optional(5) is call.optional(99) is call.value(99) is None
+    with pytest.raises(NoModel, match="no tensor is recorded as argument 3"):
+        call.tensor(3)
+
+
+@pytest.mark.parametrize("shapes", [None, "", "null", "[[2, -3]]", "[[2", '[["2"]]', "7"])
+def test_what_is_malformed_is_not_recorded(shapes: str | None) -> None:
+    assert parse("aten::exp", shapes, '["float"]').optional(0) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "distinct"),
+    [
+        ((2, 3), (3, 1), 24),
+        ((2, 3), (0, 1), 12),
+        ((2, 3), (0, 0), 4),
+        ((2, 3), None, 24),
+        ((0, 3), (3, 1), 0),
+    ],
+)
+def test_an_expanded_dimension_has_no_bytes_of_its_own(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, distinct: int
+) -> None:
+    assert Tensor(shape, "float", strides).distinct_bytes == distinct
+
+
+@pytest.mark.parametrize(
+    ("types", "promoted"),
+    [
+        (("float", "c10::BFloat16"), "float"),
+        (("c10::Half", "c10::BFloat16"), "float32"),
+        (("c10::Half", "double"), "double"),
+        (("long int", "c10::Half"), "c10::Half"),
+        (("bool", "int"), "int"),
+        (("int", "long int"), "long int"),
+    ],
+)
+def test_types_are_promoted_as_pytorch_does(types: tuple[str, ...], promoted: str) -> None:
+    operands = [Tensor((2,), one) for one in types]
+    assert promoted_type(operands) == promoted_type(operands[::-1]) == promoted
+
+
+def test_a_number_promotes_by_its_kind_alone() -> None:
+    """torch.result_type: a tensor without dimensions widens no type of its own kind."""
+    half = Tensor((2,), "c10::Half")
+    assert promoted_type([half, Tensor((), "double")]) == "c10::Half"
+    assert promoted_type([Tensor((2,), "int"), Tensor((), "double")]) == "float32"
+    assert promoted_type([Tensor((2,), "int")], [0.5]) == "float32"
+
+
+def test_kinds_of_types_by_their_names() -> None:
+    kinds = [("bool", 0), ("short int", 1), ("unsigned char", 1), ("s32", 1), ("f32", 2), ("c10::Half", 2)]
+    for dtype, kind in [*kinds, ("c10::Float8_e4m3fn", 2), ("c10::complex<float>", 3)]:
+        assert rank(dtype) == kind, dtype
+
+
+def seen(queries: int, keys: int, mask: Mask) -> int:
+    """The pairs that a mask leaves, one by one."""
+    shift = keys - queries if mask.from_the_end else 0
+    right = 0 if mask.causal else mask.right
+    return sum(
+        (right < 0 or key <= query + shift + right) and (mask.left < 0 or key >= query + shift - mask.left)
+        for query in range(queries)
+        for key in range(keys)
+    )
+
+
+@pytest.mark.parametrize("from_the_end", [True, False])
+@pytest.mark.parametrize(
+    ("causal", "left", "right"), [(False, -1, -1), (True, -1, 0), (True, 2, 0), (False, 1, 3)]
+)
+def test_pairs_of_a_mask_are_those_that_one_counts(
+    from_the_end: bool, causal: bool, left: int, right: int
+) -> None:
+    mask = Mask(causal=causal, from_the_end=from_the_end, left=left, right=right)
+    for queries in range(8):
+        for keys in range(8):
+            assert mask.pairs(queries, keys) == seen(queries, keys, mask), (queries, keys)
+
+
+def test_a_cost_has_bytes_both_ways_and_no_peak_without_arithmetic() -> None:
+    a = Tensor((2, 3), "float")
+    assert Cost.of(precision="fp32", reads=(a, None), writes=(a, a)) == Cost(
+        flops=0, precision=None, read_bytes=24, written_bytes=48
+    )
+    assert Cost.of(reads=(a,), writes=(a,)).bytes == 48
+
+
+def test_sizes_that_cannot_be_true_are_a_reason() -> None:
+    huge = Tensor((1 << 40, 1 << 40), "float")
+    with pytest.raises(NoModel, match="cannot be true"):
+        cost_of(Call("aten::mm", (huge, huge)))

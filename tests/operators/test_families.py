@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One small call or more of each family, worked out by hand: FLOPs, bytes read, bytes written, precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.cost import MODELS, cost_of, model_of
+
+
+def t(*shape: int, dtype: str = "float", strides: tuple[int, ...] | None = None) -> Tensor:
+    return Tensor(shape, dtype, strides)
+
+
+def bf16(*shape: int) -> Tensor:
+    return Tensor(shape, "c10::BFloat16")
+
+
+def fp8(*shape: int) -> Tensor:
+    return Tensor(shape, "c10::Float8_e4m3fn")
+
+
+def i64(*shape: int) -> Tensor:
+    return Tensor(shape, "long int")
+
+
+Q, K = bf16(1, 4, 6, 8), bf16(1, 2, 6, 8)
+"""4 heads of 6 queries share 2 heads of 6 keys: 4·36 = 144 pairs, causal 4·6·7/2 = 84."""
+CONV_LISTS: tuple[Any, ...] = ((2, 2), (1, 1), (1, 1))
+ADAM = (
+    "void multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4, 0>>"
+)
+FOREACH = (
+    "void multi_tensor_apply_kernel<TensorListMetadata<3>, BinaryOpListAlphaFunctor<c10::BFloat16, 3, 2>>"
+)
+CAT = "void at::native::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int>"
+
+WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
+    # 2·2·4·3; (6 + 12)·4, 8·4
+    ("aten::mm", (t(2, 3), t(3, 4)), (48, 72, 32, "fp32")),
+    # the bias of 4 numbers, expanded by strides of 0, and beta 0
+    ("aten::addmm", (t(4), t(2, 3), t(3, 4), 1, 1), (48, 88, 32, "fp32")),
+    ("aten::addmm", (t(2, 4, strides=(0, 1)), t(2, 3), t(3, 4), 1, 1), (48, 88, 32, "fp32")),
+    ("aten::addmm", (t(2, 4), t(2, 3), t(3, 4), 0, 1), (48, 72, 32, "fp32")),
+    # 5 times 2·2·4·3
+    ("aten::bmm", (bf16(5, 2, 3), bf16(5, 3, 4)), (240, 180, 80, "bf16")),
+    ("aten::baddbmm", (bf16(5, 2, 4), bf16(5, 2, 3), bf16(5, 3, 4), 1, 1), (240, 260, 80, "bf16")),
+    # two products of one result: 2·2·4·(5·3)
+    ("aten::addbmm", (t(2, 4), t(5, 2, 3), t(5, 3, 4), 1, 1), (240, 392, 32, "fp32")),
+    ("aten::mv", (t(2, 3), t(3)), (12, 36, 8, "fp32")),
+    ("aten::addmv", (t(2), t(2, 3), t(3), 1, 1), (12, 44, 8, "fp32")),
+    ("aten::dot", (t(3), t(3)), (6, 24, 4, "fp32")),
+    # (5, 2, 3)·(3,) is (5, 2); (5, 2, 3)·(3, 4) broadcasts
+    ("aten::matmul", (t(5, 2, 3), t(3)), (60, 132, 40, "fp32")),
+    ("aten::matmul", (t(5, 2, 3), t(3, 4)), (240, 168, 160, "fp32")),
+    ("aten::matmul", (t(3), t(3, 4)), (24, 60, 16, "fp32")),
+    ("aten::linear", (bf16(2, 2, 3), bf16(4, 3), bf16(4)), (96, 56, 32, "bf16")),
+    ("vllm::rocm_unquantized_gemm", (bf16(2, 3), bf16(4, 3), None), (48, 36, 16, "bf16")),
+    # otype 15 is bfloat16, 6 float
+    ("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 15), (48, 36, 16, "bf16")),
+    ("aiter::gemm_a16w16", (bf16(2, 3), bf16(4, 3), None, 6), (48, 36, 32, "bf16")),
+    # 6 + 12 bytes, scales of 2 and 4 floats; bfloat16 out
+    ("aiter::gemm_a8w8", (fp8(2, 3), fp8(4, 3), t(2, 1), t(1, 4), None, 15), (48, 42, 16, "fp8")),
+    # bytes of two numbers: K is 6
+    (
+        "aiter::gemm_a4w4",
+        (t(2, 3, dtype="unsigned char"), t(4, 3, dtype="unsigned char")),
+        (96, 18, 16, "fp4"),
+    ),
+    ("aten::_scaled_mm", (fp8(2, 3), fp8(3, 4), t(), t(), None, None, 15), (48, 26, 16, "fp8")),
+    ("sgl_kernel::fp8_scaled_mm", (fp8(2, 3), fp8(3, 4), t(2, 1), t(1, 4), 15), (48, 42, 16, "fp8")),
+    # bytes at their own size: weights of 8 bits, and of 4 bits in 6 bytes with 2·4·2 numbers beside
+    ("aten::_weight_int8pack_mm", (bf16(2, 3), t(4, 3, dtype="signed char"), bf16(4)), (48, 32, 16, "bf16")),
+    (
+        "aten::_weight_int4pack_mm",
+        (bf16(2, 3), t(1, 1, 6, 1, dtype="unsigned char"), 2, bf16(2, 4, 2)),
+        (48, 12 + 6 + 32, 16, "bf16"),
+    ),
+    ("_C::cutlass_scaled_mm", (bf16(2, 4), fp8(2, 3), fp8(3, 4), t(), t()), (48, 26, 16, "fp8")),
+    ("_rocm_C::wvSplitK", (bf16(4, 3), bf16(2, 3)), (48, 36, 16, "bf16")),
+    ("aten::_int_mm", (t(2, 3, dtype="char"), t(3, 4, dtype="char")), (48, 18, 32, "int8")),
+    # 7 rows in 2 groups, each with a (3, 4) of its own; offsets of 2 int32
+    (
+        "aten::_grouped_mm",
+        (bf16(7, 3), bf16(2, 3, 4), t(2, dtype="int")),
+        (2 * 7 * 3 * 4, 42 + 48 + 8, 56, "bf16"),
+    ),
+    # the weight's gradient: an inner dimension of 7 cut into 2 groups, a (3, 4) each
+    (
+        "aten::_grouped_mm",
+        (bf16(3, 7), bf16(7, 4), t(2, dtype="int")),
+        (2 * 7 * 3 * 4, 42 + 56 + 8, 48, "bf16"),
+    ),
+    # (5 + 2 − 2 − 1)/2 + 1 = 3 a side: 2·(1·4·9) elements of 2·9 products; 50·4, 72·4, 4·4; 36·4
+    (
+        "aten::convolution",
+        (t(1, 2, 5, 5), t(4, 2, 3, 3), t(4), *CONV_LISTS, False, (0, 0), 1),
+        (2 * 36 * 18, 200 + 288 + 16, 144, "fp32"),
+    ),
+    # two groups: half the products
+    (
+        "aten::cudnn_convolution",
+        (t(1, 2, 5, 5), t(4, 1, 3, 3), (1, 1), (2, 2), (1, 1), 2, False, False, True),
+        (2 * 36 * 9, 200 + 144, 144, "fp32"),
+    ),
+    # transposed: (3 − 1)·2 − 2 + 2 + 1 + 1 = 6 a side; each of 2·9 elements meets 4·9 weights
+    (
+        "aten::convolution",
+        (t(1, 2, 3, 3), t(2, 4, 3, 3), None, *CONV_LISTS, True, (1, 1), 1),
+        (2 * 18 * 36, 72 + 288, 4 * 36 * 4, "fp32"),
+    ),
+    # dilation 2: 5 − 2·2 = 1 a side
+    (
+        "aten::mkldnn_convolution",
+        (t(1, 2, 5, 5), t(4, 2, 3, 3), None, (0, 0), (1, 1), (2, 2), 1),
+        (2 * 4 * 18, 200 + 288, 16, "fp32"),
+    ),
+    (
+        "aten::cudnn_convolution_add_relu",
+        (t(1, 2, 5, 5), t(4, 2, 3, 3), t(1, 4, 3, 3), 1, t(4), *CONV_LISTS, 1),
+        (2 * 36 * 18 + 3 * 36, 200 + 288 + 16 + 144, 144, "fp32"),
+    ),
+    # both gradients, then the weight's alone, which reads no weight
+    (
+        "aten::convolution_backward",
+        (
+            t(1, 4, 3, 3),
+            t(1, 2, 5, 5),
+            t(4, 2, 3, 3),
+            (4,),
+            *CONV_LISTS,
+            False,
+            (0, 0),
+            1,
+            (True, True, True),
+        ),
+        (2 * 2 * 36 * 18, 144 + 200 + 288, 200 + 288 + 16, "fp32"),
+    ),
+    (
+        "aten::convolution_backward",
+        (
+            t(1, 4, 3, 3),
+            t(1, 2, 5, 5),
+            t(4, 2, 3, 3),
+            (0,),
+            *CONV_LISTS,
+            False,
+            (0, 0),
+            1,
+            (False, True, False),
+        ),
+        (2 * 36 * 18, 144 + 200, 288, "fp32"),
+    ),
+    (
+        "aten::cudnn_convolution_backward_weight",
+        ((4, 2, 3, 3), t(1, 4, 3, 3), t(1, 2, 5, 5), *CONV_LISTS, 1),
+        (2 * 36 * 18, 144 + 200, 288, "fp32"),
+    ),
+    # 144 pairs of 8 + 8; query and result 384 bytes, key and value 192 each; 24 floats
+    (
+        "aten::_scaled_dot_product_flash_attention",
+        (Q, K, K, 0.0, False, False, None),
+        (2 * 144 * 16, 384 + 384, 384 + 96, "bf16"),
+    ),
+    (
+        "aten::_scaled_dot_product_flash_attention",
+        (Q, K, K, 0.0, True, False, None),
+        (2 * 84 * 16, 384 + 384, 384 + 96, "bf16"),
+    ),
+    (
+        "aten::_scaled_dot_product_efficient_attention",
+        (Q, K, K, bf16(1, 4, 6, 6), False, 0.0, False, None),
+        (2 * 144 * 16, 384 + 384 + 288, 384, "bf16"),
+    ),
+    # 5 products: 3·8 + 2·8; gradient, query, result 384 each, key and value 192, statistics 96
+    (
+        "aten::_scaled_dot_product_flash_attention_backward",
+        (Q, Q, K, K, Q, t(1, 4, 6), None, None, 6, 6, 0.0, False, i64(), i64(), None),
+        (2 * 144 * 40, 3 * 384 + 2 * 192 + 96, 384 + 2 * 192, "bf16"),
+    ),
+    # lengths before heads, and a window of the key itself and one before: 6 + 5 pairs a head
+    (
+        "flash_attn::_flash_attn_forward",
+        (bf16(1, 6, 4, 8), bf16(1, 6, 2, 8), bf16(1, 6, 2, 8), 0.0, 0.35, True, 1, 0, 0.0, None, False),
+        (2 * 4 * 11 * 16, 384 + 384, 384 + 96, "bf16"),
+    ),
+    # 2 queries at the end of 6 keys see 5 and 6 of them
+    (
+        "aten::_flash_attention_forward",
+        (bf16(1, 2, 4, 8), bf16(1, 6, 4, 8), bf16(1, 6, 4, 8), None, None, 2, 6, 0.0, True, False, None),
+        (2 * 4 * 11 * 16, 128 + 768, 128 + 32, "bf16"),
+    ),
+    # mask type 1, from the first key: they see 1 and 2 of them
+    (
+        "aten::_efficient_attention_forward",
+        (bf16(1, 2, 4, 8), bf16(1, 6, 4, 8), bf16(1, 6, 4, 8), None, None, None, None, None, 0.0, 1, True),
+        (2 * 4 * 3 * 16, 128 + 768, 128 + 32, "bf16"),
+    ),
+    # 12 tokens in 3 sequences of at most 4: all have 4, and 3·2·16 pairs
+    (
+        "flash_attn::_flash_attn_varlen_forward",
+        (
+            bf16(12, 2, 8),
+            bf16(12, 2, 8),
+            bf16(12, 2, 8),
+            t(4, dtype="int"),
+            t(4, dtype="int"),
+            4,
+            4,
+            0.0,
+            1.0,
+            False,
+        ),
+        (2 * 96 * 16, 3 * 384, 384 + 96, "bf16"),
+    ),
+    # 7 of each of 6 elements; 24 + 12 + 12 read, 24 + 2·2·4 written
+    ("aten::native_layer_norm", (t(2, 3), (3,), t(3), t(3), 1e-5), (42, 48, 40, "fp32")),
+    (
+        "aten::native_layer_norm_backward",
+        (t(2, 3), t(2, 3), (3,), t(2, 1), t(2, 1), t(3), t(3), (True, True, True)),
+        (13 * 6, 24 + 24 + 8 + 8 + 12, 24 + 12 + 12, "fp32"),
+    ),
+    ("aten::_fused_rms_norm", (t(2, 3), (3,), t(3), None), (24, 36, 32, "fp32")),
+    ("_C::rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (24, 18, 12, "fp32")),
+    ("_C::fused_add_rms_norm", (bf16(2, 3), bf16(2, 3), bf16(3), 1e-6), (30, 30, 24, "fp32")),
+    (
+        "aiter::rmsnorm2d_fwd_with_add_ck",
+        (bf16(2, 3), bf16(2, 3), bf16(2, 3), bf16(2, 3), bf16(3), 1e-5, 0),
+        (30, 30, 24, "fp32"),
+    ),
+    # 24 elements, 3 channels: four vectors of 12 bytes read; running and saved statistics written
+    (
+        "aten::native_batch_norm",
+        (t(2, 3, 4), t(3), t(3), t(3), t(3), True, 0.1, 1e-5),
+        (5 * 24, 96 + 48, 96 + 48, "fp32"),
+    ),
+    (
+        "aten::native_batch_norm",
+        (t(2, 3, 4), t(3), t(3), t(3), t(3), False, 0.1, 1e-5),
+        (48, 144, 96, "fp32"),
+    ),
+    (
+        "aten::native_batch_norm_backward",
+        (t(2, 3, 4), t(2, 3, 4), t(3), t(3), t(3), t(3), t(3), True, 1e-5, (True, True, True)),
+        (9 * 24, 96 + 96 + 36, 96 + 24, "fp32"),
+    ),
+    ("aten::native_group_norm", (t(2, 4, 3), t(4), t(4), 2, 4, 3, 2, 1e-5), (120, 128, 96 + 32, "fp32")),
+    ("aten::_softmax", (t(2, 3), -1, False), (30, 24, 24, "fp32")),
+    ("aten::_log_softmax_backward_data", (t(2, 3), t(2, 3), -1, 6), (24, 48, 24, "fp32")),
+    # one element of 4 bytes and one target of 8 each; loss and weight
+    ("aten::nll_loss_forward", (t(2, 3), i64(2), None, 1, -100), (2, 24, 8, "fp32")),
+    ("aten::nll_loss_backward", (t(), t(2, 3), i64(2), None, 1, -100, t()), (2, 24, 24, "fp32")),
+    ("aten::mse_loss_backward", (t(), t(2, 3), t(2, 3), 1), (18, 52, 24, "fp32")),
+    # 3 rows of 4 numbers and 3 indices
+    ("aten::embedding", (bf16(100, 4), i64(3), -1), (0, 24 + 24, 24, None)),
+    # 300 indices of a table of 100 rows: no more than all of it
+    ("aten::embedding", (bf16(100, 4), i64(300), -1), (0, 2400 + 800, 2400, None)),
+    ("aten::embedding_dense_backward", (bf16(3, 4), i64(3), 100, -1, False), (12, 48, 800, "fp32")),
+    ("aten::index_select", (t(9, 4), 0, i64(2)), (0, 16 + 32, 32, None)),
+    ("aten::gather", (t(9, 4), 1, i64(9, 1), False), (0, 72 + 36, 36, None)),
+    ("aten::scatter_add_", (t(9), 0, i64(4), t(4)), (4, 32 + 16 + 16, 16, "fp32")),
+    ("sglang::store_cache", (bf16(2, 8), bf16(2, 8), fp8(9, 8), fp8(9, 8), i64(2)), (0, 80, 32, None)),
+    # of heads of 8 the first 4 are rotated: half of 32 + 16 elements, in bf16; two rows of 4, two positions
+    (
+        "_C::rotary_embedding",
+        (i64(2), bf16(2, 16), bf16(2, 8), 8, bf16(99, 4), True),
+        (3 * 24, 16 + 16 + 48, 48, "fp32"),
+    ),
+    ("aten::sum", (t(2, 3), (1,), False, None), (6, 24, 8, "fp32")),
+    ("aten::sum", (t(2, 3), None), (6, 24, 4, "fp32")),
+    # old traces record no dimensions: the result is left out, and the cost says so
+    ("aten::sum", (t(2, 3), None, None, None), (6, 24, 0, "fp32")),
+    ("aten::mean", (t(2, 3), (0, 1), True, None), (6, 24, 4, "fp32")),
+    ("aten::sum", (t(2, 3, dtype="int"), (1,), False, None), (0, 24, 16, None)),
+    ("aten::argmax", (t(2, 3), -1, False), (6, 24, 16, "fp32")),
+    ("aten::max", (t(2, 3), 1, False), (6, 24, 8 + 16, "fp32")),
+    ("aten::any", (t(2, 3, dtype="bool"),), (0, 6, 1, None)),
+    ("aten::linalg_vector_norm", (t(2, 3), 2, None, False, None), (12, 24, 4, "fp32")),
+    ("aten::cumsum", (t(2, 3), 1, None), (6, 24, 24, "fp32")),
+    ("aten::topk", (t(2, 9), 2, -1, True, True), (0, 72, 16 + 32, None)),
+    ("aten::sort", (t(2, 3), -1, False), (0, 24, 24 + 48, None)),
+    # broadcasting (2, 1) with (3,); alpha 2; into place; a number of its own in memory
+    ("aten::add", (t(2, 1), t(3), 1), (6, 20, 24, "fp32")),
+    ("aten::add", (t(2, 1), t(3), 2), (12, 20, 24, "fp32")),
+    ("aten::add_", (bf16(2, 3), bf16(2, 3), 1), (6, 24, 12, "fp32")),
+    ("aten::mul", (bf16(2, 3), t(dtype="double")), (6, 20, 12, "fp32")),
+    ("aten::mul", (t(2, 3), t(2, 3), t(2, 3)), (6, 48, 24, "fp32")),
+    ("aten::mul", (bf16(2, 3), t(2, 3)), (6, 36, 24, "fp32")),
+    ("aten::mul", (t(2, 3, dtype="double"), 2), (6, 48, 48, "fp64")),
+    ("aten::add", (i64(2), i64(2), 1), (0, 32, 16, None)),
+    ("aten::div", (i64(2), 2), (2, 16, 8, "fp32")),
+    # an expanded operand has 2 elements of its own
+    ("aten::div", (t(2, 5, strides=(1, 0)), 5), (10, 8, 40, "fp32")),
+    ("aten::exp", (t(2, 3),), (6, 24, 24, "fp32")),
+    ("aten::silu", (bf16(2, 3),), (24, 12, 12, "fp32")),
+    ("aten::clamp", (t(2, 3), 0, None), (6, 24, 24, "fp32")),
+    ("aten::clamp_min_", (t(2, 3), 0), (6, 24, 24, "fp32")),
+    ("aten::gt", (t(2, 3), 0), (6, 24, 6, "fp32")),
+    ("aten::where", (t(2, 3, dtype="bool"), t(2, 3), t()), (0, 6 + 24 + 4, 24, None)),
+    ("aten::softplus_backward", (t(2, 3), t(2, 3), 1, 20), (30, 48, 24, "fp32")),
+    ("aten::gelu", (t(2, 3), "tanh"), (54, 24, 24, "fp32")),
+    ("aten::gelu_backward", (t(2, 3), t(2, 3), "none"), (66, 48, 24, "fp32")),
+    ("sgl_kernel::silu_and_mul", (bf16(2, 3), bf16(2, 6)), (30, 24, 12, "fp32")),
+    ("aten::native_dropout", (t(2, 3), 0.1, True), (12, 24, 24 + 6, "fp32")),
+    ("aten::native_dropout_backward", (t(2, 3), t(2, 3, dtype="bool"), 1.1), (12, 30, 24, "fp32")),
+    ("_C::static_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(1)), (18, 16, 6, "fp32")),
+    ("_C::dynamic_per_token_scaled_fp8_quant", (fp8(2, 3), bf16(2, 3), t(2, 1)), (30, 12, 14, "fp32")),
+    ("sgl_kernel::sgl_per_token_quant_fp8", (bf16(2, 3), fp8(2, 3), t(2, 1)), (30, 12, 14, "fp32")),
+    ("aten::copy_", (bf16(2, 3), t(2, 3), False), (0, 24, 12, None)),
+    ("aten::fill_", (bf16(2, 3), 0), (0, 0, 12, None)),
+    ("aten::arange", (0, 10, 3, i64(0)), (0, 0, 32, None)),
+    ("aten::flip", (t(2, 3), (0,)), (0, 24, 24, None)),
+    ("aten::view", (t(2, 3), (6,)), (0, 0, 0, None)),
+    # windows of 3·3, (5 − 3)/2 + 1 = 2 a side
+    (
+        "aten::max_pool2d_with_indices",
+        (t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False),
+        (36, 100, 48, "fp32"),
+    ),
+    (
+        "aten::max_pool2d_with_indices_backward",
+        (t(1, 1, 2, 2), t(1, 1, 5, 5), (3, 3), (2, 2), (0, 0), (1, 1), False, i64(1, 1, 2, 2)),
+        (4, 48, 100, "fp32"),
+    ),
+    ("aten::avg_pool2d", (t(1, 1, 4, 4), (2, 2), (), (0, 0), False, True, None), (16, 64, 16, "fp32")),
+    ("aten::avg_pool2d_backward", (t(1, 1, 2, 2), t(1, 1, 4, 4), (2, 2)), (16, 16, 64, "fp32")),
+    ("aten::_adaptive_avg_pool2d", (t(1, 3, 4, 4), (1, 1)), (48, 192, 12, "fp32")),
+    ("aten::_adaptive_avg_pool2d_backward", (t(1, 3, 1, 1), t(1, 3, 4, 4)), (48, 12, 192, "fp32")),
+    # 2 tokens of 4 with 2 of 8 experts each; inner 3 with a gate: 4·(6·4 + 4·3) products; 4 experts read
+    (
+        "vllm::inplace_fused_experts",
+        (bf16(2, 4), bf16(8, 6, 4), bf16(8, 4, 3), t(2, 2), t(2, 2, dtype="int")),
+        (2 * 4 * 36, 16 + 16 + 16 + 4 * 36 * 2, 16, "bf16"),
+    ),
+    # the same with two weights a byte: bytes of the experts are a quarter
+    (
+        "vllm::inplace_fused_experts",
+        (
+            bf16(2, 4),
+            t(8, 8, 2, dtype="unsigned char"),
+            t(8, 4, 2, dtype="unsigned char"),
+            t(2, 2),
+            i64(2, 2),
+        ),
+        (2 * 4 * (8 * 4 + 4 * 4), 16 + 16 + 32 + 4 * (16 + 8), 16, "bf16"),
+    ),
+    (
+        "_moe_C::topk_softmax",
+        (t(2, 2), t(2, 2, dtype="int"), t(2, 2, dtype="int"), t(2, 8)),
+        (80, 64, 48, "fp32"),
+    ),
+    ("_moe_C::moe_sum", (bf16(2, 3, 4), bf16(2, 4)), (24, 48, 16, "fp32")),
+    ("triton_poi_fused__to_copy_1", (t(2, 3), bf16(2, 3), 6), (0, 24, 12, None)),
+    ("_Linear", (bf16(4, 3), bf16(2, 3), bf16(4)), (48, 44, 16, "bf16")),
+    ("_LayerNormLinear", (bf16(2, 3), bf16(3), bf16(3), bf16(4, 3), bf16(4)), (48 + 42, 56, 16, "bf16")),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "worked"), WORKED)
+def test_a_cost_is_what_the_formula_gives_by_hand(
+    name: str, arguments: tuple[Any, ...], worked: tuple[int, int, int, str | None]
+) -> None:
+    cost = cost_of(Call(name, arguments))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == worked
+
+
+LISTS: list[tuple[str, tuple[Any, ...], str, tuple[int, int, int, str | None]]] = [
+    # 7 elements of 2 bytes, read twice, written once; alpha is not 1
+    ("aten::_foreach_add_", ((t(3, dtype=""), t(4, dtype="")),) * 2 + (-0.1,), FOREACH, (14, 28, 14, "fp32")),
+    ("aten::_foreach_copy_", ((t(3, dtype=""),), (t(3, dtype=""),), False), FOREACH, (0, 6, 6, None)),
+    (
+        "aten::_amp_foreach_non_finite_check_and_unscale_",
+        ((t(3, dtype=""),), t(1), t(1)),
+        FOREACH,
+        (6, 6 + 4, 6 + 4, "fp32"),
+    ),
+    ("aten::_foreach_norm", ((t(3, dtype=""),), 2), FOREACH, (6, 6, 2, "fp32")),
+    # parameters, gradients, two states and a step count each: 13 and 1 with weight decay, of 5 elements
+    (
+        "aten::_fused_adamw_",
+        ((t(5, dtype=""),),) * 4 + (None, (t(dtype=""),), 0.1, 0.9, 0.99, 0.01, 1e-8, False, False),
+        ADAM,
+        (70, 84, 60, "fp32"),
+    ),
+    ("aten::cat", ((t(2, 3, dtype=""), t(2, 1, dtype="")), 1), CAT, (0, 16, 16, None)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "kernel", "worked"), LISTS)
+def test_lists_of_tensors_have_the_type_of_their_kernel(
+    name: str, arguments: tuple[Any, ...], kernel: str, worked: tuple[int, int, int, str | None]
+) -> None:
+    cost = cost_of(Call(name, arguments, (kernel,)))
+    assert (cost.flops, cost.read_bytes, cost.written_bytes, cost.precision) == worked
+    with pytest.raises(NoModel, match="element type"):
+        cost_of(Call(name, arguments))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "precision"),
+    [
+        ("ampere_sgemm_128x64_nn", "fp32"),
+        ("void cutlass::Kernel<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>", "fp32"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x3_tn_align4>", "tf32"),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", "tf32"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8", "fp32"),
+    ],
+)
+def test_kernels_tell_tf32_from_fp32(kernel: str, precision: str) -> None:
+    assert cost_of(Call("aten::mm", (t(2, 3), t(3, 4)), (kernel,))).precision == precision
+    assert cost_of(Call("aten::mm", (bf16(2, 3), bf16(3, 4)), (kernel,))).precision == "bf16"
+
+
+WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
+    ("aten::mm", (t(2, 3), t(4, 5)), "inner sizes .* 3 and 4"),
+    ("aten::mm", (t(2, 3), None), "no tensor is recorded as argument 1"),
+    ("aten::mm", (t(2, 3, 4), t(4, 5)), "batch dimensions"),
+    ("aten::mm", (t(2, 3, dtype="c10::complex<float>"), t(3, 5)), "complex"),
+    (
+        "aten::convolution",
+        (t(1, 2, 5, 5), t(4, 2, 3, 3), None),
+        "stride, padding and dilation are not recorded",
+    ),
+    ("aten::miopen_convolution", (t(1, 2, 5, 5), t(4, 2, 3, 3), None), "stride is not recorded"),
+    ("aten::convolution_backward", (t(1, 4, 3, 3), t(1, 2, 5, 5), t(4, 2, 3, 3)), "which gradients"),
+    ("aten::_scaled_dot_product_flash_attention", (Q, K, K), "whether its mask is causal"),
+    ("vllm::unified_attention_with_output", (Q, K, K, Q), "how many keys .* no trace records it"),
+    (
+        "flash_attn::_flash_attn_varlen_forward",
+        (
+            bf16(11, 2, 8),
+            bf16(11, 2, 8),
+            bf16(11, 2, 8),
+            t(4, dtype="int"),
+            t(4, dtype="int"),
+            4,
+            4,
+            0.0,
+            1.0,
+            False,
+        ),
+        "of several lengths",
+    ),
+    ("aten::mul", (t(3, dtype="c10::complex<float>"), 2), "complex"),
+    ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
+    ("aten::index", (t(9, 4), None), "indices of aten::index"),
+    ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
+    ("aten::mm", (), "a capture with record_shapes=True has them"),
+    ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it trains"),
+    ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
+    ("triton_tem_fused_mm_3", (t(2, 3), t(3, 4), t(2, 4)), "made from a template"),
+    ("record_param_comms", (t(9),), "is communication"),
+    ("_LinearBackward", (t(2, 3),), "saved in its context"),
+    ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element of type 'int5'"),
+    ("mine::unheard_of", (t(2, 3),), "no cost model for this operator"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "reason"), WITHOUT)
+def test_what_is_not_recorded_is_a_reason(name: str, arguments: tuple[Any, ...], reason: str) -> None:
+    with pytest.raises(NoModel, match=reason):
+        cost_of(Call(name, arguments))
+
+
+def test_every_family_has_a_worked_call() -> None:
+    worked = {name for name, *_ in (*WORKED, *LISTS, *WITHOUT)}
+    with_example = {model.family for name in worked if (model := model_of(name))}
+    assert with_example == {MODELS.get(name).family for name in MODELS}
