@@ -113,7 +113,9 @@ def named(truth: Truth, run: cclbench.Run) -> Key | None:
     foremost = int(p_value["category"])
     assert own["value"] == pytest.approx(float(truth.last_share[foremost]), rel=1e-12)
     said = f"rank {foremost} arrives last in "
-    assert own["reason"].startswith(said if p_value["value"] < 0.01 else f"no rank stands out: {said}")
+    # One that is last as often as that, but no later than the median rank, does not stand out either.
+    late = p_value["value"] < 0.01 and ", 0 s after the median rank" not in own["reason"]
+    assert own["reason"].startswith(said if late else f"no rank stands out: {said}")
     return "balance.straggler_rank", None, None, None, str(foremost), "p_value"
 
 

@@ -35,7 +35,9 @@ OPERATORS = [
 ]
 ROWS = [
     compute(0, 10_000, operator=2, phase="forward", module="Net_0/Linear_0"),
-    compute(20_000, 30_000, operator=3, phase="backward", module="Net_0", category="elementwise"),
+    compute(
+        20_000, 30_000, operator=3, phase="backward", module="Net_0/Linear_1/Act_0", category="elementwise"
+    ),
     compute(30_000, 45_000, operator=4, phase="backward", category="other", name="sort"),
     compute(50_000, 55_000, name="alone"),
     comm(50_000, 60_000, phase="backward"),
@@ -131,10 +133,10 @@ def test_phases_share_what_runs_at_once() -> None:
     }
 
 
-def test_modules_to_the_second_level() -> None:
+def test_modules_to_the_first_level_with_several() -> None:
     found = {v.category: v.value for v in values(rank(), "time.module") if v.step is None}
     assert found[None] == pytest.approx(46e-6)
-    assert (found["Net_0/Linear_0"], found["Net_0"]) == (pytest.approx(10e-6), pytest.approx(10e-6))
+    assert (found["Net_0/Linear_0"], found["Net_0/Linear_1"]) == (pytest.approx(10e-6), pytest.approx(10e-6))
     assert "with_stack" in reason(a_rank([compute(0, 9)], [window(0, 10)]), "time.module")
 
 
@@ -154,3 +156,15 @@ def test_a_cpus_calls_are_its_works() -> None:
     view = a_rank([event("op", 0, 90)], [window(0, 1000)], operators=operators, works_on="host")
     assert view.works.time_ns.tolist() == [70]
     assert main(view, "compute.achieved_flops") == pytest.approx(2e9 / 1e-6)
+
+
+def test_what_holds_a_matrix_product_is_not_counted_again() -> None:
+    """`linear` runs 10 ns beside those of its `mm`, and has a model of its own."""
+    operators = [
+        call(1, "aten::linear", shapes=SQUARE, dtypes=BF16),
+        call(2, "aten::mm", parent=1, shapes=SQUARE, dtypes=BF16),
+    ]
+    rows = [compute(0, 10, operator=1), compute(10, 100, operator=2)]
+    works = a_rank(rows, [window(0, 100)], operators=operators, card=card()).works
+    assert works.modelled.tolist() == [False, True]
+    assert works.kinds[works.kind[0]].why_not == "what it calls is counted by itself"

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Float64 = npt.NDArray[np.float64]
 
 NOT_LINKED: Final = "no operator's call launched it"
+_INSIDE: Final = "what it calls is counted by itself"
+_WHOLE: Final = ("matrix product", "convolution", "attention")
+"""Families whose models count all that a call does: what holds such a call is not counted again."""
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values")
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
@@ -98,7 +101,7 @@ class Works:
     @property
     def communicates(self) -> Mask:
         """Which works are communication."""
-        return self.category == CATEGORIES.index("communication")
+        return np.asarray(self.category == CATEGORIES.index("communication"))
 
     @property
     def linked(self) -> Mask:
@@ -160,8 +163,11 @@ class _Calls:
         self._by_id = np.argsort(self.id, kind="stable")
         self.name, self.names = codes(table, "name")
         parents = self.index_of(table["parent"].fill_null(np.iinfo(np.int64).min).to_numpy())
-        modelled = np.array([model_of(name or "") is not None for name in self.names], np.bool_)
-        owner = nearest(parents, modelled[self.name]) if len(table) else parents
+        models = [model_of(name or "") for name in self.names]
+        modelled = np.array([model is not None for model in models], np.bool_)[self.name]
+        heavy = np.array([model is not None and model.family in _WHOLE for model in models], np.bool_)
+        self._counted_inside = _ancestors(parents, heavy[self.name])
+        owner = nearest(parents, modelled & ~self._counted_inside)
         self.owner = np.where(owner >= 0, owner, np.arange(len(table)))
         self.recomputed = table["recomputed"].to_numpy()
 
@@ -187,12 +193,24 @@ class _Calls:
 
     def _kind(self, call: int, kernels: tuple[str, ...]) -> Kind:
         name, *texts = (self.table[column][call].as_py() for column in _TEXTS)
+        if self._counted_inside[call]:
+            return Kind(Call(name), linked=True, why_not=_INSIDE)
         shapes, dtypes, strides, values = texts
         found = parse(name, shapes, dtypes, strides, values, kernels=kernels)
         try:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
             return Kind(found, linked=True, why_not=str(why))
+
+
+def _ancestors(parents: Int64, chosen: Mask) -> Mask:
+    """Which calls hold a chosen one, shape (calls,)."""
+    found = np.zeros(len(parents), np.bool_)
+    above = np.unique(parents[chosen])
+    while len(above := above[(above >= 0) & ~np.append(found, True)[above]]):
+        found[above] = True
+        above = np.unique(parents[above])
+    return found
 
 
 def _on_device(rank: RankView) -> Works:
