@@ -92,6 +92,7 @@ EVENTS: Final = _schema(
     ),
     _nullable("phase", _WORD, "of a device event, what its launch was for: " + ", ".join(PHASES)),
     _nullable("module", _NAME, "of a device event: path of the nn.Module that launched it"),
+    _nullable("launched", _NAME, "of a launch: the kernel's name, where the runtime states it"),
     _nullable("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks"),
     _nullable(
         "event_record",

@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from cclbench.engine import Progress
 from cclbench.errors import InputError, UsageError, near
@@ -59,6 +62,16 @@ class SourceFile:
             raise InputError("changed while it was read", where=str(self.path), hint="wait for its writer")
 
 
+class _Captured(msgspec.Struct):
+    file: str
+    batch_size: int | None = None
+
+
+CAPTURES: Final = "execution_details.json"
+"""What marks a folder of captures of graphs, as serving engines' profiling scripts write it."""
+_LONGEST_LIST: Final = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Everything a run is made from."""
@@ -70,6 +83,8 @@ class Source:
     """Files of a folder that no reader recognises."""
     beside: tuple[SourceFile, ...] = ()
     """Execution traces, which tell more of the collectives in `files`."""
+    captures: tuple[SourceFile, ...] = ()
+    """Traces of graphs being captured, which tell the operators of their kernels in `files`."""
     evidence: tuple[SourceFile, ...] = ()
     """What is no trace: benchmarks, sweeps, counters, logs."""
     notes: tuple[str, ...] = ()
@@ -92,13 +107,13 @@ class Source:
 
     def require_unchanged(self) -> None:
         """`InputError` where any file changed since its hash was taken."""
-        for file in (*self.files, *self.beside, *self.evidence):
+        for file in (*self.files, *self.beside, *self.captures, *self.evidence):
             file.require_unchanged()
 
     def fingerprint(self, *options: object) -> str:
         """SHA-256 over the names and contents of card and files, and whatever else shapes the run."""
         digest = hashlib.sha256()
-        for file in (*self.files, *self.beside, *self.evidence):
+        for file in (*self.files, *self.beside, *self.captures, *self.evidence):
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
         if self.card is not None:
             digest.update(self.card.read_bytes())
@@ -231,11 +246,36 @@ def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tup
     if not files and not evidence:
         hint = "it has no times; run the folder of the profiler's traces beside which it lies"
         raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
+    captures = tuple(file for file in files if _listed_captures(file.path) is not None)
+    files = tuple(file for file in files if file not in captures)
+    if captures and not files:
+        hint = "they run nothing; run the folder of the traces in which their graphs are launched"
+        raise InputError("holds captures of graphs only", where=str(path), hint=hint)
+    if captures:
+        ignored = tuple(name for name in ignored if Path(name).name != CAPTURES)
     notes = [
         f"{file.name} was derived from the {ending} beside it and was not read"
         for file, ending in derived.items()
     ]
-    return Source(path, card, files, ignored, beside, evidence, tuple(notes))
+    return Source(path, card, files, ignored, beside, captures, evidence, tuple(notes))
+
+
+def captured_batch(path: Path) -> int | None:
+    """The batch size that a graph was captured for, by the list beside the file; None where that has none."""
+    listed = _listed_captures(path) or []
+    own = [entry for entry in listed if entry.file == path.name]
+    # Files are renamed where they are collected.
+    (entry,) = own or listed if len(own or listed) == 1 else (None,)
+    return entry.batch_size if entry else None
+
+
+def _listed_captures(path: Path) -> list[_Captured] | None:
+    """What a folder of captures says of them; None where the file's folder is none."""
+    try:
+        with (path.parent / CAPTURES).open("rb") as file:
+            return msgspec.json.decode(file.read(_LONGEST_LIST), type=list[_Captured])
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _derived(found: Sequence[SourceFile]) -> dict[SourceFile, str]:

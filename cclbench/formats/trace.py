@@ -63,6 +63,7 @@ class Rows:
     dtypes: pa.DictionaryArray | None = None
     strides: pa.DictionaryArray | None = None
     values: pa.DictionaryArray | None = None
+    launched: pa.DictionaryArray | None = None
     sequence: Column | None = None
     forward_thread: Column | None = None
     event_stream: Column | None = None

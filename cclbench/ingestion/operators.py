@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Int64, Mask, union
 from cclbench.normalize.operators import Ranges, is_wrapper, joined, nearest
-from cclbench.normalize.phases import NO_NAMED, Named, Phases, runs_node, starts_backward
+from cclbench.normalize.phases import NO_NAMED, Named, Phases, runs_node, serving_phase, starts_backward
 from cclbench.schema import OPERATORS, PHASES
 
 _CALL: Final = ("operator", "track", "start_ns", "dur_ns", "name", "shapes", "dtypes", "strides", "values")
@@ -60,8 +60,8 @@ class Host:
         )
         self.ranges = Ranges(self.track, self.start_ns, self.end_ns)
         self._modules = _named(folder, "python", at, lambda name: name.startswith(_MODULE))
-        marks = _named(folder, "annotation", at, lambda _: True)
-        marks = _both(marks, _both(self._modules, _named(folder, "python", at, starts_backward)))
+        self._annotations = _named(folder, "annotation", at, lambda _: True)
+        marks = _both(self._annotations, _both(self._modules, _named(folder, "python", at, starts_backward)))
         self._sites = _named(folder, "python", at, lambda name: _FRAMEWORK.match(name) is None)
         names = self.table["name"].chunk(0) if self.table.num_rows else None
         self.calls = Named(
@@ -167,6 +167,18 @@ class Host:
         module[alone] = self._module_at(launched.track[alone], launched.at[alone])
         return _words(phase, PHASES, pa.int8()), _words(module, self._paths[1], pa.int32())
 
+    def phases_at(self, track: Int64, at: Int64) -> Int64:
+        """Index in `PHASES` of each thread's phase at each instant."""
+        return self._phases.at(track, at)
+
+    def annotations_at(self, track: Int64, at: Int64) -> list[str | None]:
+        """The annotation of a serving engine's step around each instant of a thread, None for none."""
+        steps = self._annotations.where(lambda name: serving_phase(name) is not None)
+        own = self._annotations.ranges.of(steps)
+        index = own.innermost(track, at)
+        names = [*(self._annotations.names[code] for code in self._annotations.name[steps].tolist()), None]
+        return [names[i] for i in index.tolist()]
+
     def operator_of_rows(self) -> Int64:
         """Id of the innermost call around each device row's launch, −1 for none."""
         assert self.launched is not None  # noqa: S101
@@ -205,7 +217,6 @@ class Host:
 
     def _device_time(self, operator: Int64) -> tuple[Int64, Int64]:
         """How many device rows each call launched itself, and their union, ns."""
-        kernels, busy = np.zeros((2, len(self.id)), np.int64)
         if self.launched is None:
             of_calls = np.bincount(
                 self.parents[self.parents >= 0],
@@ -213,18 +224,24 @@ class Host:
                 minlength=len(self.id),
             )
             own = np.maximum(self.end_ns - self.start_ns - of_calls.astype(np.int64), 0)
-            return kernels, np.where(self.calls.where(is_wrapper), 0, own)
+            return np.zeros(len(own), np.int64), np.where(self.calls.where(is_wrapper), 0, own)
         call = self.index_of(operator)
         rows = np.flatnonzero(call >= 0)
-        rows = rows[np.lexsort((self.launched.starts[rows], call[rows]))]
-        owner, starts, ends = call[rows], self.launched.starts[rows], self.launched.ends[rows]
-        np.add.at(kernels, owner, 1)
-        np.add.at(busy, owner, ends - starts)
-        overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
-        for one in np.unique(owner[1:][overlaps]).tolist():
-            here = slice(*np.searchsorted(owner, (one, one + 1)))
-            busy[one] = union(starts[here], ends[here]).length
-        return kernels, busy
+        return device_time(call[rows], self.launched.starts[rows], self.launched.ends[rows], len(self.id))
+
+
+def device_time(call: Int64, starts: Int64, ends: Int64, calls: int) -> tuple[Int64, Int64]:
+    """How many device rows each call launched, and their union, ns; `call` is each row's, of so many."""
+    order = np.lexsort((starts, call))
+    owner, starts, ends = call[order], starts[order], ends[order]
+    kernels, busy = np.zeros((2, calls), np.int64)
+    np.add.at(kernels, owner, 1)
+    np.add.at(busy, owner, ends - starts)
+    overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
+    for one in np.unique(owner[1:][overlaps]).tolist():
+        here = slice(*np.searchsorted(owner, (one, one + 1)))
+        busy[one] = union(starts[here], ends[here]).length
+    return kernels, busy
 
 
 def _by_thread(launched: Launched) -> dict[int, Int64]:

@@ -17,7 +17,6 @@ from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
-from cclbench.ingestion.operators import Host, Launched
 from cclbench.ingestion.part import DEVICE_WORK
 from cclbench.ingestion.part_file import Launches, PartRead, concatenated, read_part_file
 from cclbench.ingestion.pending import (
@@ -29,6 +28,7 @@ from cclbench.ingestion.pending import (
     scan,
 )
 from cclbench.ingestion.plausible import OVERSIZED, without_oversized
+from cclbench.ingestion.rank_operators import write_operators
 from cclbench.intervals import Int64
 from cclbench.normalize import collectives, execution_traces, steps
 from cclbench.record.facts import ProcessGroup, TraceFacts
@@ -60,6 +60,8 @@ class RankTask:
     """Its execution trace."""
     groups: tuple[ProcessGroup, ...] = ()
     """Process groups that follow from all ranks' communicators."""
+    captures: tuple[SourceFile, ...] = ()
+    """Traces of its graphs being captured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +128,10 @@ def finish_rank(task: RankTask) -> RankDone:
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
-    origin = _operators(task, pending, launches, annotated, on_device)
+    origin, of_graphs = write_operators(
+        task.folder, task.rank, pending, files, launches, annotated, task.captures, on_device=on_device
+    )
+    notes += of_graphs
     oversized += fill_in(files, task.rank, found, step, pending, origin)
     dropped.update(set_aside)
     set_aside |= {OVERSIZED: oversized} if oversized else {}
@@ -151,7 +156,7 @@ def finish_rank(task: RankTask) -> RankDone:
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
         notes=[*notes, *entry.notes(facts, windows, periods, blind=blind)],
         files=[entry.kept(task.file)],
-        beside=[] if task.beside is None else [entry.kept(task.beside)],
+        beside=[entry.kept(file) for file in (task.beside, *task.captures) if file is not None],
     )
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     spent = [*task.parts, *files, *(p.counters for p in parts if p.counters is not None)]
@@ -274,32 +279,6 @@ def _windows(
     if end > begin:
         windows.append(steps.Window(None, begin, end, "whole_trace"))
     return windows, left_out, periods
-
-
-def _operators(
-    task: RankTask, pending: Pending, launches: Launches, annotated: steps.Marks, on_device: bool
-) -> dict[str, pa.Array]:
-    """Write the rank's operators; the columns of device rows that say what launched them."""
-    launched = None
-    if on_device:
-        launched = Launched(
-            track=or_none(launches.track, pending.launch),
-            at=or_none(launches.start_ns, pending.launch),
-            starts=pending.starts,
-            ends=pending.ends,
-            operator=pending.operator,
-        )
-    host = Host(task.folder / "events" / f"rank={task.rank}", launched)
-    operator, origin = pending.operator, dict[str, pa.Array]()
-    if on_device:
-        operator = np.where(operator >= 0, operator, host.operator_of_rows())
-        phase, module = host.of_rows(operator)
-        origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
-    step = or_none(annotated.numbers, annotated.holding(host.start_ns))
-    write_table(
-        task.folder / "operators" / f"rank={task.rank}.parquet", host.operators(task.rank, operator, step)
-    )
-    return origin
 
 
 def _collectives(

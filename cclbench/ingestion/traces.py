@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -29,6 +30,7 @@ from cclbench.record.manifest import Manifest, Options, RankEntry
 from cclbench.source import Source, SourceFile
 from cclbench.text import first_few
 
+_RANK_IN_NAME: Final = re.compile(r"rank[_-]?(\d{1,9})")
 _MOST_STREAMS: Final = 16
 """Compressed files that are inflated here, at the rate at which some 25 processes decode."""
 _Key = tuple[int, str]
@@ -236,7 +238,17 @@ def _rank_tasks(
         moved = [into / part.file.name for part in parts]
         own_groups = tuple(groups.get(rank, ()))
         tasks.append(
-            RankTask(rank, source, folder, moved, options.step_annotation, file, beside.get(rank), own_groups)
+            RankTask(
+                rank,
+                source,
+                folder,
+                moved,
+                options.step_annotation,
+                file,
+                beside.get(rank),
+                own_groups,
+                _captures_of(found, rank),
+            )
         )
     notes = [
         f"{len(names)} of the {len(of_file[index])} devices in {found.files[index].name}"
@@ -244,6 +256,12 @@ def _rank_tasks(
         for index, names in idle.items()
     ]
     return sorted(tasks, key=attrgetter("rank")), notes
+
+
+def _captures_of(found: Source, rank: int) -> tuple[SourceFile, ...]:
+    """The captures of a rank's graphs: those of no other rank by their names."""
+    told = ((file, _RANK_IN_NAME.search(file.path.name)) for file in found.captures)
+    return tuple(file for file, named in told if named is None or int(named[1]) == rank)
 
 
 def _groups_by_rank(groups: Iterable[ProcessGroup]) -> dict[int, list[ProcessGroup]]:

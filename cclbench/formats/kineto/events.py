@@ -31,6 +31,7 @@ class Args(msgspec.Struct, gc=False):
     grid: tuple[Int32, Int32, Int32] | str | None = None
     """Of a kernel its three dimensions; of an op that TorchInductor compiled the text `grid(100,)`."""
     kind: Any = None
+    kernel: Any = None
     direction: Any = None
     size: Any = None
     flops: Flops | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from cclbench.errors import InputError
 from cclbench.formats import Names, Part, Rows, Trace, several_processes
@@ -198,6 +199,8 @@ class KinetoFile:
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]
             return columns | {"device": device, "bytes": [a.allocated for a in args]}
+        if kind == "launch" and any(names := [a.kernel if type(a.kernel) is str else None for a in args]):
+            columns["launched"] = pa.array(names, pa.string()).dictionary_encode()
         if side == "host":
             return columns
         for own, process in {

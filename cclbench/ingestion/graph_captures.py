@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs of kernels that are launched whole: their operators, from a trace taken while each was captured.
+
+A capture records the operators, launches and modules in order, and runs nothing; a replay runs the kernels in
+that order and records one launch.  They are joined only where the sequence of kernels' names is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cclbench.formats import Part
+from cclbench.ingestion.operators import Host, Launched, device_time
+from cclbench.ingestion.part import PartTask, read_part
+from cclbench.intervals import Int64
+from cclbench.record.manifest import Options
+from cclbench.schema import OPERATORS
+from cclbench.source import SourceFile, captured_batch
+
+_BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
+_END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")
+_BATCH: Final = re.compile(r"execute_(?:\d+_)?context_(\d+).*_generation_(\d+)|step\[\w+ bs=(\d+)")
+_LEAST: Final = 2
+"""Device rows of one launch from which on it is a graph's."""
+
+Names = tuple[str | None, ...]
+"""Of what is launched in turn: a kernel's name, None of a copy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capture:
+    """What was launched while a graph was captured, in order."""
+
+    file: str
+    batch: int | None
+    """Requests that it was captured for."""
+    launched: Names
+    calls: pa.Table
+    """Rows of `schema.OPERATORS`, of which an index stands for an id."""
+    call: Int64
+    """Index of the call around each launch, −1 for none, shape (launches,)."""
+
+
+@dataclass(slots=True, eq=False)
+class Replays:
+    """The graphs that a rank launched whole."""
+
+    operator: Int64
+    """Id of each device row's call, −1 where no capture tells it, shape (rows,)."""
+    module: pa.Array
+    """Path of the module that each of these rows belongs to, shape (rows,)."""
+    calls: list[pa.Table] = field(default_factory=list)
+    """Rows of `schema.OPERATORS`, a table a replay."""
+    notes: list[str] = field(default_factory=list)
+
+
+def holds_graph(rows: Int64) -> npt.NDArray[np.bool_]:
+    """Whether launches of so many device rows are graphs', shape of `rows`."""
+    return np.asarray(rows >= _LEAST)
+
+
+def read_captures(files: Sequence[SourceFile], folder: Path) -> list[Capture]:
+    """The graphs that those files record the capture of; what is read of them is left in `folder`."""
+    return [one for number, file in enumerate(files) for one in _captures(file, folder / f"capture-{number}")]
+
+
+def _captures(file: SourceFile, folder: Path) -> list[Capture]:
+    folder.mkdir(parents=True)
+    read_part(PartTask(file, Part(), 0, folder, Options()))
+    marks = _rows(folder, "other", "name")
+    begins, ends = (
+        marks["start_ns"].to_numpy()[[bool(mark.fullmatch(name)) for name in marks["name"].to_pylist()]]
+        for mark in (_BEGIN, _END)
+    )
+    launches = _rows(folder, "launch", "track", "launched")
+    at, track = launches["start_ns"].to_numpy(), launches["track"].to_numpy()
+    found = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=False):
+        own = np.flatnonzero((at >= begin) & (at < end))
+        none = np.full(len(own), -1, np.int64)
+        host = Host(folder, Launched(track[own], at[own], at[own], at[own], none))
+        operator = host.operator_of_rows()
+        calls = host.operators(0, operator, np.full(len(host.id), -1, np.int64))
+        names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
+        batch = captured_batch(file.path)
+        found.append(Capture(file.name, batch, names, _by_index(calls, host), host.index_of(operator)))
+    return found
+
+
+def _rows(folder: Path, kind: str, *columns: str) -> pa.Table:
+    """Those columns of the host's rows of a kind, by start."""
+    path = folder / f"{kind}-000.parquet"
+    if not path.is_file():
+        return pa.table({name: [] for name in ("start_ns", *columns)})
+    return pq.read_table(path, columns=["start_ns", *columns]).sort_by("start_ns")
+
+
+def _by_index(calls: pa.Table, host: Host) -> pa.Table:
+    """The calls with their indices as ids."""
+    parents = pa.array(host.parents, mask=host.parents < 0)
+    for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", parents)):
+        calls = calls.set_column(OPERATORS.get_field_index(name), OPERATORS.field(name), values)
+    return calls
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A rank's device rows, arrays of shape (rows,)."""
+
+    launch: Int64
+    """Index of each one's launch, −1 for none."""
+    starts: Int64
+    ends: Int64
+    names: Sequence[str | None]
+    """A kernel's name, None of a copy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A launch of a graph: where, when and in what."""
+
+    track: int
+    at: int
+    step: int | None
+    phase: str
+    annotation: str | None
+
+
+def join_captures(
+    rank: int, captures: Sequence[Capture], rows: Rows, launches: dict[int, Launch], first_id: int
+) -> Replays:
+    """The operators of graphs' kernels, in `launches` by index, ids from `first_id` on."""
+    operator = np.full(len(rows.launch), -1, np.int64)
+    module = np.full(len(rows.launch), None, object)
+    found, refused = Replays(operator, pa.nulls(0)), Counter[str]()
+    order = np.lexsort((rows.starts, rows.launch))
+    for index, launch in sorted(launches.items()):
+        here = order[slice(*np.searchsorted(rows.launch[order], (index, index + 1)))]
+        capture = _fitting(captures, tuple(rows.names[row] for row in here.tolist()), launch)
+        if isinstance(capture, str):
+            refused[capture] += 1
+            continue
+        known = here[capture.call >= 0]
+        call = capture.call[capture.call >= 0]
+        operator[known] = first_id + call
+        module[known] = capture.calls["module"].cast(pa.string()).to_numpy(zero_copy_only=False)[call]
+        kernels, busy = device_time(call, rows.starts[known], rows.ends[known], len(capture.calls))
+        found.calls.append(_replayed(capture.calls, rank, launch, first_id, kernels, busy))
+        first_id += len(capture.calls)
+    found.module = pa.array(module, pa.string())
+    joined = len(found.calls)
+    if joined:
+        found.notes.append(f"{joined:,} launches of graphs have their operators from the graphs' captures")
+    found.notes += [
+        f"{number:,} launches of graphs have no operators: {why}" for why, number in refused.items()
+    ]
+    return found
+
+
+def _fitting(captures: Sequence[Capture], names: Names, launch: Launch) -> Capture | str:
+    """The capture whose launches are those kernels, in order, or why there is none."""
+    fitting = [one for one in captures if one.launched == names and any(one.launched)]
+    if not fitting:
+        counts = ", ".join(f"{len(one.launched):,}" for one in captures[:3])
+        return f"{len(names):,} device rows in another order or of other names than the captures' ({counts})"
+    if len(fitting) == 1:
+        return fitting[0]
+    batch = _batch(launch.annotation or "")
+    # An engine pads a batch to the next one that it has a graph for.
+    larger = sorted(
+        (one for one in fitting if batch is not None and one.batch is not None and one.batch >= batch),
+        key=lambda one: one.batch or 0,
+    )
+    if larger and (len(larger) == 1 or larger[0].batch != larger[1].batch):
+        return larger[0]
+    return f"{len(fitting)} captures have the same kernels, and no batch size tells which it is"
+
+
+def _batch(annotation: str) -> int | None:
+    """Requests in a step of a serving engine, by its annotation."""
+    told = _BATCH.match(annotation)
+    return sum(int(part) for part in told.groups() if part) if told else None
+
+
+def _replayed(
+    calls: pa.Table, rank: int, launch: Launch, first_id: int, kernels: Int64, busy: Int64
+) -> pa.Table:
+    """The calls of one replay, as made when its graph was launched."""
+    length = len(calls)
+    phase = pa.DictionaryArray.from_arrays(np.zeros(length, np.int8), pa.array([launch.phase]))
+    columns = {
+        "rank": np.full(length, rank, np.int32),
+        "operator": pc.add(calls["operator"], first_id),
+        "parent": pc.add(calls["parent"], first_id),
+        "track": np.full(length, launch.track),
+        **dict.fromkeys(("start_ns", "end_ns"), np.full(length, launch.at)),
+        "step": pa.array([launch.step] * length, pa.int32()),
+        "phase": phase,
+        "kernels": kernels,
+        "device_ns": busy,
+    }
+    return pa.table([columns.get(name, calls[name]) for name in OPERATORS.names], schema=OPERATORS)

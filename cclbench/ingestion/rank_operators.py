@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of one rank, its own and those of graphs that it launched whole, beside its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cclbench.ingestion.graph_captures import (
+    Capture,
+    Launch,
+    Replays,
+    Rows,
+    holds_graph,
+    join_captures,
+    read_captures,
+)
+from cclbench.ingestion.operators import Host, Launched
+from cclbench.ingestion.part import ROW_GROUP
+from cclbench.ingestion.part_file import Launches
+from cclbench.ingestion.pending import Pending, or_none
+from cclbench.normalize import steps
+from cclbench.record.files import write_table
+from cclbench.schema import PHASES
+from cclbench.source import SourceFile
+
+
+def write_operators(
+    folder: Path,
+    rank: int,
+    pending: Pending,
+    files: Sequence[Path],
+    launches: Launches,
+    annotated: steps.Marks,
+    captures: Sequence[SourceFile],
+    *,
+    on_device: bool,
+) -> tuple[dict[str, pa.Array], list[str]]:
+    """The columns of device rows that say what launched them, and notes; the rank's operators are written.
+
+    `files` hold the pending rows, `annotated` are the steps, `captures` traces of the rank's graphs.
+    """
+    launched = None
+    if on_device:
+        launched = Launched(
+            track=or_none(launches.track, pending.launch),
+            at=or_none(launches.start_ns, pending.launch),
+            starts=pending.starts,
+            ends=pending.ends,
+            operator=pending.operator,
+        )
+    host = Host(folder / "events" / f"rank={rank}", launched)
+    operator, origin, notes = pending.operator, dict[str, pa.Array](), list[str]()
+    tables: list[pa.Table] = []
+    if on_device:
+        operator = np.where(operator >= 0, operator, host.operator_of_rows())
+        phase, module = host.of_rows(operator)
+        if captures:
+            with TemporaryDirectory(prefix="captures-", dir=folder) as place:
+                read = read_captures(captures, Path(place))
+            found = _replays(rank, host, read, pending, files, launches, annotated)
+            operator = np.where(found.operator >= 0, found.operator, operator)
+            module = pc.coalesce(found.module, module.cast(pa.string())).dictionary_encode()
+            tables, notes = found.calls, found.notes
+        origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
+    step = or_none(annotated.numbers, annotated.holding(host.start_ns))
+    tables = [host.operators(rank, operator, step), *tables]
+    write_table(folder / "operators" / f"rank={rank}.parquet", pa.concat_tables(tables).unify_dictionaries())
+    return origin, notes
+
+
+def _replays(
+    rank: int,
+    host: Host,
+    captures: Sequence[Capture],
+    pending: Pending,
+    files: Sequence[Path],
+    launches: Launches,
+    annotated: steps.Marks,
+) -> Replays:
+    """The graphs that the rank launched, joined with their captures."""
+    known = pending.launch >= 0
+    index, rows = np.unique(pending.launch[known], return_counts=True)
+    of_graphs = index[holds_graph(rows)]
+    at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
+    step = or_none(annotated.numbers, annotated.holding(at)).tolist()
+    phases = [PHASES[code] for code in host.phases_at(track, at).tolist()]
+    annotations = host.annotations_at(track, at)
+    graphs = {
+        number: Launch(thread, start, None if own < 0 else own, phase, annotation)
+        for number, thread, start, own, phase, annotation in zip(
+            of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
+        )
+    }
+    names = list(_names(files, pending))
+    first = max(int(host.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
+    launch = pending.launch.astype(np.int64)
+    return join_captures(rank, captures, Rows(launch, pending.starts, pending.ends, names), graphs, first)
+
+
+def _names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:
+    """The kernel's name of each pending row, None of a copy."""
+    read = 0
+    for path in files:
+        is_kernel = path.name.startswith("kernel")
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROW_GROUP, columns=["name"]):
+                kept = pending.kept[read : read + len(batch)]
+                read += len(batch)
+                words = batch["name"].filter(pa.array(kept)).to_pylist()
+                yield from words if is_kernel else [None] * len(words)
