@@ -376,6 +376,26 @@ def stand_in(name: str) -> Callable[[PerRank], PerRank]:
     return register
 
 
+FROM_EVIDENCE: Final[dict[str, PerRun]] = {}
+"""By metric of ranks, what answers for the run where no rank's trace does."""
+
+
+def from_evidence(name: str) -> Callable[[PerRun], PerRun]:
+    """Register the decorated function of the run as the answer of metric `name` where no trace has one.
+
+    It is one of a `run_metric`: from files other than traces.
+    """
+
+    def register(function: PerRun) -> PerRun:
+        if name in FROM_EVIDENCE:
+            told = f"{FROM_EVIDENCE[name].__module__} and {function.__module__}"
+            raise UsageError(f"metric {name!r} is told from evidence twice, in {told}")
+        FROM_EVIDENCE[name] = function
+        return function
+
+    return register
+
+
 def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
     """The metrics that names, aliases or globs (`comm.*`) ask for, sorted, each pair once.
 

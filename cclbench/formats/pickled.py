@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from pickletools import genops
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cclbench.formats.files import output, shown
 from cclbench.formats.rewriting import ENVIRONMENT, JOB, Redactor
@@ -55,7 +55,7 @@ def plain(data: bytes, *, unfolded: int = _MOST_INSTRUCTIONS) -> Any:
     try:
         for opcode, argument, at in genops(data):
             if opcode.name in _AGAIN:
-                machine.again(argument)
+                machine.again(cast("int", argument))
                 continue
             if opcode.name == "STOP":
                 return machine.result(unfolded)
@@ -170,7 +170,7 @@ def _unfolded(value: Any) -> int:
 
 
 def rewrite_pickle(
-    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int | None = None
+    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int = _MOST_INSTRUCTIONS
 ) -> None:
     """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data.
 

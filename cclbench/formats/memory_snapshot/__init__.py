@@ -96,7 +96,8 @@ class MemorySnapshot(EvidenceReader):
     extensions: tuple[str, ...] = (".pickle", ".pkl")
     capture = (
         "`torch.cuda.memory._record_memory_history(max_entries=100000)`, then"
-        " `torch.cuda.memory._dump_snapshot('rank0_memory_snapshot.pickle')`; pickles are read as data, never run"
+        " `torch.cuda.memory._dump_snapshot('rank0_memory_snapshot.pickle')`; pickles are read as data, never"
+        " run"
     )
     versions = "with settings and annotations (torch 2.9 and later) seen; from torch 2.0 on as documented"
     tested = "real: a training step and an inference; documentation: older layouts, by PyTorch's source"

@@ -27,10 +27,12 @@ _OPERATOR: Final = re.compile(r"at::_ops::(\w{1,80})::")
 _WRAPPERS: Final = {"_call_impl", "_wrapped_call_impl"}
 """What `torch.nn.Module` puts between any module and its `forward`."""
 _NOISE: Final = re.compile(
-    r"unwind::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_?Py|^_PyEval|^_start$|__libc_start"
-    r"|wrap_kernel_functor_|^\?\?$|^$"
+    r"unwind::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_*Py|^_object|^_start$|^__libc|^clone"
+    r"|wrap_kernel_functor_|^at::(?:detail|meta|impl)::|^at::TensorIterator|^c10::|^\?\?$|^$"
 )
-"""Functions of C++ that are in every stack."""
+"""Functions of C++ that are in many stacks: the allocator's, the dispatcher's, the interpreter's."""
+_ANONYMOUS: Final = "(anonymous namespace)::"
+_CALLED: Final = re.compile(r"(?:[\w*&]+ )?([\w:~]+)")
 
 
 class _Frame(msgspec.Struct):
@@ -89,7 +91,10 @@ def _shown(frame: _Frame) -> tuple[str, bool, str | None] | None:
     operator = _OPERATOR.match(name)
     if operator is None and _NOISE.search(name):
         return None
-    return _cut(name.partition("(")[0]), False, f"at::{operator[1]}" if operator else None
+    if operator is not None:
+        return f"at::{operator[1]}", False, f"at::{operator[1]}"
+    function = _CALLED.match(name.replace(_ANONYMOUS, ""))
+    return None if function is None else (_cut(function[1]), False, None)
 
 
 def place(file: str) -> str:
