@@ -132,7 +132,7 @@ class History:
     def label(self, *, with_file: bool = False) -> str:
         """The device in words, with the file where ranks do not tell files apart."""
         device = "cpu" if self.device is None else f"device {self.device}"
-        return f"{self.file} {device}" if with_file and self.file is not None else device
+        return f"{self.file}, {device}" if with_file and self.file is not None else device
 
     def at(self, moments: Mask) -> History:
         """The same at those moments alone, shape (moments,)."""

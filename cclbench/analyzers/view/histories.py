@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -55,12 +55,17 @@ def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return kept.select(["start_ns", "device", "bytes", "reserved"])
 
 
-def of_run(run: Run) -> list[History]:
-    """What the run's traces tell of the ranks' own devices, then what its snapshots tell."""
+def of_run(run: Run, ranks: Collection[int] | None = None) -> list[History]:
+    """What the traces of those ranks, or of all, tell of the ranks' own devices, then what snapshots tell.
+
+    A snapshot that does not say its rank is always among them.
+    """
     found = []
     for rank in run.ranks:
-        tables = run.rank(rank)
-        on_host = tables.facts.works_on == "host"
-        traced = of_trace(tables, source=run.reader or "")
-        found += [history for history in traced if (history.device is None) == on_host]
-    return found + of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))
+        if ranks is None or rank in ranks:
+            tables = run.rank(rank)
+            on_host = tables.facts.works_on == "host"
+            traced = of_trace(tables, source=run.reader or "")
+            found += [history for history in traced if (history.device is None) == on_host]
+    told = of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))
+    return found + [one for one in told if ranks is None or one.rank is None or one.rank in ranks]

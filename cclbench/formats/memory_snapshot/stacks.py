@@ -28,9 +28,12 @@ _WRAPPERS: Final = {"_call_impl", "_wrapped_call_impl"}
 """What `torch.nn.Module` puts between any module and its `forward`."""
 _NOISE: Final = re.compile(
     r"unwind::unwind|CapturedTraceback|gather_with_cpp|CachingAllocator|^_*Py|^_object|^_start$|^__libc|^clone"
-    r"|wrap_kernel_functor_|^at::(?:detail|meta|impl)::|^at::TensorIterator|^c10::|^\?\?$|^$"
+    r"|wrap_kernel_functor_|wrapper_CUDA|set_output_raw_strided|create_out|^at::(?:detail|meta|impl|native)::"
+    r"|^at::TensorIterator|^c10::|^torch::autograd::(?:Engine|Node|python)::|^\?\?$|^$"
 )
 """Functions of C++ that are in many stacks: the allocator's, the dispatcher's, the interpreter's."""
+_RUNTIME: Final = "the runtime alone"
+"""What is said of a stack of nothing but those."""
 _ANONYMOUS: Final = "(anonymous namespace)::"
 _CALLED: Final = re.compile(r"(?:[\w*&]+ )?([\w:~]+)")
 
@@ -76,7 +79,7 @@ class Stacks:
         told = [frame for frame in frames if frame is not None]
         python = [text for text, is_python, _ in told if is_python]
         operator = next((found for _, _, found in told if found), None)
-        shown = python or list(dict.fromkeys(text for text, _, _ in told))
+        shown = python or list(dict.fromkeys(text for text, _, _ in told)) or [_RUNTIME] * bool(frames)
         more = ["…"] if len(shown) > MOST_FRAMES else []
         first = [operator] if operator and python else []
         return _BETWEEN.join([*first, *shown[:MOST_FRAMES], *more])
