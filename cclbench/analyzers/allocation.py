@@ -32,7 +32,7 @@ def _histories(rank: RankView) -> list[History]:
     if rank.facts.works_on is None:
         raise Unknown(rank.no_work)
     found = []
-    for history in of_trace(rank.tables, source=""):
+    for history in of_trace(rank.tables, rank=rank.rank):
         if (history.device is None) == rank.on_host and history.time_ns is not None:
             inside = rank.window_of(history.time_ns) >= 0
             if inside.any():
@@ -170,7 +170,7 @@ def growth(rank: RankView) -> Value:
     if len(ends) < 2:
         raise NotApplicable("the trace has fewer than two whole steps")
     grown, known = 0, False
-    for history in of_trace(rank.tables, source=""):
+    for history in of_trace(rank.tables, rank=rank.rank):
         if (history.device is None) != rank.on_host or history.time_ns is None:
             continue
         first, last = np.searchsorted(history.time_ns, ends[[0, -1]]) - 1

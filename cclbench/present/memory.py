@@ -20,7 +20,7 @@ COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "sha
 NOTHING: Final = (
     "nothing tells what was allocated: record traces with profile_memory=True, or take memory snapshots"
 )
-_MOST_POINTS: Final = 1500
+MOST_POINTS: Final = 480
 """Of a curve; each keeps the most and the least of the moments that it stands for."""
 _LAYERS: Final = 5
 _NS_PER_S: Final = 10**9
@@ -140,9 +140,9 @@ def curves(history: History) -> Curves:
 
 def _kept(allocated: Int64, peak: int) -> Int64:
     """Indices of the moments that are drawn: of each stretch the first, the least, the most; and the peak."""
-    if len(allocated) <= _MOST_POINTS:
+    if len(allocated) <= MOST_POINTS:
         return np.arange(len(allocated))
-    edges = np.linspace(0, len(allocated), _MOST_POINTS // 3 + 1).astype(np.int64)
+    edges = np.linspace(0, len(allocated), MOST_POINTS // 3 + 1).astype(np.int64)
     kept = {peak, len(allocated) - 1}
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         stretch = allocated[begin:end]

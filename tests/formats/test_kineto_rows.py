@@ -34,6 +34,7 @@ def test_cuda_kernel(read, write, event):
         "shapes": None,
         "event_stream": None,
         "event_record": None,
+        "reserved": None,
     }
 
 

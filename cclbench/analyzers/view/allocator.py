@@ -75,7 +75,7 @@ class Blocks:
 class History:
     """What one device's allocator held; arrays of shape (moments,), the first before the first event."""
 
-    source: str
+    source: str | None
     """Reader of the file that says so."""
     file: str | None
     rank: int | None

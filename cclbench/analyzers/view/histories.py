@@ -21,7 +21,7 @@ _MEMORY: Final = "[memory]"
 """What torch calls an allocator's events in a trace."""
 
 
-def of_trace(tables: Rank, *, source: str) -> Iterator[History]:
+def of_trace(tables: Rank, *, rank: int, source: str | None = None) -> Iterator[History]:
     """The history of each device that the trace's [memory] events are of; the CPU's own comes first.
 
     A moment is an event: what was before the first one is not told.
@@ -38,7 +38,7 @@ def of_trace(tables: Rank, *, source: str) -> Iterator[History]:
         yield History(
             source=source,
             file=None,
-            rank=tables.entry.rank,
+            rank=rank,
             device=None if device < 0 else device,
             time_ns=own["start_ns"].to_numpy(),
             allocated=own["bytes"].to_numpy(),
@@ -65,7 +65,7 @@ def of_run(run: Run, ranks: Collection[int] | None = None) -> list[History]:
         if ranks is None or rank in ranks:
             tables = run.rank(rank)
             on_host = tables.facts.works_on == "host"
-            traced = of_trace(tables, source=run.reader or "")
+            traced = of_trace(tables, rank=rank, source=run.reader)
             found += [history for history in traced if (history.device is None) == on_host]
     told = of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))
     return found + [one for one in told if ranks is None or one.rank is None or one.rank in ranks]
