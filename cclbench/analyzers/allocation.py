@@ -12,7 +12,15 @@ from typing import Final
 
 import numpy as np
 
-from cclbench.analyzers.metric import NotApplicable, Unknown, Value, from_evidence, max_over_ranks, metric
+from cclbench.analyzers.metric import (
+    NotApplicable,
+    Unknown,
+    Value,
+    from_evidence,
+    max_over_ranks,
+    metric,
+    no_value,
+)
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_trace
 from cclbench.analyzers.view.rank_view import RankView
@@ -139,8 +147,11 @@ def fragmentation(rank: RankView) -> Value:
 
 @from_evidence("memory.fragmentation")
 def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
-    """Fragmentation by snapshots, at the peak and at the end."""
-    yield from _of_snapshots(run, lambda history: history.fragmentation)
+    """Fragmentation by snapshots, at the peak and at the end, which is known without a history too."""
+    try:
+        yield from _of_snapshots(run, lambda history: history.fragmentation)
+    except NotApplicable as why:
+        yield no_value(str(why))
     ends = [
         (share, history.source)
         for history in snapshots(run)

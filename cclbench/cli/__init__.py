@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",
     "report": "Write a run's report: one HTML file that needs nothing else.",
-    "memory": "Show what each device's memory held at its peak, and who allocated it.",
+    "memory": "Show the memory of each device: its peak, and which call sites held it.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",
     "open": "Look at all ranks on one time axis, in Perfetto's viewer.",
     "compare": "Compare runs: who is faster, by how much, and why.",

@@ -40,6 +40,7 @@ def test_the_contract_has_its_commands() -> None:
         "explain",
         "sql",
         "report",
+        "memory",
         "timeline",
         "open",
         "compare",

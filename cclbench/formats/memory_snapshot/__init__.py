@@ -21,7 +21,6 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 import pyarrow as pa
 
-from cclbench.errors import InputError
 from cclbench.formats import READERS, Evidence, EvidenceReader
 from cclbench.formats.memory_snapshot.stacks import Stacks
 from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
@@ -129,16 +128,12 @@ class MemorySnapshot(EvidenceReader):
             raise damaged(path, str(error).replace("`", "'"), hint=_HINT) from None
         if max(sum(event["size"] for event in events), sum(block["size"] for block in blocks)) > _MOST_BYTES:
             raise damaged(path, "states impossible sizes", hint=_HINT)
-        if not events and not blocks:
-            raise InputError(
-                "holds no memory: the allocator had none", where=str(path), hint="take it while the job runs"
-            )
         return Evidence(
             allocations=_table(events, rank, stacks, ALLOCATIONS),
             memory_blocks=_table(blocks, rank, stacks, MEMORY_BLOCKS),
             facts=_facts(snapshot),
             left_out=dict(left_out),
-            notes=list(_notes(events)),
+            notes=list(_notes(events, blocks)),
         )
 
 
@@ -234,7 +229,9 @@ def _facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
     return facts
 
 
-def _notes(events: list[dict[str, Any]]) -> Iterator[str]:
+def _notes(events: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> Iterator[str]:
+    if not blocks:
+        yield "holds no segments: the allocator had no memory of the device when the snapshot was taken"
     if not events:
         yield "no history was recorded: torch.cuda.memory._record_memory_history() before the work has it"
     if failed := sum(event["action"] == "oom" for event in events):
