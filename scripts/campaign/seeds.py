@@ -33,7 +33,7 @@ Files = dict[str, bytes]
 RUN = ("run {source} --jobs 1 --json",) * 3 + (
     "run {source} --jobs 1 --json --window trace --allow-truncated",
 )
-MEMORY = "memory {source} --jobs 1 --json --plot {out}.svg"
+MEMORY = ("memory {source} --jobs 1 --json", "report {source} --jobs 1 -o {out}.html")
 PREDICT = (
     "hardware predict --collective all_reduce --system dgx-h100 --ranks 16 --size 1MB"
     " --hardware {source} --json"
@@ -263,7 +263,7 @@ def seeds() -> dict[str, list[Seed]]:
             Seed({f"{name}.xplane.pb": content for name, content in matching.TWO_HOSTS.items()}),
         ],
         **{
-            name: [Seed(files, (*RUN, MEMORY) if name == "memory-snapshot" else RUN)]
+            name: [Seed(files, (*RUN[2:], *MEMORY) if name == "memory-snapshot" else RUN)]
             for name, files in _evidence()
         },
         "card": [_card()],
