@@ -52,16 +52,23 @@ class Curves:
 
 
 def histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
-    """What is known of the allocators of all ranks or of some; of snapshots without a history their end."""
-    for rank in ranks or ():
+    """What is known of the allocators of all ranks or of some; `UsageError` for a rank without anything.
+
+    A snapshot that does not say its rank is always among them.
+    """
+    found = of_run(run, ranks)
+    if ranks is None:
+        return found
+    for rank in set(ranks) - {history.rank for history in found}:
         run.rank(rank)
-    return of_run(run, ranks)
+    return [history for history in found if history.rank is None or history.rank in ranks]
 
 
-def heading(history: History) -> str:
-    """`rank 0, device 1`: whose allocator it is."""
+def heading(history: History, among: Sequence[History]) -> str:
+    """`rank 0, device 1`: whose allocator it is, with its file where no rank tells files apart."""
     rank = "" if history.rank is None else f"rank {history.rank}, "
-    return rank + history.label(with_file=history.rank is None)
+    files = {one.file for one in among if one.rank is None}
+    return rank + history.label(with_file=history.rank is None and len(files) > 1)
 
 
 def numbers(history: History) -> dict[str, Any]:

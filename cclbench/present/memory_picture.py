@@ -45,7 +45,7 @@ def _picture(found: Sequence[History], title: str) -> Figure:
     panels = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)
     for history, shown, legend, (axes,) in zip(found, drawn, legends, panels, strict=True):
         draw_memory(axes, shown)
-        axes.set_title(printable(heading(history)), loc="left")
+        axes.set_title(printable(heading(history, found)), loc="left")
         handles = [
             Line2D([], [], color=light(colour), linestyle=(0, (4, 2)), label=label)
             if label == "reserved"

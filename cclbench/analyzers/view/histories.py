@@ -55,17 +55,16 @@ def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return kept.select(["start_ns", "device", "bytes", "reserved"])
 
 
-def of_run(run: Run, ranks: Collection[int] | None = None) -> list[History]:
-    """What the traces of those ranks, or of all, tell of the ranks' own devices, then what snapshots tell.
+def of_run(run: Run, traced: Collection[int] | None = None) -> list[History]:
+    """What traces tell of the ranks' own devices, then what snapshots tell.
 
-    A snapshot that does not say its rank is always among them.
+    `traced` are the ranks whose traces are asked; None asks all.
     """
     found = []
     for rank in run.ranks:
-        if ranks is None or rank in ranks:
+        if traced is None or rank in traced:
             tables = run.rank(rank)
             on_host = tables.facts.works_on == "host"
-            traced = of_trace(tables, rank=rank, source=run.reader)
-            found += [history for history in traced if (history.device is None) == on_host]
-    told = of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))
-    return found + [one for one in told if ranks is None or one.rank is None or one.rank in ranks]
+            own = of_trace(tables, rank=rank, source=run.reader)
+            found += [history for history in own if (history.device is None) == on_host]
+    return found + of_snapshots(run.evidence("allocations"), run.evidence("memory_blocks"))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.histories import of_run
 from cclbench.comparison.subject import Subject
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
 from cclbench.present.charts.palette import SUBJECTS, light
 from cclbench.present.charts.svg import drawn
-from cclbench.present.memory import Curves, curves, heading, histories, peak_rows
+from cclbench.present.memory import Curves, curves, heading, peak_rows
 from cclbench.text import printable
 from cclbench.units import humanise
 
@@ -41,25 +42,25 @@ def memory(runs: Sequence[Subject]) -> Iterator[Chart]:
     for run in runs:
         ranks = run.results.ranks("memory.peak_allocated")
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
-        found = [one for one in histories(run.stored, highest) if one.recorded]
+        found = [one for one in of_run(run.stored, highest) if one.recorded]
         found.sort(key=lambda one: -one.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not found:
             missing.append((run, f"no memory: {run.results.why_not('memory.peak_allocated')}"))
         for place, history in enumerate(found[:most]):
-            yield _chart(run, history, f"memory-{run.place}-{place}")
+            title = says(run, f"Memory of {printable(heading(history, found))}")
+            yield _chart(history, title, f"memory-{run.place}-{place}")
         if len(found) > most:
             missing.append((run, f"of {len(found)} devices those with the highest peaks are drawn"))
     if missing:
         yield Chart("memory", "Memory over time", _CAPTION, None, together(missing), wide=True)
 
 
-def _chart(run: Subject, history: History, key: str) -> Chart:
+def _chart(history: History, title: str, key: str) -> Chart:
     shown = curves(history)
     share = history.fragmentation
     fragmented = "" if share is None else f", {humanise(share, '1')} of the reserved bytes unused then"
     told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
-    title = says(run, f"Memory of {printable(heading(history))}")
     caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {told}."
     svg = drawn(lambda: _draw(shown), name=key, label=f"{title}: {told}")
     remarks = tuple(filter(None, [history.words]))

@@ -31,31 +31,33 @@ def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType
     """The devices as a table, under it the live allocations at each one's peak, and remarks."""
     if not found:
         return [Text(NOTHING)]
-    parts: list[RenderableType] = [_table([_device(history) for history in found], texts=("device", "by"))]
+    parts: list[RenderableType] = [
+        _table([_device(history, found) for history in found], texts=("device", "by"))
+    ]
     if verbosity > QUIET:
         for history in found:
-            parts += _peak(history, verbosity)
+            parts += _peak(history, heading(history, found), verbosity)
         parts += _remarks(found)
     return parts
 
 
-def _device(history: History) -> dict[str, str | None]:
+def _device(history: History, among: Sequence[History]) -> dict[str, str | None]:
     told = numbers(history)
 
     def shown(name: str, unit: str) -> str | None:
         return None if told[name] is None else humanise(told[name], unit)
 
     return {
-        "device": printable(heading(history)),
-        "peak allocated": shown("peak_allocated", "B"),
-        "peak reserved": shown("peak_reserved", "B"),
-        "unused then": shown("fragmentation", "1"),
-        "allocated at end": shown("end_allocated", "B"),
+        "device": heading(history, among),
+        "peak": shown("peak_allocated", "B"),
+        "reserved": shown("peak_reserved", "B"),
+        "unused": shown("fragmentation", "1"),
+        "at the end": shown("end_allocated", "B"),
         "by": told["source"],
     }
 
 
-def _peak(history: History, verbosity: int) -> Iterator[RenderableType]:
+def _peak(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
     rows = peak_rows(history)
     if not rows:
         return
@@ -69,7 +71,7 @@ def _peak(history: History, verbosity: int) -> Iterator[RenderableType]:
     shown.append(_line(older, OLDER_WORDS))
     whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
     shown.append(_line(whole, "all that is live at the peak"))
-    yield Text(f"\n{printable(heading(history))}: live at the peak, by who allocated it")
+    yield Text(f"\n{printable(title)}: live at the peak, by who allocated it")
     yield _table(shown, texts=(_SITE,))
 
 
@@ -96,9 +98,9 @@ def _table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> 
 
 
 def _remarks(found: Sequence[History]) -> Iterator[RenderableType]:
-    lines = [f"{heading(history)}: {history.words}" for history in found if history.words]
+    lines = [f"{heading(history, found)}: {history.words}" for history in found if history.words]
     lines += [
-        f"{heading(history)}: no history was recorded, only what was there at the end"
+        f"{heading(history, found)}: no history was recorded, only what was there at the end"
         for history in found
         if not history.recorded
     ]
