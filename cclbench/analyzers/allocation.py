@@ -16,11 +16,11 @@ from cclbench.analyzers.metric import (
     NotApplicable,
     Unknown,
     Value,
-    from_evidence,
     max_over_ranks,
     metric,
     no_value,
 )
+from cclbench.analyzers.stand_ins import from_evidence
 from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_trace
 from cclbench.analyzers.view.rank_view import RankView

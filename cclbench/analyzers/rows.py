@@ -15,9 +15,7 @@ import msgspec
 
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import (
-    FROM_EVIDENCE,
     METRICS,
-    STAND_INS,
     Coverage,
     Failed,
     Metric,
@@ -26,6 +24,7 @@ from cclbench.analyzers.metric import (
     Value,
     no_value,
 )
+from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import CclbenchError

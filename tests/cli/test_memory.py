@@ -45,7 +45,7 @@ def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
 def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
     told = json.loads(call("memory", taken, "--json").out)
     assert (told["schema"], len(told["devices"])) == ("memory.v1", 2)
-    unrecorded, recorded = told["devices"]
+    recorded, unrecorded = told["devices"]
     assert (unrecorded["peak_allocated"], unrecorded["end_allocated"], unrecorded["events"]) == (None, 512, 0)
     assert (recorded["peak_allocated"], recorded["peak_reserved"], recorded["events"]) == (650, 8192, 7)
     assert recorded["peak_time_ns"] == 2000
