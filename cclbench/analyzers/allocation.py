@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.analyzers.metric import (
+    Coverage,
     NotApplicable,
     Unknown,
     Value,
@@ -25,7 +26,6 @@ from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.histories import of_trace
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
-from cclbench.analyzers.view.snapshots import of_snapshots
 
 _INPUTS: Final = ("events", "steps", "allocations", "memory_blocks")
 _RECORD: Final = "record them with profile_memory, or take a memory snapshot"
@@ -51,16 +51,21 @@ def _histories(rank: RankView) -> list[History]:
 
 
 def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> Iterator[Value]:
-    """The largest number of any device of any snapshot, then each device's; not applicable without any."""
-    recorded = [one for one in snapshots(run) if one.recorded]
+    """The largest number of any device of any snapshot, then each device's; not applicable without any.
+
+    It is partial where some device's is not told.
+    """
+    recorded = [one for one in run.snapshots if one.recorded]
     if not recorded:
         raise NotApplicable("the run has no memory snapshot with a history")
     told = [(history, value) for history in recorded if (value := number(history)) is not None]
     if not told:
         raise NotApplicable("the snapshots do not tell what was reserved")
     worst, most = max(told, key=lambda pair: pair[1])
-    yield Value(value=most, provenance="derived", reason=worst.words, source=worst.source)
-    if len(recorded) > 1:
+    coverage = Coverage(len(told), len(run.snapshots))
+    reason = worst.words
+    yield Value(value=most, provenance="derived", reason=reason, source=worst.source, coverage=coverage)
+    if len(told) > 1:
         several = len({(one.file, one.rank) for one in recorded if one.rank is None}) > 1
         for history, value in told:
             yield Value(
@@ -71,11 +76,6 @@ def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> It
                 reason=history.words,
                 source=history.source,
             )
-
-
-def snapshots(run: RunView) -> list[History]:
-    """The history of each device of each snapshot of the run."""
-    return of_snapshots(run.table("allocations"), run.table("memory_blocks"))
 
 
 @metric(
@@ -154,7 +154,7 @@ def fragmentation_of_snapshots(run: RunView) -> Iterator[Value]:
         yield no_value(str(why))
     ends = [
         (share, history.source)
-        for history in snapshots(run)
+        for history in run.snapshots
         if history.end is not None and (share := history.end.inactive_share) is not None
     ]
     if ends:

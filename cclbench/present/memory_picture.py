@@ -26,7 +26,7 @@ _WIDTH_IN, _PANEL_IN, _LINE_IN = 11.0, 3.0, 0.19
 def plot_memory(found: Sequence[History], path: Path, *, title: str) -> None:
     """Write the devices with the highest peaks as PNG, SVG or PDF; `UsageError` where there are none."""
     check_picture(path)
-    recorded = sorted((one for one in found if one.recorded), key=lambda one: -one.peak_allocated)
+    recorded = sorted((one for one in found if one.changes), key=lambda one: -one.peak_allocated)
     if not recorded:
         raise UsageError("there is no history of allocations to plot", hint=NOTHING)
     with house_style():

@@ -98,6 +98,24 @@ def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
     assert (history.recorded, history.allocated.tolist()) == (False, [512])
 
 
+def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: Path) -> None:
+    blocks = segment(block(4096, 900)), segment(block(1 << 20, 5000), address=1 << 20, device=1)
+    run = measured(tmp_path, a=snapshot([*blocks], [event("alloc", 4096, 900)], []))
+    found = figures(run)
+    assert {key[2]: value for key, value in found.items() if key[0] == "peak_allocated"} == {
+        None: 5000,
+        "device 0": 900,
+        "device 1": 5000,
+    }
+    assert [history.changes for history in of_run(run)] == [True, False]
+
+
+def test_a_snapshot_without_a_history_beside_another_leaves_the_peak_partial(tmp_path: Path) -> None:
+    run = measured(tmp_path, a=snapshot(), b=snapshot([segment(block(4096, 9000))], []))
+    (peak,) = (row for row in run.rows if row["metric"] == "memory.peak_allocated" and row["value"])
+    assert (peak["value"], peak["status"], peak["coverage"]) == (650, "partial", 0.5)
+
+
 def history_of(tmp_path: Path, *events: dict[str, Any], **changes: Any) -> History:
     blocks = changes.pop("blocks", [block(4096, 512)])
     (history,) = of_run(measured(tmp_path, a=snapshot([segment(*blocks)] if blocks else [], [*events])))

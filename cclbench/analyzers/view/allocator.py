@@ -89,6 +89,8 @@ class History:
     owners: Owners | None = None
     """Whose the allocated bytes are; None where nobody tells."""
     end: Blocks | None = None
+    recorded: bool = True
+    """Whether events were recorded, on this device or another of the process; else only the end is known."""
     contradictions: int = 0
     """Events that do not fit those before them or the final blocks: some were not recorded."""
 
@@ -115,9 +117,9 @@ class History:
         return 1 - int(self.allocated[self.peak]) / int(self.reserved[self.peak])
 
     @property
-    def recorded(self) -> bool:
-        """Whether there was any event."""
-        return len(self.allocated) > 1 or self.end is None
+    def changes(self) -> bool:
+        """Whether there is anything over time."""
+        return self.recorded and len(self.allocated) > 1
 
     @property
     def words(self) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,13 +27,16 @@ _RESERVED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "s
 
 
 def of_snapshots(allocations: pa.Table, blocks: pa.Table) -> list[History]:
-    """The history of each device of each snapshot; a snapshot without events has its end as only moment.
+    """The history of each device of each snapshot; a device without events has its end as only moment.
 
     The tables are rows of `schema.ALLOCATIONS` and `schema.MEMORY_BLOCKS`.
     """
     events, ends = _by_device(allocations), _by_device(blocks)
     keys = sorted({*events, *ends}, key=lambda key: [(part is not None, part) for part in key])
-    return [_replayed(key, events.get(key), ends.get(key)) for key in keys]
+    recorded = {key[:-1] for key in events}
+    return [
+        replace(_replayed(key, events.get(key), ends.get(key)), recorded=key[:-1] in recorded) for key in keys
+    ]
 
 
 def _by_device(table: pa.Table) -> dict[tuple[Any, ...], pa.Table]:

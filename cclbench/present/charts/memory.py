@@ -42,7 +42,7 @@ def memory(runs: Sequence[Subject]) -> Iterator[Chart]:
     for run in runs:
         ranks = run.results.ranks("memory.peak_allocated")
         highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
-        found = [one for one in of_run(run.stored, highest) if one.recorded]
+        found = [one for one in of_run(run.stored, highest) if one.changes]
         found.sort(key=lambda one: -one.peak_allocated)
         most = max(MOST_DEVICES // len(runs), 1)
         if not found:
