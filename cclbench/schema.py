@@ -101,6 +101,7 @@ EVENTS: Final = _schema(
         " launched",
     ),
     _nullable("collective", pa.int64(), "key into collectives"),
+    _nullable("reserved", pa.int64(), "of [memory] rows: bytes that the allocator then held", "B"),
 )
 
 OPERATORS: Final = _schema(
@@ -270,7 +271,53 @@ SERVING: Final = _schema(
     _known("unit", _WORD, "base SI unit"),
 )
 
-EVIDENCE: Final = {"counters": COUNTERS, "timings": TIMINGS, "requests": REQUESTS, "serving": SERVING}
+ALLOCATOR_ACTIONS: Final = (
+    *("alloc", "free_requested", "free_completed"),
+    *("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "snapshot"),
+)
+BLOCK_STATES: Final = ("active_allocated", "active_pending_free", "inactive")
+
+ALLOCATIONS: Final = _schema(
+    "allocations",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _known("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _known("event", pa.int64(), "ordinal of the event in the device's recording, from 0"),
+    _nullable("time_ns", pa.int64(), "when, on the host's clock; null where the snapshot has no times", "ns"),
+    _known("action", _WORD, "what the allocator did: " + ", ".join(ALLOCATOR_ACTIONS)),
+    _nullable("address", pa.int64(), "begin of the block or segment; null of an oom"),
+    _known(
+        "size",
+        pa.int64(),
+        "bytes: of alloc and free as the program asked for them, of a segment as they were reserved",
+        "B",
+    ),
+    _nullable("stream", pa.int64(), "stream whose pool it is from"),
+    _nullable("call_site", _NAME, "the stack, innermost first and cut; null where none was recorded"),
+)
+
+MEMORY_BLOCKS: Final = _schema(
+    "memory_blocks",
+    *_SOURCE,
+    _nullable("rank", pa.int32(), "rank whose allocator it is, where that is known"),
+    _known("device", pa.int16(), "index of the accelerator as the process sees it"),
+    _known("segment", pa.int64(), "address of the segment that it is part of: its blocks fill it"),
+    _known("address", pa.int64(), "begin of the block"),
+    _known("size", pa.int64(), "bytes that the block takes of its segment", "B"),
+    _nullable("requested", pa.int64(), "bytes that the program asked for; null where untold", "B"),
+    _nullable("stream", pa.int64(), "stream whose pool the segment belongs to"),
+    _known("state", _WORD, "when the snapshot was taken: " + ", ".join(BLOCK_STATES)),
+    _nullable("call_site", _NAME, "stack that allocated it, as in allocations; null of an inactive block"),
+)
+
+EVIDENCE: Final = {
+    "counters": COUNTERS,
+    "timings": TIMINGS,
+    "requests": REQUESTS,
+    "serving": SERVING,
+    "allocations": ALLOCATIONS,
+    "memory_blocks": MEMORY_BLOCKS,
+}
 """Tables that files other than traces fill, by name."""
 
 RESULTS: Final = _schema(

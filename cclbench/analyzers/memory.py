@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: copies, device-memory traffic, allocation."""
+"""Memory: copies and device-memory traffic; what is allocated is in `allocation`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, max_over_ranks, metric
+from cclbench.analyzers.metric import Coverage, Failed, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
@@ -189,28 +189,3 @@ def _derived_bound(rank: RankView) -> tuple[list[intervals.Intervals], Coverage]
     with np.errstate(invalid="ignore"):
         bound = works.when(counted & (arithmetic < moving))
     return [bound], Coverage.of_rows(counted[works.computes], works.time_ns[works.computes])
-
-
-@metric(
-    "memory.peak_allocated",
-    definition="Most bytes the framework's allocator held on the device (on a CPU-only rank: in its own"
-    " memory) at any allocator event in the window.",
-    formula="max of allocated bytes over [memory] events",
-    unit="B",
-    better="lower",
-    not_applicable="the trace has no allocator events in the window (record them with profile_memory)",
-    combine=max_over_ranks,
-)
-def peak_allocated(rank: RankView) -> Value:
-    if rank.facts.works_on is None:
-        raise Unknown(rank.no_work)
-    most: list[int] = []
-    for batch, _ in rank.begun(("other",), "name", "device", "bytes"):
-        numbers, words = codes(batch, "name")
-        allocator = np.isin(numbers, [i for i, word in enumerate(words) if word == "[memory]"])
-        own = batch["device"].is_null() if rank.on_host else batch["device"].is_valid()
-        held = batch.filter(pc.and_(own, pa.array(allocator)))["bytes"].drop_null().to_numpy()
-        most += [int(held.max())] if len(held) else []
-    if not most:
-        raise NotApplicable("the trace has no allocator events of the device in the window")
-    return Value(value=max(most))

@@ -354,28 +354,6 @@ def _registered(described: Callable[..., Metric], computed: str) -> Callable[[Co
     return register
 
 
-STAND_INS: Final[dict[str, PerRank]] = {}
-"""By metric, the model that answers for a rank whose trace cannot."""
-
-
-def stand_in(name: str) -> Callable[[PerRank], PerRank]:
-    """Register the decorated per-rank function as the model of metric `name`, for ranks without a number.
-
-    It returns the modelled `Value` with two more of its key and stat `low` and `high`, the same for any part
-    it can tell of, and nothing where there is nothing to model; it raises `NotApplicable` where it cannot.
-    """
-
-    def register(function: PerRank) -> PerRank:
-        if name in STAND_INS:
-            raise UsageError(
-                f"metric {name!r} has two models, in {STAND_INS[name].__module__} and {function.__module__}"
-            )
-        STAND_INS[name] = function
-        return function
-
-    return register
-
-
 def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
     """The metrics that names, aliases or globs (`comm.*`) ask for, sorted, each pair once.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, stand_in
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value
+from cclbench.analyzers.stand_ins import stand_in
 from cclbench.analyzers.view.collectives import group_sizes, kinds
 from cclbench.analyzers.view.platform import card_field
 from cclbench.analyzers.view.rank_view import RankView

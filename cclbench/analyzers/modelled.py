@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts, stand_in
+from cclbench.analyzers.metric import Coverage, NotApplicable, Value, counts
+from cclbench.analyzers.stand_ins import stand_in
 from cclbench.analyzers.view import platform
 from cclbench.analyzers.view.collectives import durations
 from cclbench.analyzers.view.columns import codes

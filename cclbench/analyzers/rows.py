@@ -16,7 +16,6 @@ import msgspec
 from cclbench.analyzers.aliases import Alias
 from cclbench.analyzers.metric import (
     METRICS,
-    STAND_INS,
     Coverage,
     Failed,
     Metric,
@@ -25,6 +24,7 @@ from cclbench.analyzers.metric import (
     Value,
     no_value,
 )
+from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import CclbenchError
@@ -69,8 +69,12 @@ def _modelled(view: RankView, metric: Metric, lacking: list[Value]) -> list[Valu
 
 
 def run_values(view: RunView, metrics: Sequence[Metric]) -> dict[str, list[Value]]:
-    """Every metric of the run itself, by name; one without an answer is one value that says why."""
-    return {m.name: _answer(partial(m.per_run, view), m) for m in metrics if m.per_run is not None}
+    """Every metric of the run itself, and what files beside its traces tell of ranks' metrics, by name.
+
+    One without an answer is one value that says why.
+    """
+    functions = {m.name: m.per_run or FROM_EVIDENCE.get(m.name) for m in metrics}
+    return {m.name: _answer(partial(told, view), m) for m in metrics if (told := functions[m.name])}
 
 
 def window_policy(view: RankView, asked: str) -> str:
@@ -138,6 +142,10 @@ def run_rows(
         answered = [rank for rank, values in own.items() if values[0].has_value]
         window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
         combined = _combined(metric, own) if own else [NO_TRACE]
+        told = of_run.get(metric.name, ())
+        if combined[0].status == "not_applicable" and any(value.has_value for value in told):
+            rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(told)]
+            continue
         rows += [_row(metric, value, None, window, source) for value in _ordered(combined)]
         if metric.rank_rows:
             rows += [

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "ops": "List what operators cost: time, FLOPs, bytes, and how far each is from the roofline.",
     "sequences": "List the runs of successive kernels that take most time: what to fuse.",
     "report": "Write a run's report: one HTML file that needs nothing else.",
+    "memory": "Show the memory of each device: its peak, and which call sites held it.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",
     "open": "Look at all ranks on one time axis, in Perfetto's viewer.",
     "compare": "Compare runs: who is faster, by how much, and why.",

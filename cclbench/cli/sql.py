@@ -25,7 +25,8 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. QUERY is in
     DuckDB's dialect, over the tables events, collectives, groups, steps and results, and counters, timings,
-    requests and serving where files besides traces tell of them; it can only read.
+    requests, serving, allocations and memory_blocks where files besides traces tell of them; it can only
+    read.
 
     \b
     Examples:

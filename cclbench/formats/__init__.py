@@ -160,6 +160,8 @@ class Evidence(msgspec.Struct, kw_only=True):
     serving: pa.Table | None = None
     timings: pa.Table | None = None
     counters: pa.Table | None = None
+    allocations: pa.Table | None = None
+    memory_blocks: pa.Table | None = None
     facts: dict[str, str | int | float | list[str]] = {}
     """Provenance by name: library_version, transport, channels, ...; never host, user or command line."""
     left_out: dict[str, int] = {}

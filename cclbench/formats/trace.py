@@ -68,6 +68,7 @@ class Rows:
     forward_thread: Column | None = None
     event_stream: Column | None = None
     event_record: Column | None = None
+    reserved: Column | None = None
     name_categories: Mapping[int, str] | None = None
     """`schema.CATEGORIES` by code of a name, where the producer knows better than the taxonomy of names."""
 

@@ -19,7 +19,7 @@ _CLASSIFIED = ("kernel", "op")
 _OTHER, _COPY = CATEGORIES.index("other"), CATEGORIES.index("copy")
 _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
-    *("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread"),
+    *("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread", "reserved"),
 )
 _TEXTS = ("shapes", "dtypes", "strides", "values", "launched")
 

@@ -179,7 +179,7 @@ class Run:
         return read_table(self.path / "groups.parquet", GROUPS)
 
     def evidence(self, table: str) -> pa.Table:
-        """Rows of `counters`, `timings`, `requests` or `serving`: what files other than traces tell."""
+        """Rows of a table of `schema.EVIDENCE`, such as `counters`: what files other than traces tell."""
         (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 

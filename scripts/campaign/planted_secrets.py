@@ -220,7 +220,7 @@ def packed(data: bytes, unseen: bytes) -> bytes:
 
 
 def kineto(folder: Path, values: list[Planted]) -> str:
-    """Two ranks, and a dump of PyTorch's Flight Recorder beside them."""
+    """Two ranks, and a dump of PyTorch's Flight Recorder and a memory snapshot beside them."""
     job = importlib.import_module("contribute.conftest")
     recorder = importlib.import_module("formats.test_flight_recorder")
     for rank in (0, 1):
@@ -240,6 +240,11 @@ def kineto(folder: Path, values: list[Planted]) -> str:
         (folder / f"rank{rank}.json.gz").write_bytes(content)
     dump = recorder.dump(recorder.entry()) | {"env": environment(values), "notes": texts(values)}
     (folder / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump, protocol=2) + hidden(values))
+    snapshots = importlib.import_module("formats.test_memory_snapshot")
+    frames = [{"name": text, "filename": text, "line": 1} for text in texts(values)]
+    event = snapshots.event("alloc", 4096, 8, frames=frames)
+    taken = snapshots.snapshot([], [event]) | {"environment": environment(values)}
+    (folder / "rank0_memory_snapshot.pickle").write_bytes(pickle.dumps(taken) + hidden(values))
     return "pytorch"
 
 

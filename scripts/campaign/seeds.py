@@ -33,6 +33,7 @@ Files = dict[str, bytes]
 RUN = ("run {source} --jobs 1 --json",) * 3 + (
     "run {source} --jobs 1 --json --window trace --allow-truncated",
 )
+MEMORY = ("memory {source} --jobs 1 --json", "report {source} --jobs 1 -o {out}.html")
 PREDICT = (
     "hardware predict --collective all_reduce --system dgx-h100 --ranks 16 --size 1MB"
     " --hardware {source} --json"
@@ -133,6 +134,11 @@ def _evidence() -> Iterator[tuple[str, Files]]:
     yield "recorder-json", {"trace_0.json": json.dumps(dumped).encode()}
     torch = zlib.decompress(base64.b85decode(_made("formats.test_flight_recorder", "TORCH_2_13")))
     yield "recorder-pickle", {"trace_rank_0": torch, "trace_rank_1": pickle.dumps(dumped, 4)}
+    taken = _made("formats.test_memory_snapshot", "snapshot")
+    yield (
+        "memory-snapshot",
+        {"rank0.pickle": pickle.dumps(taken(), 4), "rank1.pickle": pickle.dumps(taken([], []), 2)},
+    )
     call, transfer = (_made("formats.test_nccl_inspector", name) for name in ("call", "transfer"))
     lines = [call(), call("AllGather", coll_sn=8), transfer()]
     yield "inspector", {"node-pid7.jsonl": "".join(json.dumps(line) + "\n" for line in lines).encode()}
@@ -256,7 +262,10 @@ def seeds() -> dict[str, list[Seed]]:
             Seed({"tpu.xplane.pb": matching.ONE_FILE["host"]}),
             Seed({f"{name}.xplane.pb": content for name, content in matching.TWO_HOSTS.items()}),
         ],
-        **{name: [Seed(files)] for name, files in _evidence()},
+        **{
+            name: [Seed(files, (*RUN[2:], *MEMORY) if name == "memory-snapshot" else RUN)]
+            for name, files in _evidence()
+        },
         "card": [_card()],
         "catalog": [
             Seed(

@@ -11,8 +11,9 @@ import pytest
 from hand_made import a_rank, card, collective, comm, rows_of, values, window
 from msgspec import structs
 
-from cclbench.analyzers.metric import METRICS, STAND_INS, NotApplicable, Value, stand_in
+from cclbench.analyzers.metric import METRICS, NotApplicable, Value
 from cclbench.analyzers.rows import rank_rows, run_rows
+from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS, stand_in
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
 from cclbench.hardware import catalog
@@ -202,3 +203,4 @@ def test_a_metric_has_one_model() -> None:
 
 def test_models_stand_in_for_metrics_there_are() -> None:
     assert set(STAND_INS) <= set(METRICS)
+    assert set(FROM_EVIDENCE) <= set(METRICS)

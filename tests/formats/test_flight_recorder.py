@@ -18,8 +18,8 @@ import pytest
 
 from cclbench.contribute.redaction import collect, leftovers, redact
 from cclbench.errors import InputError
-from cclbench.formats import Evidence, recognise
-from cclbench.formats.flight_recorder import FlightRecorder, pickled
+from cclbench.formats import Evidence, pickled, recognise
+from cclbench.formats.flight_recorder import FlightRecorder
 
 Entry = dict[str, Any]
 Read = Callable[..., Evidence]
@@ -418,7 +418,7 @@ class TestRewritten:
             ("hostname", "host name"): 1,
             ("0", "host name"): 1,
             ("job_id", "job"): 1,
-            ("filename", "home path"): 4,
+            ("filename", "home path"): 1,  # one object, which four frames refer to
         }
         frames = [{**FRAME, "filename": "/home/user-1/train.py"}] * 2
         assert new == content | {

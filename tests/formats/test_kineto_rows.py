@@ -39,6 +39,7 @@ def test_cuda_kernel(read, write, event):
         "forward_thread": None,
         "event_stream": None,
         "event_record": None,
+        "reserved": None,
     }
 
 
@@ -131,6 +132,7 @@ def test_rows_that_are_no_work_are_counted_by_reason(read, write, event):
 def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, event):
     def memory(ts, device_type, device, total):
         args = {"Device Type": device_type, "Device Id": device, "Total Allocated": total, "Bytes": 512}
+        args["Total Reserved"] = 8192 if device_type else 0
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, "tid": 1, "args": args}
 
     events = [event("cuda_runtime", "cudaMalloc", correlation=4), memory(1, 1, 3, 4096), memory(2, 0, -1, 64)]
@@ -141,6 +143,8 @@ def test_memory_instants_keep_bytes_and_device_beside_other_rows(read, write, ev
         (64, None, None),
     ]
     assert [r["dur_ns"] for r in rows[1:]] == [0, 0]
+    # The CPU's allocator reserves nothing, of which torch writes 0.
+    assert [r["reserved"] for r in rows] == [None, 8192, None]
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,21 @@ class RankView:
         """Windows without an end of their own, left out of `windows`."""
         return self._chosen[1]
 
+    @property
+    def annotated(self) -> Windows:
+        """The steps as the host ran them, by their annotations; not applicable where the trace has none."""
+        chosen = self._of_policy("annotations")[0]
+        if chosen.policy != "annotations" or chosen.open:
+            raise NotApplicable("the trace marks no steps that are whole")
+        return chosen
+
     @cached_property
     def _chosen(self) -> tuple[Windows, Windows]:
-        found = choose_windows(self.tables.steps(), self._window)
+        return self._of_policy(self._window)
+
+    def _of_policy(self, asked: str) -> tuple[Windows, Windows]:
+        """The counted windows and the open ones of that policy, or of the next one the trace can give."""
+        found = choose_windows(self.tables.steps(), asked)
         if found is None:
             raise Unknown(self.no_work)
         policy, *tables = found

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from cclbench.analyzers.view.allocator import History
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.snapshots import of_snapshots
 
 if TYPE_CHECKING:
     from cclbench.card import Card
@@ -35,6 +37,11 @@ class RunView:
         self._view = view
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)
         """Rows of a table of `schema.EVIDENCE`, by its name."""
+
+    @cached_property
+    def snapshots(self) -> list[History]:
+        """What each device's allocator held, by memory snapshots."""
+        return of_snapshots(self.table("allocations"), self.table("memory_blocks"))
 
     def rank(self, rank: int) -> RankView:
         """One rank's trace."""

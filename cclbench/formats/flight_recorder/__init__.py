@@ -25,7 +25,7 @@ import msgspec
 
 from cclbench.classify import collective, element_bytes, kind_of
 from cclbench.formats import READERS, Evidence, EvidenceReader
-from cclbench.formats.flight_recorder.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
+from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.texts import bare, beginning, damaged, reason_of, whole
 from cclbench.formats.timing_rows import MOST_BYTES, Timings, nanoseconds

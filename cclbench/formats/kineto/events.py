@@ -72,6 +72,7 @@ class Args(msgspec.Struct, gc=False):
     names one call, says nothing that its row does not, and differs at the two ends of a transfer, whose
     ranks count on their own."""
     allocated: Int64 | None = msgspec.field(name="Total Allocated", default=None)
+    reserved: Int64 | None = msgspec.field(name="Total Reserved", default=None)
     device_type: Int32 | None = msgspec.field(name="Device Type", default=None)
     device_id: Int32 | None = msgspec.field(name="Device Id", default=None)
 

@@ -198,7 +198,9 @@ class KinetoFile:
         columns: dict[str, Any] = {"correlation": [a.correlation for a in args]}
         if kind == "other":
             device = [device_index(a.device_id) if a.device_type else None for a in args]
-            return columns | {"device": device, "bytes": [a.allocated for a in args]}
+            # The CPU's allocator reserves nothing, and torch writes 0 there.
+            reserved = [a.reserved if a.device_type else None for a in args]
+            return columns | {"device": device, "bytes": [a.allocated for a in args], "reserved": reserved}
         if kind == "launch" and any(names := [a.kernel if type(a.kernel) is str else None for a in args]):
             columns["launched"] = pa.array(names, pa.string()).dictionary_encode()
         if side == "host":

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from pickletools import genops
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cclbench.formats.files import output, shown
 from cclbench.formats.rewriting import ENVIRONMENT, JOB, Redactor
@@ -32,27 +32,33 @@ _EMPTY: Final[dict[str, Callable[[], object]]] = {
 }
 _VALUES: Final = {*("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), *("BINUNICODE", "SHORT_BINUNICODE")}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_AGAIN: Final = ("BINGET", "LONG_BINGET")
 _MOST_INSTRUCTIONS: Final = 10_000_000
+"""Those that refer to an object made before are not among them: stacks of frames are mostly made of them."""
 MOST_FILE_BYTES: Final = 1 << 28
-"""Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB."""
-_PROTOCOL = 2  # the recorder's own
+"""Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB, a snapshot of
+100,000 allocations as much."""
+_PROTOCOL: Final = 2  # the recorder's own; every reader of pickles knows it
 
 
 class NotPlainError(ValueError):
     """The pickle is damaged, or holds more than plain data."""
 
 
-def plain(data: bytes) -> Any:
+def plain(data: bytes, *, unfolded: int = _MOST_INSTRUCTIONS) -> Any:
     """What a pickle of plain data holds; `NotPlainError` otherwise, before anything of it has run.
 
     Keys of dictionaries are texts or integers.  What a pickle refers to twice counts twice: one that refers
-    to itself, or unfolds beyond any memory, is refused.
+    to itself, or unfolds to more than `unfolded` entries, is refused.
     """
     machine, left = _Machine(), _MOST_INSTRUCTIONS
     try:
         for opcode, argument, at in genops(data):
+            if opcode.name in _AGAIN:
+                machine.again(cast("int", argument))
+                continue
             if opcode.name == "STOP":
-                return machine.result()
+                return machine.result(unfolded)
             machine.do(opcode.name, argument, at or 0)
             left -= 1
             if not left:
@@ -70,17 +76,16 @@ class _Machine:
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
 
-    def result(self) -> Any:
+    def result(self, most: int) -> Any:
+        """The only value left, once it is known to unfold to at most so many entries."""
         (value,) = self._stack
-        rest, left = [value], _MOST_INSTRUCTIONS
-        while rest:
-            within = rest.pop()
-            if isinstance(within, (dict, list, tuple)):
-                left -= len(within)
-                if left < 0:
-                    raise NotPlainError("pickle unfolds to more than any dump holds")
-                rest.extend(within.values() if isinstance(within, dict) else within)
+        if _unfolded(value) > most:
+            raise NotPlainError("pickle unfolds to more than any dump holds")
         return value
+
+    def again(self, place: int) -> None:
+        """Push what was made before."""
+        self._stack.append(self._memo[place])
 
     def do(self, name: str, argument: Any, at: int) -> None:  # noqa: C901 (one case an instruction)
         stack = self._stack
@@ -92,8 +97,6 @@ class _Machine:
             self._memo[argument] = stack[-1]
         elif name == "MEMOIZE":
             self._memo[len(self._memo)] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(self._memo[argument])
         elif name == "MARK":
             self._marks.append(len(stack))
         elif name == "APPEND":
@@ -135,10 +138,47 @@ class _Machine:
         top.update(zip(keys, values, strict=True))
 
 
-def rewrite_pickle(path: Path, target: Path | None, redactor: Redactor) -> None:
-    """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data."""
+def _unfolded(value: Any) -> int:
+    """Entries of a container and of all within it, each as often as it is referred to.
+
+    `NotPlainError` where one holds itself.
+    """
+    sizes: dict[int, int | None] = {}  # of containers by their ids; None of one whose parts are being counted
+    rest = [value]
+    while rest:
+        within = rest[-1]
+        known = sizes.get(id(within), -1)
+        if not isinstance(within, (dict, list, tuple)) or (known is not None and known >= 0):
+            rest.pop()
+            continue
+        parts = [
+            part
+            for part in (within.values() if isinstance(within, dict) else within)
+            if isinstance(part, (dict, list, tuple))
+        ]
+        if known is None:
+            rest.pop()
+            sizes[id(within)] = len(within) + sum(sizes[id(part)] or 0 for part in parts)
+            continue
+        sizes[id(within)] = None
+        for part in parts:
+            if sizes.get(id(part), -1) is None:
+                raise NotPlainError("pickle holds an object that refers to itself")
+            if id(part) not in sizes:
+                rest.append(part)
+    return sizes.get(id(value)) or 0
+
+
+def rewrite_pickle(
+    path: Path, target: Path | None, redactor: Redactor, *, unfolded: int = _MOST_INSTRUCTIONS
+) -> None:
+    """Rewrite a pickle as `Format.rewrite` does; `InputError` where it is damaged or holds more than data.
+
+    What it refers to several times is rewritten and counted once for each key that it is the value of.
+    """
     try:
-        new = _rewritten(plain(whole(path, MOST_FILE_BYTES)), "", redactor)
+        data = plain(whole(path, MOST_FILE_BYTES), unfolded=unfolded)
+        new = _Rewriting(redactor).of(data, "")
     except NotPlainError as error:
         raise damaged(Path(shown(path)), str(error)) from None
     except RecursionError:
@@ -147,34 +187,45 @@ def rewrite_pickle(path: Path, target: Path | None, redactor: Redactor) -> None:
         write(pickle.dumps(new, protocol=_PROTOCOL))
 
 
-def _rewritten(value: Any, place: str, redactor: Redactor, kind: str | None = None, name: str = "") -> Any:
-    """The same data with other texts; `place` is the key whose value it is in, `kind` what that key says.
+class _Rewriting:
+    """The same data with other texts, what was shared still shared."""
 
-    `name` is a variable's, within an environment.
-    """
-    new: str | None
-    match value:
-        case str() if kind is not None:
-            new, counts = redactor.field(kind, value, name=name)
-        case str():
-            new, counts = redactor.text(value, place)
-        case int() if kind == JOB:
-            new, counts = None, Counter({JOB: 1})
-        case list() | tuple():
-            return type(value)(_rewritten(each, place, redactor, kind, name) for each in value)
-        case dict():
-            return {
-                _rewritten(key, "", redactor): _of_key(str(key), held, redactor, kind)
-                for key, held in value.items()
-            }
-        case _:
-            return value
-    redactor.count(place or "a key", counts)
-    return new
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._done: dict[tuple[int, str, str | None, str], Any] = {}
 
+    def of(self, value: Any, place: str, kind: str | None = None, name: str = "") -> Any:
+        """The value rewritten; `place` is the key whose value it is in, `kind` what that key says.
 
-def _of_key(key: str, value: Any, redactor: Redactor, within: str | None) -> Any:
-    """The value of a key; `within` is what a key around all of it says."""
-    if within is None:
-        return _rewritten(value, key, redactor, redactor.kind_of_field(key))
-    return _rewritten(value, key, redactor, within, key if within == ENVIRONMENT else "")
+        `name` is a variable's, within an environment.
+        """
+        if not isinstance(value, (str, list, tuple, dict)):
+            return self._rewritten(value, place, kind, name)
+        key = (id(value), place, kind, name)
+        if key not in self._done:
+            self._done[key] = self._rewritten(value, place, kind, name)
+        return self._done[key]
+
+    def _rewritten(self, value: Any, place: str, kind: str | None, name: str) -> Any:
+        new: str | None
+        match value:
+            case str() if kind is not None:
+                new, counts = self._redactor.field(kind, value, name=name)
+            case str():
+                new, counts = self._redactor.text(value, place)
+            case int() if kind == JOB:
+                new, counts = None, Counter({JOB: 1})
+            case list() | tuple():
+                return type(value)(self.of(each, place, kind, name) for each in value)
+            case dict():
+                return {self.of(key, ""): self._of_key(str(key), held, kind) for key, held in value.items()}
+            case _:
+                return value
+        self._redactor.count(place or "a key", counts)
+        return new
+
+    def _of_key(self, key: str, value: Any, within: str | None) -> Any:
+        """The value of a key; `within` is what a key around all of it says."""
+        if within is None:
+            return self.of(value, key, self._redactor.kind_of_field(key))
+        return self.of(value, key, within, key if within == ENVIRONMENT else "")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench memory`: what allocators held, and whose it was at the peak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@options.run
+@options.ranks
+@options.file("--plot", help="Also draw memory over time, a panel a device, to this .png, .svg or .pdf file.")
+@options.opening
+@options.page
+def memory(
+    run: str,
+    ranks: list[int] | None,
+    plot: Path | None,
+    inference: bool,
+    engine: Engine,
+    store: Path,
+    form: str,
+    verbosity: int,
+) -> None:
+    """Show the memory of each device: its peak, and which call sites held it.
+
+    RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes: PyTorch's
+    memory snapshots, or traces recorded with profile_memory. Figures are of the whole recording. What was
+    allocated before it began is told as older than the recording; csv and md list the peak's call sites.
+
+    \b
+    Examples:
+      cclbench memory rank0_memory_snapshot.pickle
+      cclbench memory traces/my-job --plot memory.png
+      cclbench memory my-job-3f2a91c0 --ranks 0-3 --json
+    """
+    from cclbench.api import open_run
+    from cclbench.present.memory import COLUMNS, document, histories, peak_rows
+    from cclbench.present.memory_picture import plot_memory
+    from cclbench.present.picture import check_picture
+    from cclbench.present.terminal.memory import memory_page
+    from cclbench.present.terminal.output import emit
+
+    if plot is not None:
+        check_picture(plot)
+    opened = open_run(run, store=store, engine=engine, inference=inference)
+    found = histories(opened, ranks)
+    rows = [row for history in found for row in peak_rows(history)]
+    emit(
+        form,
+        document=document(opened, found, rows),
+        rows=rows,
+        columns=COLUMNS,
+        table=lambda: memory_page(found, verbosity),
+    )
+    if plot is not None:
+        plot_memory(found, plot, title=f"{opened.id}: memory over time")
+        click.echo(f"wrote {plot}", err=True)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's memory snapshots: what the caching allocator holds, and what it did before, as pickles.
+
+Layouts are those of torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py: a dictionary of
+segments and, where a history was recorded, of the last events of each device; or the list of segments alone,
+as `torch.cuda.memory_snapshot()` returns it.  Blocks without an address follow one another (torch 2.0), and
+their stacks may stand in a `history` of theirs.
+
+Sizes of `alloc` and `free_*` are what the program asked for: the allocator rounds them up, and of blocks
+only the snapshot's end tells by how much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.memory_snapshot.stacks import Stacks
+from cclbench.formats.pickled import MOST_FILE_BYTES, NotPlainError, plain, rewrite_pickle
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.texts import damaged, whole
+from cclbench.formats.trace import LATEST_NS
+from cclbench.schema import ALLOCATIONS, ALLOCATOR_ACTIONS, MEMORY_BLOCKS
+
+_PICKLE: Final = b"\x80"
+_MOST_DEVICES: Final = 1 << 10
+_MOST_ENTRIES: Final = 2_000_000
+"""Events, and blocks; by default a recording keeps all, and people are told to ask for 100,000."""
+_MOST_BYTES: Final = 1 << 62
+"""Of all entries' sizes together: sums fit 64 bits."""
+_MOST_UNFOLDED: Final = 1 << 40
+"""Stacks share their frames, and every stack is read once."""
+_RANK: Final = re.compile(r"rank[_-]?(\d{1,7})(?!\d)", re.ASCII | re.IGNORECASE)
+_UNKNOWN_ACTION: Final = "events of an action that is not read"
+_HINT: Final = "write it again with torch.cuda.memory._dump_snapshot; a snapshot is data alone"
+
+Address = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+Stream = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Microseconds = Annotated[int, msgspec.Meta(ge=0, le=LATEST_NS // 1000)]
+Device = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_DEVICES)]
+Entry = TypeVar("Entry", bound=msgspec.Struct)
+
+
+class _Event(msgspec.Struct):
+    action: str
+    size: Size
+    addr: Address | None = None
+    stream: Stream | None = None
+    time_us: Microseconds | None = None
+    device_free: Size | None = None
+    frames: Any = None
+
+
+class _History(msgspec.Struct):
+    real_size: Size | None = None
+    frames: Any = None
+
+
+class _Block(msgspec.Struct):
+    size: Size
+    state: Literal["active_allocated", "active_pending_free", "active_awaiting_free", "inactive"]
+    address: Address | None = None
+    requested_size: Size | None = None
+    frames: Any = None
+    history: list[_History] = []
+
+
+class _Segment(msgspec.Struct):
+    address: Address
+    total_size: Size
+    device: Device = 0
+    stream: Stream | None = None
+    blocks: list[Any] = []
+
+
+class _Snapshot(msgspec.Struct):
+    segments: list[Any]
+    device_traces: list[Any] = []
+    allocator_settings: dict[str, Any] = {}
+
+
+class MemorySnapshot(EvidenceReader):
+    """Reader of one process's snapshot."""
+
+    name = "memory_snapshot"
+    description = "PyTorch memory snapshots: the CUDA allocator's segments and its last events, with stacks"
+    extensions: tuple[str, ...] = (".pickle", ".pkl")
+    capture = (
+        "`torch.cuda.memory._record_memory_history(max_entries=100000)`, then"
+        " `torch.cuda.memory._dump_snapshot('rank0_memory_snapshot.pickle')`; pickles are read as data, never"
+        " run"
+    )
+    versions = "with settings and annotations (torch 2.9 and later) seen; from torch 2.0 on as documented"
+    tested = "real: a training step and an inference; documentation: older layouts, by PyTorch's source"
+
+    def sniff(self, head: bytes) -> float:
+        """Sure of a pickle with the snapshot's own keys: segments come first, and may be all that is seen."""
+        if head[:1] != _PICKLE:
+            return 0.0
+        segments = b"total_size" in head and b"segment_type" in head
+        return 0.9 if segments or (b"segments" in head and b"device_traces" in head) else 0.0
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """As the data it is: paths in stacks, whatever else it holds."""
+        del annotations
+        rewrite_pickle(path, target, redactor, unfolded=_MOST_UNFOLDED)
+        return True
+
+    def read(self, path: Path) -> Evidence:
+        """A row an event and a row a block; `InputError` for a pickle that holds more than data."""
+        try:
+            snapshot = _decoded(path)
+            stacks, left_out = Stacks(), Counter[str]()
+            rank = _rank(path)
+            events = list(_events(snapshot, stacks, left_out))
+            blocks = list(_blocks(snapshot, stacks))
+        except NotPlainError as error:
+            raise damaged(path, str(error), hint=_HINT) from None
+        except msgspec.ValidationError as error:
+            raise damaged(path, str(error).replace("`", "'"), hint=_HINT) from None
+        if max(sum(event["size"] for event in events), sum(block["size"] for block in blocks)) > _MOST_BYTES:
+            raise damaged(path, "states impossible sizes", hint=_HINT)
+        return Evidence(
+            allocations=_table(events, rank, stacks, ALLOCATIONS),
+            memory_blocks=_table(blocks, rank, stacks, MEMORY_BLOCKS),
+            facts=_facts(snapshot),
+            left_out=dict(left_out),
+            notes=list(_notes(events, blocks)),
+        )
+
+
+def _decoded(path: Path) -> _Snapshot:
+    found = plain(whole(path, MOST_FILE_BYTES), unfolded=_MOST_UNFOLDED)
+    return msgspec.convert({"segments": found} if isinstance(found, list) else found, _Snapshot)
+
+
+def _rank(path: Path) -> int | None:
+    """The number after `rank` in the file's name: the snapshot itself does not tell."""
+    found = _RANK.search(path.name)
+    return int(found[1]) if found else None
+
+
+def _each(entries: Any, kind: type[Entry], seen: int) -> Iterator[Entry]:
+    """The entries of a list, of which `seen` came before; `NotPlainError` where they are beyond bounds."""
+    listed = msgspec.convert(entries, list[Any])
+    if len(listed) + seen > _MOST_ENTRIES:
+        raise NotPlainError(f"has more than {_MOST_ENTRIES:,} entries")
+    return (msgspec.convert(entry, kind) for entry in listed)
+
+
+def _events(snapshot: _Snapshot, stacks: Stacks, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
+    seen = 0
+    if len(snapshot.device_traces) > _MOST_DEVICES:
+        raise NotPlainError(f"has more than {_MOST_DEVICES:,} devices")
+    for device, trace in enumerate(snapshot.device_traces):
+        for number, event in enumerate(_each(trace, _Event, seen)):
+            seen += 1
+            if event.action not in ALLOCATOR_ACTIONS:
+                left_out[_UNKNOWN_ACTION] += 1
+                continue
+            yield {
+                "device": device,
+                "event": number,
+                "time_ns": None if event.time_us is None else 1000 * event.time_us,
+                "action": event.action,
+                "address": event.addr,
+                "size": event.size,
+                "stream": event.stream,
+                "call_site": stacks.code(event.frames),
+            }
+
+
+def _blocks(snapshot: _Snapshot, stacks: Stacks) -> Iterator[dict[str, Any]]:
+    seen = 0
+    for segment in _each(snapshot.segments, _Segment, 0):
+        at = segment.address
+        for block in _each(segment.blocks, _Block, seen):
+            seen += 1
+            if block.address is not None and block.address != at:
+                break
+            first = block.history[0] if block.history else _History(block.requested_size, block.frames)
+            requested = first.real_size if block.requested_size is None else block.requested_size
+            free = block.state == "inactive"
+            yield {
+                "device": segment.device,
+                "segment": segment.address,
+                "address": at,
+                "size": block.size,
+                "requested": None if free else requested,
+                "stream": segment.stream,
+                "state": "active_pending_free" if block.state == "active_awaiting_free" else block.state,
+                "call_site": None if free else stacks.code(first.frames),
+            }
+            at += block.size
+        if at != segment.address + segment.total_size:
+            raise NotPlainError(f"has a segment at {segment.address:#x} that its blocks do not fill")
+
+
+def _table(rows: list[dict[str, Any]], rank: int | None, stacks: Stacks, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        values = [rank if field.name == "rank" else row.get(field.name) for row in rows]
+        if field.name == "call_site":
+            lines = pa.array(list(stacks.names), pa.string())
+            column = pa.DictionaryArray.from_arrays(pa.array(values, pa.int32()), lines)
+        else:
+            column = pa.array(values, field.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _facts(snapshot: _Snapshot) -> dict[str, str | int | float | list[str]]:
+    """How the allocator was set, where the snapshot tells."""
+    told = snapshot.allocator_settings
+    facts: dict[str, str | int | float | list[str]] = {}
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        if isinstance(words := told.get(name), str) and words:
+            facts["allocator_settings"] = words[:200]
+    if isinstance(expandable := told.get("expandable_segments"), bool):
+        facts["expandable_segments"] = "yes" if expandable else "no"
+    return facts
+
+
+def _notes(events: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> Iterator[str]:
+    if not blocks:
+        yield "holds no segments: the allocator had no memory of the device when the snapshot was taken"
+    if not events:
+        yield "no history was recorded: torch.cuda.memory._record_memory_history() before the work has it"
+    if failed := sum(event["action"] == "oom" for event in events):
+        yield f"the allocator ran out of memory {failed:,} time{'s' * (failed != 1)}"
+
+
+READERS.add(MemorySnapshot.name, MemorySnapshot(), origin=__name__)

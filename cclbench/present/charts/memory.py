@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory over time: what was allocated, by whom, below what was reserved; one drawing a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cclbench.analyzers.view.allocator import History
+from cclbench.analyzers.view.histories import of_run
+from cclbench.comparison.subject import Subject
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, says, section, together
+from cclbench.present.charts.palette import SUBJECTS, light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.memory import Curves, curves, heading, peak_rows
+from cclbench.text import printable
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_DEVICES: Final = 4
+"""Of a page: those with the highest peaks."""
+HEIGHT_PX: Final = 250
+_LABEL: Final = 110
+"""Characters of a call site in a legend."""
+_CAPTION: Final = (
+    "Bytes that the framework's allocator held (allocated, filled) and had taken from the device (reserved,"
+    " dashed), over the whole recording; the mark is the peak."
+)
+_OWNERS: Final = (
+    " Colours are the call sites that hold most at the peak. Allocated is what the program asked for: the gap"
+    " below the dashed line is free, cached, or lost to rounding."
+)
+
+
+@section("memory", place=60)
+def memory(runs: Sequence[Subject]) -> Iterator[Chart]:
+    """The devices with the highest peaks of each run; a run without any is named with its reason."""
+    missing = []
+    for run in runs:
+        ranks = run.results.ranks("memory.peak_allocated")
+        highest = sorted(ranks, key=lambda rank: -ranks[rank])[:MOST_DEVICES]
+        found = [one for one in of_run(run.stored, highest) if one.changes]
+        found.sort(key=lambda one: -one.peak_allocated)
+        most = max(MOST_DEVICES // len(runs), 1)
+        if not found:
+            missing.append((run, f"no memory: {run.results.why_not('memory.peak_allocated')}"))
+        for place, history in enumerate(found[:most]):
+            title = says(run, f"Memory of {printable(heading(history, found))}")
+            yield _chart(history, title, f"memory-{run.place}-{place}")
+        if len(found) > most:
+            missing.append((run, f"of {len(found)} devices those with the highest peaks are drawn"))
+    if missing:
+        yield Chart("memory", "Memory over time", _CAPTION, None, together(missing), wide=True)
+
+
+def _chart(history: History, title: str, key: str) -> Chart:
+    shown = curves(history)
+    share = history.fragmentation
+    fragmented = "" if share is None else f", {humanise(share, '1')} of the reserved bytes unused then"
+    told = f"peak {humanise(shown.peak, 'B')}{fragmented}"
+    caption = _CAPTION + (_OWNERS if peak_rows(history) else "") + f" Here: {told}."
+    svg = drawn(lambda: _draw(shown), name=key, label=f"{title}: {told}")
+    remarks = tuple(filter(None, [history.words]))
+    return Chart(key, title, caption, svg, remarks, wide=True, legend=tuple(legend_of(shown)))
+
+
+def legend_of(shown: Curves) -> Iterator[tuple[str, str, str]]:
+    """Colour, mark and label of what is drawn, as `Chart.legend`."""
+    for (colour, label), layer in zip(_layers(shown), shown.layers, strict=True):
+        if layer.bytes.any():
+            yield colour, "■", label
+    if shown.reserved is not None:
+        yield "ink", "╌", "reserved"
+
+
+def _layers(shown: Curves) -> list[tuple[str, str]]:
+    """Colour and label of each layer: grey for what no call site is told of."""
+    last = len(shown.layers) - 1
+    if not last:
+        return [("compute", shown.layers[0].label)]
+    told = []
+    for place, layer in enumerate(shown.layers):
+        colour = "idle" if place == 0 else "idle-host" if place == last else SUBJECTS[place - 1]
+        label = printable(layer.label)
+        told.append((colour, label if len(label) <= _LABEL else f"{label[:_LABEL]}…"))
+    return told
+
+
+def _draw(shown: Curves) -> tuple[Figure, Titles]:
+    figure, axes = canvas(FULL_PX, HEIGHT_PX, left=84, right=20, top=12, bottom=40)
+    return figure, draw_memory(axes, shown)
+
+
+def draw_memory(axes: Axes, shown: Curves) -> Titles:
+    """The curves in those axes; the hover texts of the layers."""
+    import numpy as np
+
+    titles: dict[str, str] = {}
+    below = np.zeros(len(shown.at), np.int64)
+    for place, ((colour, label), layer) in enumerate(zip(_layers(shown), shown.layers, strict=True)):
+        if not layer.bytes.any():
+            continue
+        area = axes.fill_between(
+            shown.at, below, below + layer.bytes, step="post", facecolor=light(colour), linewidth=0
+        )
+        gid = f"layer-{place}"
+        area.set_gid(gid)
+        at_peak = layer.bytes[int(np.argmax(shown.allocated))]
+        titles[gid] = f"{label}\n{humanise(int(at_peak), 'B')} at the peak"
+        below = below + layer.bytes
+    if shown.reserved is not None:
+        axes.step(
+            shown.at,
+            shown.reserved,
+            where="post",
+            color=light("ink"),
+            linewidth=1.2,
+            linestyle=(0, (4, 2)),
+        )
+    highest = max(shown.peak, 0 if shown.reserved is None else int(shown.reserved.max()), 1)
+    begin, end = float(shown.at[0]), float(shown.at[-1])
+    end = end if end > begin else begin + 1.0
+    late = shown.peak_at > (begin + end) / 2
+    axes.plot([shown.peak_at], [shown.peak], marker="v", markersize=7, color=light("ink"), clip_on=False)
+    axes.annotate(
+        f"peak {humanise(shown.peak, 'B')}",
+        (shown.peak_at, 1.17 * highest),
+        (-8 if late else 8, 0),
+        textcoords="offset points",
+        ha="right" if late else "left",
+        va="top",
+        fontweight="bold",
+        color=light("ink"),
+    )
+    axes.vlines([shown.peak_at], 0, 1.17 * highest, color=light("ink"), linewidth=0.7)
+    axes.set_ylim(0, 1.17 * highest)
+    axes.set_xlim(begin, end)
+    axes.yaxis.set_major_formatter(lambda size, _: humanise(size, "B"))
+    if shown.timed:
+        axes.xaxis.set_major_formatter(lambda at, _: humanise(at, "s"))
+    axes.set_xlabel("since the first event" if shown.timed else "allocator events")
+    return titles

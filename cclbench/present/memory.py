@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What allocators held, as people see it: each device's numbers, whose the peak was, curves over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cclbench.analyzers.view.allocator import OLDER, History, Site
+from cclbench.analyzers.view.histories import of_run
+from cclbench.intervals import Int64
+from cclbench.record.run import Run
+
+OLDER_WORDS: Final = "older than the recording"
+NO_STACK: Final = "no stack recorded"
+COLUMNS: Final = ("source", "file", "rank", "device", "call_site", "bytes", "share", "blocks", "older")
+NOTHING: Final = (
+    "nothing tells what was allocated: record traces with profile_memory=True, or take memory snapshots"
+)
+MOST_POINTS: Final = 480
+"""Of a curve; each keeps the most and the least of the moments that it stands for."""
+_LAYERS: Final = 5
+_NS_PER_S: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A part of the allocated bytes over time: by call site, `None` for what is not told apart."""
+
+    label: str
+    bytes: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """A device's allocated and reserved bytes, thinned out; arrays of shape (points,).
+
+    `at` is in seconds since the first moment, or counts events where `timed` is false.
+    """
+
+    at: np.ndarray[Any, np.dtype[np.float64]]
+    timed: bool
+    allocated: Int64
+    reserved: Int64 | None
+    layers: tuple[Layer, ...]
+    """They sum up to `allocated`; the first is at the bottom."""
+    peak_at: float
+    peak: int
+
+
+def histories(run: Run, ranks: Sequence[int] | None = None) -> list[History]:
+    """What is known of the allocators of all ranks or of some; `UsageError` for a rank without anything.
+
+    A snapshot that does not say its rank is always among them.
+    """
+    found = of_run(run, ranks)
+    if ranks is None:
+        return found
+    for rank in set(ranks) - {history.rank for history in found}:
+        run.rank(rank)
+    return [history for history in found if history.rank is None or history.rank in ranks]
+
+
+def heading(history: History, among: Sequence[History]) -> str:
+    """`rank 0, device 1`: whose allocator it is, with its file where no rank tells files apart."""
+    rank = "" if history.rank is None else f"rank {history.rank}, "
+    files = {one.file for one in among if one.rank is None}
+    return rank + history.label(with_file=history.rank is None and len(files) > 1)
+
+
+def numbers(history: History) -> dict[str, Any]:
+    """A device's numbers as a flat document, None where nothing tells."""
+    end, peak = history.end, history.peak
+    recorded = history.recorded
+    return {
+        "source": history.source,
+        "file": history.file,
+        "rank": history.rank,
+        "device": history.device,
+        "events": len(history.allocated) - (history.end is not None),
+        "peak_allocated": history.peak_allocated if recorded else None,
+        "peak_reserved": history.peak_reserved if recorded else None,
+        "fragmentation": history.fragmentation if recorded else None,
+        "peak_time_ns": None if history.time_ns is None else int(history.time_ns[peak]),
+        "end_allocated": int(history.allocated[-1]),
+        "end_reserved": None if end is None else end.reserved,
+        "end_inactive_share": None if end is None else end.inactive_share,
+        "remark": history.words,
+    }
+
+
+def peak_rows(history: History) -> list[dict[str, Any]]:
+    """Whose the bytes at the peak are, most first, then what is older: the shares sum up to 1.
+
+    Nothing where the history tells no owners.
+    """
+    if history.owners is None or not history.recorded or not history.peak_allocated:
+        return []
+    older, sites = history.owners.at(history.peak)
+    rows = [_row(history, site, older=False) for _, site in sites]
+    return [*rows, _row(history, older, older=True)]
+
+
+def _row(history: History, site: Site, *, older: bool) -> dict[str, Any]:
+    return {
+        "source": history.source,
+        "file": history.file,
+        "rank": history.rank,
+        "device": history.device,
+        "call_site": None if older else site.call_site,
+        "bytes": site.bytes,
+        "share": site.bytes / history.peak_allocated,
+        "blocks": site.blocks,
+        "older": older,
+    }
+
+
+def document(run: Run, found: Sequence[History], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The answer as JSON: numbers by device, and whose the peaks were."""
+    return {
+        "schema": "memory.v1",
+        "run": run.id,
+        "devices": [numbers(history) for history in found],
+        "rows": rows,
+    }
+
+
+def curves(history: History) -> Curves:
+    """The history as lines to draw."""
+    moments = len(history.allocated)
+    kept = _kept(history.allocated, history.peak)
+    timed = history.time_ns is not None
+    at = np.arange(moments) if history.time_ns is None else (history.time_ns - history.time_ns[0]) / _NS_PER_S
+    return Curves(
+        at=np.asarray(at[kept], np.float64),
+        timed=timed,
+        allocated=history.allocated[kept],
+        reserved=None if history.reserved is None else history.reserved[kept],
+        layers=tuple(Layer(label, values[kept]) for label, values in _layers(history)),
+        peak_at=float(at[history.peak]),
+        peak=history.peak_allocated,
+    )
+
+
+def _kept(allocated: Int64, peak: int) -> Int64:
+    """Indices of the moments that are drawn: of each stretch the first, the least, the most; and the peak."""
+    if len(allocated) <= MOST_POINTS:
+        return np.arange(len(allocated))
+    edges = np.linspace(0, len(allocated), MOST_POINTS // 3 + 1).astype(np.int64)
+    kept = {peak, len(allocated) - 1}
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        stretch = allocated[begin:end]
+        kept |= {begin, begin + int(stretch.argmin()), begin + int(stretch.argmax())}
+    return np.array(sorted(kept), np.int64)
+
+
+def _layers(history: History) -> list[tuple[str, Int64]]:
+    """What is older, the call sites that hold most at the peak, and all others together, from the bottom."""
+    owners = history.owners
+    if owners is None:
+        return [("allocated", history.allocated)]
+    _, sites = owners.at(history.peak)
+    told = [owner for owner, _ in sites[:_LAYERS]]
+    layers = [(OLDER_WORDS, owners.allocated([OLDER]))]
+    layers += [(site.call_site or NO_STACK, owners.allocated([owner])) for owner, site in sites[:_LAYERS]]
+    rest = [owner for owner in range(len(owners.call_sites)) if owner != OLDER and owner not in told]
+    return [*layers, ("all other call sites", owners.allocated(rest))]

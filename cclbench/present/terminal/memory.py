@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory on a terminal: each device's peak, then whose the bytes at the peak were."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.analyzers.view.allocator import History
+from cclbench.present.memory import NO_STACK, NOTHING, OLDER_WORDS, heading, numbers, peak_rows
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal.output import bullets
+from cclbench.text import printable
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_SITES: Final = 10
+"""Call sites of a device that are listed unless people ask for all."""
+_LONGEST: Final = 150
+"""Characters of a call site, unless people ask for all."""
+_SITE: Final = "call site, innermost first"
+
+
+def memory_page(found: Sequence[History], verbosity: int) -> list[RenderableType]:
+    """The devices as a table, under it the live allocations at each one's peak, and remarks."""
+    if not found:
+        return [Text(NOTHING)]
+    parts: list[RenderableType] = [
+        _table([_device(history, found) for history in found], texts=("device", "by"))
+    ]
+    if verbosity > QUIET:
+        for history in found:
+            parts += _peak(history, heading(history, found), verbosity)
+        parts += _remarks(found)
+    return parts
+
+
+def _device(history: History, among: Sequence[History]) -> dict[str, str | None]:
+    told = numbers(history)
+
+    def shown(name: str, unit: str) -> str | None:
+        return None if told[name] is None else humanise(told[name], unit)
+
+    return {
+        "device": heading(history, among),
+        "peak": shown("peak_allocated", "B"),
+        "reserved": shown("peak_reserved", "B"),
+        "unused": shown("fragmentation", "1"),
+        "at the end": shown("end_allocated", "B"),
+        "by": told["source"],
+    }
+
+
+def _peak(history: History, title: str, verbosity: int) -> Iterator[RenderableType]:
+    rows = peak_rows(history)
+    if not rows:
+        return
+    *sites, older = rows
+    listed = sites if verbosity >= VERBOSE else sites[:MOST_SITES]
+    longest = None if verbosity >= VERBOSE else _LONGEST
+    shown = [_line(row, row["call_site"] or NO_STACK, longest) for row in listed]
+    if rest := sites[len(listed) :]:
+        together = {key: sum(row[key] for row in rest) for key in ("bytes", "share", "blocks")}
+        shown.append(_line(together, f"{len(rest)} more call sites (-v lists them)"))
+    shown.append(_line(older, OLDER_WORDS))
+    whole = {"bytes": history.peak_allocated, "share": 1.0, "blocks": sum(row["blocks"] for row in rows)}
+    shown.append(_line(whole, "all that is live at the peak"))
+    yield Text(f"\n{printable(title)}: live at the peak, by who allocated it")
+    yield _table(shown, texts=(_SITE,))
+
+
+def _line(row: dict[str, Any], of: str, longest: int | None = None) -> dict[str, str | None]:
+    cut = longest is not None and len(of) > longest
+    return {
+        "bytes": humanise(row["bytes"], "B"),
+        "share": f"{100 * row['share']:.1f} %",
+        "blocks": f"{row['blocks']:,}",
+        _SITE: f"{of[:longest]}…" if cut else of,
+    }
+
+
+def _table(rows: Sequence[dict[str, str | None]], *, texts: Collection[str]) -> Table:
+    """The rows as a table whose columns are numbers, but for those of texts; an empty one is left out."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    used = [column for column in rows[0] if any(row[column] is not None for row in rows)]
+    for column in used:
+        text = column in texts
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(row[column] or "")) for column in used))
+    return table
+
+
+def _remarks(found: Sequence[History]) -> Iterator[RenderableType]:
+    lines = [f"{heading(history, found)}: {history.words}" for history in found if history.words]
+    lines += [
+        f"{heading(history, found)}: no history was recorded, only what was there at the end"
+        for history in found
+        if not history.recorded
+    ]
+    if lines:
+        yield Text()
+        yield bullets(lines)

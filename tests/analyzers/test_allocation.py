@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What allocators held: hand-made traces and snapshots whose answers can be worked out on paper."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from formats.test_memory_snapshot import block, event, segment, snapshot
+from hand_made import a_rank, compute, main, reason, window
+from hand_made import event as row
+
+import cclbench
+from cclbench.analyzers.stand_ins import from_evidence
+from cclbench.analyzers.view.allocator import History, Site
+from cclbench.analyzers.view.histories import of_run
+from cclbench.errors import UsageError
+from cclbench.record.run import Run
+
+
+def measured(tmp_path: Path, **snapshots: Any) -> Run:
+    """The memory metrics of a folder with those snapshots."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name, told in snapshots.items():
+        (folder / f"{name}.pickle").write_bytes(pickle.dumps(told))
+    return cclbench.run(folder, store=tmp_path / "store", metrics=["memory.*"])
+
+
+def figures(run: Run) -> dict[tuple[str, Any, Any, Any], Any]:
+    """What the run tells by (metric without its topic, rank, category, stat)."""
+    return {
+        (one["metric"].partition(".")[2], one["rank"], one["category"], one["stat"]): one["value"]
+        for one in run.rows
+        if one["value"] is not None
+    }
+
+
+def test_a_snapshot_by_hand(tmp_path: Path) -> None:
+    run = measured(tmp_path, a=snapshot())
+    assert figures(run) == {
+        ("peak_allocated", None, None, None): 650,
+        ("peak_reserved", None, None, None): 8192,
+        ("fragmentation", None, None, None): 1 - 650 / 8192,
+        ("fragmentation", None, None, "end"): (1000 + 4192) / 8192,
+    }
+    assert {one["source"] for one in run.rows if one["value"] is not None} == {"memory_snapshot"}
+    (history,) = of_run(run)
+    assert history.allocated.tolist() == [150, 450, 450, 650, 600, 600, 400, 400]
+    assert history.reserved is not None
+    assert history.reserved.tolist() == [4000, 4000, 8192, 8192, 8192, 8192, 8192, 8192]
+    assert history.time_ns is not None
+    assert history.time_ns.tolist() == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000]
+    assert (history.peak, history.contradictions, history.words) == (3, 0, None)
+
+
+def test_all_of_the_peak_is_a_call_sites_or_older_than_the_recording(tmp_path: Path) -> None:
+    (history,) = of_run(measured(tmp_path, a=snapshot()))
+    assert history.owners is not None
+    older, sites = history.owners.at(history.peak)
+    assert older == Site(None, 150, 2)
+    assert [site for _, site in sites] == [
+        Site("forward model.py:7", 300, 1),
+        Site("step torch/optim/adam.py:9 < forward model.py:7", 200, 1),
+    ]
+    by_owner = [history.owners.allocated([owner]) for owner in range(3)]
+    assert sum(by_owner).tolist() == history.allocated.tolist()
+    assert by_owner[0].tolist() == [150, 150, 150, 150, 100, 100, 100, 100]
+
+
+def test_ranks_and_devices_have_rows_and_the_run_the_worst(tmp_path: Path) -> None:
+    more = snapshot(
+        [segment(block(4096, 900)), segment(block(1 << 20, 500), address=1 << 20, device=1)],
+        [event("alloc", 4096, 900)],
+        [event("alloc", 1 << 20, 500)],
+    )
+    found = figures(measured(tmp_path, rank0=snapshot(), rank1=more))
+    assert {key[1:3]: value for key, value in found.items() if key[0] == "peak_allocated"} == {
+        (None, None): 900,
+        (0, "device 0"): 650,
+        (1, "device 0"): 900,
+        (1, "device 1"): 500,
+    }
+
+
+def test_files_of_unknown_ranks_are_told_apart_by_name(tmp_path: Path) -> None:
+    found = figures(measured(tmp_path, a=snapshot(), b=snapshot(extra=1)))
+    names = {key[2] for key in found if key[0] == "peak_allocated"}
+    assert names == {None, "a.pickle, device 0", "b.pickle, device 0"}
+
+
+def test_without_a_history_only_the_end_is_known(tmp_path: Path) -> None:
+    run = measured(tmp_path, a=snapshot([segment(block(4096, 512), block(4608, 512, "inactive"))], []))
+    assert figures(run) == {("fragmentation", None, None, "end"): 0.5}
+    (history,) = of_run(run)
+    assert (history.recorded, history.allocated.tolist()) == (False, [512])
+
+
+def test_a_device_without_events_beside_one_with_some_did_not_change(tmp_path: Path) -> None:
+    blocks = segment(block(4096, 900)), segment(block(1 << 20, 5000), address=1 << 20, device=1)
+    run = measured(tmp_path, a=snapshot([*blocks], [event("alloc", 4096, 900)], []))
+    found = figures(run)
+    assert {key[2]: value for key, value in found.items() if key[0] == "peak_allocated"} == {
+        None: 5000,
+        "device 0": 900,
+        "device 1": 5000,
+    }
+    assert [history.changes for history in of_run(run)] == [True, False]
+
+
+def test_a_snapshot_without_a_history_beside_another_leaves_the_peak_partial(tmp_path: Path) -> None:
+    run = measured(tmp_path, a=snapshot(), b=snapshot([segment(block(4096, 9000))], []))
+    (peak,) = (row for row in run.rows if row["metric"] == "memory.peak_allocated" and row["value"])
+    assert (peak["value"], peak["status"], peak["coverage"]) == (650, "partial", 0.5)
+
+
+def history_of(tmp_path: Path, *events: dict[str, Any], **changes: Any) -> History:
+    blocks = changes.pop("blocks", [block(4096, 512)])
+    (history,) = of_run(measured(tmp_path, a=snapshot([segment(*blocks)] if blocks else [], [*events])))
+    return history
+
+
+def test_expandable_segments_and_what_waits_for_other_streams(tmp_path: Path) -> None:
+    """Memory freed while another stream uses it is no longer allocated, as torch counts it."""
+    history = history_of(
+        tmp_path,
+        event("segment_map", 4096, 1024),
+        event("alloc", 4096, 512),
+        event("alloc", 4608, 512),
+        event("segment_map", 5120, 512),
+        event("segment_unmap", 5120, 512),
+        event("free_requested", 4608, 512),
+        blocks=[block(4096, 512), block(4608, 512, "active_pending_free")],
+    )
+    assert history.allocated.tolist() == [0, 0, 512, 1024, 1024, 1024, 512]
+    assert history.reserved is not None
+    assert history.reserved.tolist() == [0, 1024, 1024, 1024, 1536, 1024, 1024]
+    assert (history.peak_reserved, history.contradictions) == (1536, 0)
+
+
+def test_a_recording_that_ended_before_the_snapshot_says_so(tmp_path: Path) -> None:
+    """A block that came and is not there at the end was freed after the last event."""
+    history = history_of(tmp_path, event("alloc", 4608, 100), blocks=[block(4096, 512)])
+    assert history.allocated.tolist() == [512, 612]
+    assert history.contradictions == 1
+    assert history.words is not None
+    assert history.words.startswith("1 blocks contradict the events")
+
+
+def test_lost_events_count_as_contradictions(tmp_path: Path) -> None:
+    twice = event("alloc", 4096, 512), event("alloc", 4096, 300), event("free_requested", 4096, 300)
+    history = history_of(tmp_path, *twice, event("free_requested", 4096, 300), blocks=[])
+    assert history.allocated.tolist() == [0, 512, 300, 0, 0]
+    assert history.contradictions == 2
+
+
+def test_reserved_bytes_that_cannot_be_are_not_told(tmp_path: Path) -> None:
+    history = history_of(tmp_path, event("alloc", 4096, 512), event("segment_alloc", 4096, 600))
+    assert (history.reserved, history.peak_reserved, history.fragmentation) == (None, None, None)
+
+
+def test_a_metric_has_one_answer_from_evidence() -> None:
+    with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two answers from evidence"):
+        from_evidence("memory.peak_allocated")(lambda _: [])
+
+
+def allocator(at: int, held: int, reserved: int | None = None, device: int | None = 0) -> dict[str, Any]:
+    return row("other", at, at, name="[memory]", bytes=held, reserved=reserved, device=device)
+
+
+def test_reserved_and_fragmentation_of_a_trace() -> None:
+    rows = [
+        allocator(5, 700, 2000),
+        allocator(6, 900, 1000),
+        allocator(7, 800, 4000),
+        allocator(200, 1, 9000),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert main(rank, "memory.peak_reserved") == 4000
+    assert main(rank, "memory.fragmentation") == pytest.approx(0.1)
+    silent = a_rank([allocator(5, 700)], [window(0, 100)])
+    for name in ("memory.peak_reserved", "memory.fragmentation"):
+        assert "does not state what the allocator reserved" in reason(silent, name)
+        assert "no allocator events" in reason(a_rank([compute(0, 1)], [window(0, 9)]), name)
+
+
+def test_growth_is_what_stays_from_step_to_step() -> None:
+    rows = [
+        allocator(at, held) for at, held in ((1, 100), (9, 50), (15, 900), (19, 70), (28, 110), (31, 5000))
+    ]
+    steps = [window(10 * n, 10 * n + 10, n, "annotation", still_open=n == 3) for n in range(4)]
+    assert main(a_rank(rows, steps), "memory.growth") == (110 - 50) / 2
+    assert "fewer than two" in reason(a_rank(rows, steps[:1]), "memory.growth")
+    assert "no steps" in reason(a_rank(rows, [window(0, 40, source="whole_trace")]), "memory.growth")
+    assert "before the first step's end" in reason(a_rank(rows[2:], steps), "memory.growth")
+    assert "no allocator events" in reason(a_rank([compute(0, 1)], steps), "memory.growth")

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench memory`: the peak of each device, and all of it accounted for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from formats.test_memory_snapshot import block, segment, snapshot
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Path:
+    """A snapshot of rank 3, and one without a history."""
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    (folder / "rank3.pickle").write_bytes(pickle.dumps(snapshot()))
+    (folder / "x.pickle").write_bytes(pickle.dumps(snapshot([segment(block(4096, 512))], [])))
+    return folder
+
+
+def test_the_peak_and_whose_it_is(call: Call, taken: Path) -> None:
+    answer = call("memory", taken)
+    assert (answer.code, answer.err) == (0, "")
+    lines = [" ".join(line.split()) for line in answer.out.splitlines()]
+    assert "rank 3, device 0 650 B 8.19 kB 92.1 % 400 B memory_snapshot" in lines
+    at = lines.index("rank 3, device 0: live at the peak, by who allocated it")
+    assert lines[at + 3 : at + 8] == [
+        "300 B 46.2 % 1 forward model.py:7",
+        "200 B 30.8 % 1 step torch/optim/adam.py:9 < forward model.py:7",
+        "150 B 23.1 % 2 older than the recording",
+        "650 B 100.0 % 4 all that is live at the peak",
+        "",
+    ]
+    assert lines[-1] == "- device 0: no history was recorded, only what was there at the end"
+
+
+def test_as_json_and_as_rows(call: Call, taken: Path) -> None:
+    told = json.loads(call("memory", taken, "--json").out)
+    assert (told["schema"], len(told["devices"])) == ("memory.v1", 2)
+    recorded, unrecorded = told["devices"]
+    assert (unrecorded["peak_allocated"], unrecorded["end_allocated"], unrecorded["events"]) == (None, 512, 0)
+    assert (recorded["peak_allocated"], recorded["peak_reserved"], recorded["events"]) == (650, 8192, 7)
+    assert recorded["peak_time_ns"] == 2000
+    assert sum(row["bytes"] for row in told["rows"]) == 650
+    assert sum(row["share"] for row in told["rows"]) == pytest.approx(1)
+    rows = list(csv.DictReader(call("memory", taken, "--format", "csv").out.splitlines()))
+    assert [(row["rank"], row["bytes"], row["older"]) for row in rows] == [
+        ("3", "300", "False"),
+        ("3", "200", "False"),
+        ("3", "150", "True"),
+    ]
+
+
+def test_more_call_sites_are_summed_up(call: Call, tmp_path: Path) -> None:
+    def site(number: int) -> list[dict[str, Any]]:
+        return [{"name": f"f{number}", "filename": "a.py", "line": number}]
+
+    blocks = [block(4096 + 512 * i, 512) for i in range(14)]
+    events = [
+        {"action": "alloc", "addr": one["address"], "size": 512, "stream": 0, "frames": site(i)}
+        for i, one in enumerate(blocks)
+    ]
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps(snapshot([segment(*blocks)], events)))
+    assert "2.05 kB    28.6 %        4   4 more call sites (-v lists them)" in call("memory", path).out
+    assert "more call sites" not in call("memory", path, "-v").out
+    assert "live at the peak" not in call("memory", path, "-q").out
+
+
+@pytest.mark.parametrize(
+    ("suffix", "begin"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml version"), ("pdf", b"%PDF-")]
+)
+def test_a_picture(call: Call, taken: Path, tmp_path: Path, suffix: str, begin: bytes) -> None:
+    path = tmp_path / f"memory.{suffix}"
+    answer = call("memory", taken, "-q", "--plot", path)
+    assert (answer.code, answer.err) == (0, f"wrote {path}\n")
+    assert path.read_bytes().startswith(begin)
+
+
+def test_what_has_no_memory_says_what_to_record(call: Call, trace: Path, taken: Path, tmp_path: Path) -> None:
+    answer = call("memory", trace)
+    assert answer.code == 0
+    assert "record traces with profile_memory=True" in answer.out
+    (taken / "rank3.pickle").unlink()
+    answer = call("memory", taken, "--plot", tmp_path / "a.png")
+    assert answer.code == 2
+    assert "no history of allocations to plot" in answer.err
+    assert call("memory", taken, "--ranks", 9).code == 2
+
+
+def test_a_report_has_the_memory(call: Call, taken: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert call("report", taken, "-o", page).code == 0
+    text = page.read_text()
+    assert "<h3>Memory of rank 3, device 0</h3>" in text
+    assert "peak 650 B, 92.1 % of the reserved bytes unused then" in text
+    assert "older than the recording\n150 B at the peak" in text

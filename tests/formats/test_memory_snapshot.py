@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's memory snapshots: every layout by hand, stacks as lines, and pickles that would do harm."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cclbench.contribute.redaction import collect, leftovers, redact
+from cclbench.errors import InputError
+from cclbench.formats import Evidence, memory_snapshot, pickled, recognise
+from cclbench.formats.memory_snapshot import MemorySnapshot
+from cclbench.formats.memory_snapshot.stacks import Stacks, place
+
+Read = Callable[..., Evidence]
+SITE = {"name": "forward", "filename": "/home/user/job/model.py", "line": 7}
+STEP = {"name": "step", "filename": "/opt/v/lib/python3.12/site-packages/torch/optim/adam.py", "line": 9}
+MIB = 1 << 20
+
+
+def block(address: int, size: int, state: str = "active_allocated", **changes: Any) -> dict[str, Any]:
+    told = {"address": address, "size": size, "requested_size": size, "state": state, "frames": [SITE]}
+    return {key: value for key, value in (told | changes).items() if value != "absent"}
+
+
+def segment(*blocks: dict[str, Any], address: int = 4096, **changes: Any) -> dict[str, Any]:
+    told = {
+        "device": 0,
+        "address": address,
+        "total_size": sum(one["size"] for one in blocks),
+        "stream": 0,
+        "segment_type": "large",
+        "blocks": list(blocks),
+    }
+    return told | changes
+
+
+def event(action: str, addr: int, size: int, time_us: int = 1_000_000, **changes: Any) -> dict[str, Any]:
+    told = {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us, "frames": [SITE]}
+    return {key: value for key, value in (told | changes).items() if value != "absent"}
+
+
+def snapshot(
+    segments: list[dict[str, Any]] | None = None, *traces: list[dict[str, Any]], **changes: Any
+) -> dict[str, Any]:
+    """A snapshot of those segments and each device's events; by default of a few allocations on one device.
+
+    Before it there are 100 B at 4096 and 50 B at 5096; 300 B at 6096 come and stay, 200 B at 8096 come and
+    go, as the 50 B do: the peak is 100 + 50 + 300 + 200 = 650 B, of 8,192 B reserved.
+    """
+    if segments is None:
+        segments = [
+            segment(
+                block(4096, 1000, requested_size=100, frames=[]),
+                block(5096, 1000, "inactive", requested_size=50),
+                block(6096, 2000, requested_size=300),
+                block(8096, 4192, "inactive", requested_size=200),
+            )
+        ]
+        traces = (
+            [
+                event("alloc", 6096, 300, 1),
+                event("segment_alloc", 8096, 4192, 2),
+                event("alloc", 8096, 200, 2, frames=[STEP, SITE]),
+                event("free_requested", 5096, 50, 3),
+                event("free_completed", 5096, 50, 3),
+                event("free_requested", 8096, 200, 4),
+                event("free_completed", 8096, 200, 4),
+            ],
+        )
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False", "expandable_segments": False}
+    told = {"segments": segments, "device_traces": list(traces), "allocator_settings": settings}
+    return {key: value for key, value in (told | changes).items() if value != "absent"}
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Reads a snapshot that `pickle` wrote."""
+
+    def read(told: Any, name: str = "rank3_memory_snapshot.pickle", protocol: int = 4) -> Evidence:
+        path = tmp_path / name
+        path.write_bytes(pickle.dumps(told, protocol=protocol))
+        return MemorySnapshot().read(path)
+
+    return read
+
+
+def rows(found: Evidence, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[column] for column in columns) for row in getattr(found, table).to_pylist()]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_events_and_blocks(read: Read, protocol: int) -> None:
+    found = read(snapshot(), protocol=protocol)
+    assert found.allocations is not None
+    assert found.memory_blocks is not None
+    assert found.allocations.to_pylist()[2] == {
+        **dict.fromkeys(found.allocations.column_names),
+        "rank": 3,
+        "device": 0,
+        "event": 2,
+        "time_ns": 2000,
+        "action": "alloc",
+        "address": 8096,
+        "size": 200,
+        "stream": 0,
+        "call_site": "step torch/optim/adam.py:9 < forward model.py:7",
+    }
+    assert found.memory_blocks.to_pylist()[2] == {
+        **dict.fromkeys(found.memory_blocks.column_names),
+        "rank": 3,
+        "device": 0,
+        "segment": 4096,
+        "address": 6096,
+        "size": 2000,
+        "requested": 300,
+        "stream": 0,
+        "state": "active_allocated",
+        "call_site": "forward model.py:7",
+    }
+    assert rows(found, "memory_blocks", "state", "requested", "call_site")[1] == ("inactive", None, None)
+    assert found.facts == {"allocator_settings": "expandable_segments:False", "expandable_segments": "no"}
+    assert (found.notes, found.left_out) == ([], {})
+
+
+def test_several_devices_of_which_one_did_nothing(read: Read) -> None:
+    own = [event("alloc", 4096, 5), {"action": "oom", "size": 9, "device_free": 3, "stream": 0}]
+    found = read(snapshot([segment(block(4096, 8), device=2)], [], [], own))
+    assert rows(found, "allocations", "device", "event", "address") == [(2, 0, 4096), (2, 1, None)]
+    assert rows(found, "memory_blocks", "device") == [(2,)]
+    assert found.notes == ["the allocator ran out of memory 1 time"]
+
+
+def test_old_layouts(read: Read) -> None:
+    """Without settings, times, addresses, streams, stacks; stacks in a history; segments alone."""
+    history = {"frames": "absent", "history": [{"addr": 0, "real_size": 300, "frames": [STEP]}]}
+    blocks = [block(4096, 512), block(4608, 512, "active_awaiting_free", requested_size="absent", **history)]
+    for one in blocks:
+        del one["address"]
+    bare = event("alloc", 1, 2, time_us="absent", stream="absent", frames="absent")
+    found = read(snapshot([segment(*blocks)], [bare], allocator_settings="absent"))
+    assert rows(found, "allocations", "time_ns", "stream", "call_site") == [(None, None, None)]
+    told = rows(found, "memory_blocks", "address", "requested", "state", "call_site")
+    assert told == [
+        (4096, 512, "active_allocated", "forward model.py:7"),
+        (4608, 300, "active_pending_free", "step torch/optim/adam.py:9"),
+    ]
+    assert found.facts == {}
+    assert rows(read([segment(*blocks)]), "memory_blocks", "size") == [(512,), (512,)]
+
+
+def test_without_a_history_or_without_memory(read: Read) -> None:
+    unrecorded = read(snapshot([segment(block(4096, 512, frames="absent"))], []))
+    assert rows(unrecorded, "memory_blocks", "call_site") == [(None,)]
+    assert unrecorded.notes == [
+        "no history was recorded: torch.cuda.memory._record_memory_history() before the work has it"
+    ]
+    assert "holds no segments" in read(snapshot([], [])).notes[0]
+
+
+def test_an_action_that_nobody_knows_is_counted(read: Read) -> None:
+    found = read(snapshot([], [event("user_defined", 0, 0), event("alloc", 1, 2)]))
+    assert rows(found, "allocations", "event", "action") == [(1, "alloc")]
+    assert found.left_out == {"events of an action that is not read": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [("rank12_memory_snapshot.pickle", 12), ("job-rank_3.pkl", 3), ("snapshot.pickle", None), ("frank7", 7)],
+)
+def test_the_rank_is_in_the_files_name(read: Read, name: str, rank: int | None) -> None:
+    assert rows(read(snapshot(), name), "memory_blocks", "rank")[0] == (rank,)
+
+
+@pytest.mark.parametrize(
+    ("head", "confident"),
+    [
+        (pickle.dumps(snapshot(), 2), True),
+        (pickle.dumps(snapshot(), 4), True),
+        (pickle.dumps(snapshot([], [])), True),
+        (pickle.dumps([segment(block(4096, 8))]), True),
+        (pickle.dumps({"entries": [], "pg_config": {}}), False),
+        (b'{"segments": [], "device_traces": []}', False),
+        (b"", False),
+    ],
+)
+def test_recognised(head: bytes, confident: bool) -> None:
+    reader = recognise(Path("x"), head)
+    assert (reader is not None and reader.name == "memory_snapshot") is confident
+
+
+class Harmful:
+    """What a pickle may ask to be run when it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("harmed",)
+
+
+def _itself() -> dict[str, Any]:
+    told = snapshot()
+    told["segments"][0]["blocks"][0]["frames"] = told["segments"]
+    return told
+
+
+REFUSED = {
+    "runs": (snapshot([segment(block(4096, 8, state=Harmful()))]), "more than data"),
+    "refers to itself": (_itself(), "refers to itself"),
+    "a text": ("segments", "Expected `object`|Expected 'object'"),
+    "no segments": ({"device_traces": []}, "required field 'segments'"),
+    "unfilled": (snapshot([segment(block(4096, 8), total_size=9)]), "its blocks do not fill"),
+    "elsewhere": (snapshot([segment(block(4096, 8), block(5000, 8))]), "its blocks do not fill"),
+    "state": (snapshot([segment(block(4096, 8, "lost"))]), "Invalid enum value 'lost'"),
+    "negative": (snapshot([], [event("alloc", 1, -1)]), "Expected 'int' >= 0"),
+    "huge": (snapshot([], [event("alloc", 1, 1 << 70)]), "out of range|Expected 'int' <="),
+    "huge together": (snapshot([], [event("alloc", 1, 1 << 50)] * 5000), "impossible sizes"),
+    "no size": (snapshot([], [{"action": "alloc"}]), "required field 'size'"),
+    "time": (snapshot([], [event("alloc", 1, 1, 1 << 62)]), "Expected 'int' <="),
+    "frames": (snapshot([], [event("alloc", 1, 1, frames="none")]), "Expected 'array"),
+    "a frame": (snapshot([], [event("alloc", 1, 1, frames=[3])]), "Expected 'object'"),
+    "devices": (snapshot([], *[[]] * 1025), "more than 1,024 devices"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_with_one_line(read: Read, tmp_path: Path, name: str) -> None:
+    told, why = REFUSED[name]
+    with pytest.raises(InputError, match=why) as raised:
+        read(told, "a.pickle")
+    assert raised.value.where == str(tmp_path / "a.pickle")
+    assert "\n" not in str(raised.value)
+    assert not Path("harmed").exists()
+
+
+BOMBS = {
+    "cut": pickle.dumps(snapshot())[:-40],
+    "a place far away": b"\x80\x02}r\xff\xff\xff\xff.",
+    "nested": b"\x80\x02}X\x08\x00\x00\x00segments" + b"]" * 100_000 + b"a" * 99_999 + b"s.",
+    "a length of petabytes": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\x00\x00.",
+    "nothing": b"\x80\x04.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.pickle"
+    path.write_bytes(BOMBS[name])
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        MemorySnapshot().read(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100 * MIB
+
+
+def test_one_list_many_times_is_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 1000)
+    events = [event("alloc", 1, 1)] * 10
+    assert len(rows(read(snapshot([], *[events] * 100)), "allocations", "event")) == 1000
+    with pytest.raises(InputError, match="more than 1,000 entries"):
+        read(snapshot([], *[events] * 101))
+
+
+class TestStacks:
+    """A stack as one line."""
+
+    def test_pythons_frames_follow_the_operator(self) -> None:
+        stack = [
+            {"name": "torch::unwind::unwind()", "filename": "??", "line": 0},
+            {"name": "at::_ops::add_Tensor::redispatch(c10::DispatchKeySet)", "filename": "??", "line": 0},
+            {"name": "at::_ops::iadd::call()", "filename": "??", "line": 0},
+            SITE,
+            {"name": "_call_impl", "filename": STEP["filename"], "line": 3},
+            {"name": "<module>", "filename": "<string>", "line": 1},
+        ]
+        assert self.line(stack) == "at::add_Tensor < forward model.py:7 < <module> <string>:1"
+
+    def test_without_python_the_programs_functions_stay(self) -> None:
+        names = [
+            "c10::cuda::CUDACachingAllocator::Native::malloc(void**)",
+            "at::_ops::empty_strided::redispatch(int)",
+            "at::_ops::empty_strided::call(int)",
+            "void torch::autograd::AccumulateGrad::accumulateGrad<std::function<void (int)>>(int)",
+            "at::(anonymous namespace)::helper(int)",
+            "torch::autograd::Engine::thread_main()",
+            "_start",
+        ]
+        stack = [{"name": name, "filename": "??", "line": 0} for name in names]
+        assert self.line(stack) == (
+            "at::empty_strided < torch::autograd::AccumulateGrad::accumulateGrad < at::helper"
+        )
+
+    def test_long_stacks_and_names_are_cut(self) -> None:
+        stack = [{"name": f"f{i}" + "x" * 99 * (i == 0), "filename": "a.py", "line": i} for i in range(20)]
+        line = self.line(stack)
+        assert line is not None
+        first, *_, last = line.split(" < ")
+        assert (first, last) == ("f0" + "x" * 57 + "… a.py:0", "…")
+        assert len(line.split(" < ")) == 13
+
+    def test_what_tells_nothing(self) -> None:
+        assert self.line([]) is None
+        assert self.line([{"name": "??", "filename": "??", "line": 0}]) == "the runtime alone"
+        assert self.line([{"name": "f\x1b[2J", "filename": "a.py", "line": 1}]) == r"f\x1b[2J a.py:1"
+
+    def test_equal_stacks_have_one_code(self) -> None:
+        stacks = Stacks()
+        one, other = [SITE, STEP], [dict(SITE), dict(STEP)]
+        assert [stacks.code(frames) for frames in (one, other, [SITE], one)] == [0, 0, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("file", "shown"),
+        [
+            ("/home/me/env/lib/python3.12/site-packages/torch/nn/functional.py", "torch/nn/functional.py"),
+            ("/usr/lib/python3/dist-packages/a.py", "a.py"),
+            ("/usr/lib/python3.11/json/decoder.py", "json/decoder.py"),
+            ("/home/me/secret/train.py", "train.py"),
+            ("C:\\Users\\me\\train.py", "train.py"),
+        ],
+    )
+    def test_of_a_path_only_what_is_a_packages_own_stays(self, file: str, shown: str) -> None:
+        assert place(file) == shown
+
+    def line(self, frames: list[dict[str, Any]]) -> str | None:
+        stacks = Stacks()
+        code = stacks.code(frames)
+        return None if code is None else list(stacks.names)[code]
+
+
+def test_no_path_leaves_the_file(read: Read) -> None:
+    found = read(snapshot())
+    assert found.allocations is not None
+    told = str((found.allocations.to_pylist(), found.facts, found.notes))
+    assert not any(secret in told for secret in ("home", "user", "/opt/v"))
+
+
+def test_contributed_without_the_paths_of_people(tmp_path: Path) -> None:
+    """Stacks are shared in the file that is published as they are in the original, and read the same."""
+    source, target = tmp_path / "rank3.pickle", tmp_path / "redacted" / "rank3.pickle"
+    target.parent.mkdir()
+    stack = [SITE, STEP] * 20
+    told = snapshot([], [event("alloc", 4096, 8, frames=stack, user_metadata="by /home/user/x")] * 300)
+    source.write_bytes(pickle.dumps(told))
+    known = collect([source])
+    replaced = {(one.place, one.kind): one.count for one in redact(source, target, known=known)}
+    assert leftovers(target, known) == []
+    assert replaced == {("filename", "home path"): 1, ("user_metadata", "home path"): 1}
+    assert b"/home/user/" not in target.read_bytes()
+    assert target.stat().st_size < 2 * source.stat().st_size
+    new = pickled.plain(target.read_bytes())
+    assert new["device_traces"][0][7]["frames"][0]["filename"] == "/home/user-1/job/model.py"
+    assert MemorySnapshot().read(target) == MemorySnapshot().read(source)
