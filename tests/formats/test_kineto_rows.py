@@ -37,6 +37,7 @@ def test_cuda_kernel(read, write, event):
         "values": None,
         "sequence": None,
         "forward_thread": None,
+        "launched": None,
         "event_stream": None,
         "event_record": None,
         "reserved": None,
