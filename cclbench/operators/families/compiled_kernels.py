@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from cclbench.operators.call import Call, NoModel
 from cclbench.operators.cost import Cost, cost_model
 
 FAMILY = "compiled kernel"
+_INTEGERS: Final = r"(?i)(?:c10::)?(?:(?:unsigned )?(?:int|long|short)\w*(?: int)?|u?int\d+)"
 
 
 @cost_model(FAMILY, r"triton_(?:poi|red|per|for|unk|mix)_\w+")
@@ -14,12 +18,14 @@ def fused_kernel(call: Call) -> Cost:
     """A fused pointwise or reduction kernel: its tensors are arguments, its arithmetic is not.
 
     FLOPs: 0: not recorded
-    Bytes: each tensor once
+    Bytes: each tensor once; none stated where an operand of integers may index others
     Source: torch/_inductor/codegen/triton.py: in_out_ptr, in_ptr, out_ptr, sizes, in that order
     """
     if not call.tensors:
         raise NoModel("no tensor is recorded among its arguments")
     *read, written = call.tensors
+    if any(re.fullmatch(_INTEGERS, tensor.dtype) for tensor in read):
+        raise NoModel("one of its operands is of integers, which may tell what it reads of the others")
     return Cost.of(
         reads=read,
         writes=(written,),
