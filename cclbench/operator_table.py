@@ -273,7 +273,7 @@ def _of_rank(
         added = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
         for own, amount in zip(sums, added, strict=True):
             setattr(own, name, int(amount) if whole else amount)
-    lacking = ~works.modelled & ~works.communicates
+    lacking = ~works.modelled & works.computes
     for work in np.flatnonzero(lacking).tolist() if by != "kernel" else ():
         own = sums[key[work]]
         own.why_not = own.why_not or works.kinds[works.kind[work]].why_not

@@ -14,8 +14,9 @@ from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.analyzers.view.operators import Float64, Works
-from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s
+from cclbench.analyzers.view.model_flops import flops_per_step
+from cclbench.analyzers.view.operators import PRODUCTS, Float64, Works
+from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, per_step
 from cclbench.intervals import Intervals, Mask
@@ -105,6 +106,47 @@ def recompute_share(rank: RankView) -> Value:
         raise NotApplicable("there is no compute time in the window")
     again = intervals.intersect(works.when(works.recomputed & works.computes), rank.compute)
     return Value(value=int(rank.inside(again).sum()) / whole, weight=whole)
+
+
+@metric(
+    "compute.model_flops_share",
+    definition="Share of the operators' FLOPs that the card's model needs: what compute.mfu counts over what"
+    " ran. Below 1 the rest is recomputed, padded, or not part of the model as the card states it; above 1"
+    " operators are missing that have no cost model. Stats: recomputed, the share of FLOPs that the backward"
+    " pass runs again; without_model, the share of compute time in operators without FLOPs. Elementwise FLOPs,"
+    " which a model's count leaves out, are left out here, too.",
+    formula="FLOPs of the card's model per step and device / Σ FLOPs of matrix products, convolutions and"
+    " attention per step of the rank",
+    unit="1",
+    inputs=("events", "operators", "steps", "card: workload.model, workload.batch, hardware.count"),
+    not_applicable="no operator has a cost model and recorded arguments, or the card lacks a field",
+)
+def model_flops_share(rank: RankView) -> Iterator[Value]:
+    needed = flops_per_step(rank)[None] / int(card_field(rank, "hardware.count"))
+    works = rank.works
+    products = works.computes & ~np.isnan(works.flops) & np.isin(works.kind, _products(works))
+    ran = float(works.flops[products].sum())
+    if not ran:
+        raise NotApplicable("no matrix product, convolution or attention has recorded arguments")
+    if rank.windows.policy == "trace":
+        raise NotApplicable("FLOPs per step need steps: the window is the whole trace")
+    again = float(works.flops[products & works.recomputed].sum()) / ran
+    silent = works.computes & np.isnan(works.flops)
+    time = int(works.time_ns[works.computes].sum())
+    without = int(works.time_ns[silent].sum()) / time if time else 0.0
+    yield Value(
+        value=needed * len(rank.windows) / ran,
+        provenance="derived",
+        reason=f"operators' FLOPs a step: {ran / len(rank.windows):.4g}, of which {again:.1%} recomputed;"
+        f" {without:.1%} of compute time is in operators without FLOPs",
+    )
+    yield Value(value=again, stat="recomputed", provenance="derived")
+    yield Value(value=without, stat="without_model", provenance="derived")
+
+
+def _products(works: Works) -> list[int]:
+    """The kinds that a model's FLOPs are of."""
+    return [n for n, kind in enumerate(works.kinds) if kind.family in PRODUCTS]
 
 
 @metric(

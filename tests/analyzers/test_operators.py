@@ -168,3 +168,16 @@ def test_what_holds_a_matrix_product_is_not_counted_again() -> None:
     works = a_rank(rows, [window(0, 100)], operators=operators, card=card()).works
     assert works.modelled.tolist() == [False, True]
     assert works.kinds[works.kind[0]].why_not == "what it calls is counted by itself"
+
+
+def test_the_models_flops_against_those_that_ran() -> None:
+    """The card's model takes 6 · 1000 · 40 + 6 · 1 · 2 · 10 · 400 = 288,000 FLOP a step, half on each of 2
+    devices; mm runs 4e9, half of them again in the backward pass; 20 of 45 µs are of no model.
+    """
+    again = [*OPERATORS, call(8, "aten::mm", shapes=SQUARE, dtypes=BF16, recomputed=True)]
+    rows = [*ROWS, compute(90_000, 95_000, operator=8)]
+    view = a_rank(rows, [window(0, 100_000, step=1)], operators=again, card=card())
+    found = {v.stat: v.value for v in values(view, "compute.model_flops_share")}
+    assert found[None] == pytest.approx(288_000 / 2 / 4e9)
+    assert found["recomputed"] == 0.5
+    assert found["without_model"] == pytest.approx(20 / 45)

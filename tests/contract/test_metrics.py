@@ -73,7 +73,7 @@ def test_the_leaderboards_names_are_all_answered() -> None:
         *(f"compute.{what}" for what in ("time", "busy", "mfu", "achieved_flops", "category_share")),
         *(f"compute.{what}" for what in ("dominant_kernel", "moe_share", "sm_coverage", "kernel_count")),
         *(f"compute.{what}" for what in ("mean_kernel", "contention", "recompute_share")),
-        *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency")),
+        *(f"compute.{what}" for what in ("gemm_efficiency", "roofline_efficiency", "model_flops_share")),
         *(f"time.{what}" for what in ("phase", "module")),
         *(f"compute.{what}" for what in ("mean_kernel", "contention", "kernel_time", "launch_bound_share")),
         *(f"launch.{what}" for what in ("call_time", "delay", "short_kernels", "queue_length")),

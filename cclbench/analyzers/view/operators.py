@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 Float64 = npt.NDArray[np.float64]
 
-NOT_LINKED: Final = "no operator's call launched it"
+NOT_LINKED: Final = "no operator's call is seen to launch it"
+NO_CALLS: Final = "the trace records no operators' calls"
 _INSIDE: Final = "what it calls is counted by itself"
-_WHOLE: Final = ("matrix product", "convolution", "attention")
+PRODUCTS: Final = ("matrix product", "convolution", "attention")
 """Families whose models count all that a call does: what holds such a call is not counted again."""
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values")
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
@@ -165,7 +166,7 @@ class _Calls:
         parents = self.index_of(table["parent"].fill_null(np.iinfo(np.int64).min).to_numpy())
         models = [model_of(name or "") for name in self.names]
         modelled = np.array([model is not None for model in models], np.bool_)[self.name]
-        heavy = np.array([model is not None and model.family in _WHOLE for model in models], np.bool_)
+        heavy = np.array([model is not None and model.family in PRODUCTS for model in models], np.bool_)
         self._counted_inside = _ancestors(parents, heavy[self.name])
         owner = nearest(parents, modelled & ~self._counted_inside)
         self.owner = np.where(owner >= 0, owner, np.arange(len(table)))
@@ -246,7 +247,8 @@ def _on_device(rank: RankView) -> Works:
 
     launched = _identities(name[order], first)
     kinds, kind_of_call = calls.kinds(owner[head][of_call], launched[of_call], kernels_of)
-    single = [Kind(Call(word or ""), linked=False, why_not=NOT_LINKED) for word in names]
+    why_not = NOT_LINKED if len(calls.id) else NO_CALLS
+    single = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in names]
     kind = np.where(of_call, 0, len(kinds) + name[head])
     kind[of_call] = kind_of_call
     kinds += single

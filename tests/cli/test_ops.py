@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench ops` as a person meets it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+BF16 = ["c10::BFloat16", "c10::BFloat16"]
+
+
+def rows() -> list[dict[str, Any]]:
+    """One step on an A100: a product of 2 GFLOP in 10 µs, an addition in 5, one kernel nobody launched."""
+
+    def row(cat: str, name: str, begin: int, length: int, tid: int = 1, **args: Any) -> dict[str, Any]:
+        place = {"pid": 0 if cat == "kernel" else 1, "tid": tid, "ts": begin, "dur": length}
+        return {"ph": "X", "cat": cat, "name": name, **place, "args": args}
+
+    square = {"Input Dims": [[1000, 1000], [1000, 1000]], "Input type": BF16}
+    vectors = {"Input Dims": [[1000], [1000], []], "Input type": [*BF16, "Scalar"]}
+    found = [
+        row("cpu_op", "aten::mm", 0, 10, **{"External id": 1, **square}),
+        row("cpu_op", "aten::add", 20, 10, **{"External id": 2, **vectors}),
+    ]
+    for n, (launched, begin, length, external) in enumerate(
+        ((2, 100, 10, 1), (22, 120, 5, 2), (40, 130, 15, None))
+    ):
+        found.append(row("cuda_runtime", "cudaLaunchKernel", launched, 1, correlation=n))
+        own = {"External id": external} if external else {}
+        found.append(row("kernel", f"kernel_{n}", begin, length, 7, correlation=n, device=0, stream=7, **own))
+    return found
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """That trace, which names its device."""
+    device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85097971712, "warpSize": 32}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"deviceProperties": [device], "traceEvents": rows()}))
+    return path
+
+
+@pytest.fixture
+def document(call: Call, trace: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("ops", trace, "--json").out)
+    return found
+
+
+def test_the_operators_and_what_they_cost(document: dict[str, Any]) -> None:
+    """312 TFLOP/s and 2.039 TB/s: the product's least time is 6.41 µs, the addition's 3 · 2 kB / 2.039e12."""
+    assert (document["schema"], document["by"], document["ranks"]) == ("operators.v1", "op", [0])
+    assert document["time_s"] == pytest.approx(30e-6)
+    assert (document["linked_share"], document["modelled_share"]) == (0.5, 0.5)
+    kernel, product, addition = document["rows"]
+    assert (kernel["key"], kernel["flops"], kernel["bound"]) == ("kernel_2", None, "unknown")
+    assert kernel["why_not"] == "no operator's call is seen to launch it"
+    assert (product["key"], product["calls"], product["flops"], product["bytes"]) == ("aten::mm", 1, 2e9, 6e6)
+    assert product["flops_per_s"] == pytest.approx(2e14)
+    assert product["roofline_s"] == pytest.approx(2e9 / 312e12)
+    assert product["gap_s"] == pytest.approx(10e-6 - 2e9 / 312e12)
+    assert (product["bound"], addition["bound"]) == ("compute", "memory")
+    assert addition["roofline_s"] == pytest.approx(6000 / 2.039e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("by", "keys"),
+    [
+        (
+            "shape",
+            {"aten::mm(bf16[1000,1000], bf16[1000,1000])", "aten::add(bf16[1000], bf16[1000])", "kernel_2"},
+        ),
+        ("kernel", {"kernel_0", "kernel_1", "kernel_2"}),
+        ("phase", {"forward", "other"}),
+        ("module", {"none"}),
+        ("category", {"other"}),
+    ],
+)
+def test_by_what_a_row_is(call: Call, trace: Path, by: str, keys: set[str]) -> None:
+    found = json.loads(call("ops", trace, "--by", by, "--json").out)
+    assert {row["key"] for row in found["rows"]} == keys
+    assert sum(row["time_s"] for row in found["rows"]) == pytest.approx(30e-6)
+
+
+def test_the_first_rows_have_most_of_what_is_asked_for(call: Call, trace: Path) -> None:
+    found = json.loads(call("ops", trace, "--sort", "gap", "--top", "2", "--json").out)
+    assert [row["key"] for row in found["rows"]] == ["aten::add", "aten::mm"]
+    assert found["all_rows"] == 3
+
+
+def test_every_form_has_the_same_rows(call: Call, trace: Path, document: dict[str, Any]) -> None:
+    listed = list(csv.DictReader(io.StringIO(call("ops", trace, "--format", "csv").out)))
+    assert [row["key"] for row in listed] == [row["key"] for row in document["rows"]]
+    assert len(call("ops", trace, "--format", "md").out.splitlines()) == 2 + 3
+
+
+def test_the_table_fits_and_says_what_has_no_cost(call: Call, trace: Path) -> None:
+    shown = call("ops", trace).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "linked to operators 50.0 %; of compute time 50.0 % has FLOPs and bytes" in shown
+    assert "- kernel_2: no operator's call is seen to launch it" in shown
+
+
+def test_a_run_without_work_says_so(call: Call, tmp_path: Path) -> None:
+    host = [row for row in rows() if row["cat"] == "cuda_runtime"]
+    (tmp_path / "host.json").write_text(json.dumps({"traceEvents": host}))
+    answer = call("ops", tmp_path / "host.json")
+    assert answer.code == 2
+    assert "no operators: " in answer.err
