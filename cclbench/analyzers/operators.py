@@ -113,8 +113,8 @@ def recompute_share(rank: RankView) -> Value:
     definition="Share of the operators' FLOPs that the card's model needs: what compute.mfu counts over what"
     " ran. Below 1 the rest is recomputed, padded, or not part of the model as the card states it; above 1"
     " operators are missing that have no cost model. Stats: recomputed, the share of FLOPs that the backward"
-    " pass runs again; without_model, the share of compute time in operators without FLOPs. Elementwise FLOPs,"
-    " which a model's count leaves out, are left out here, too.",
+    " pass runs again; without_model, the share of compute time in operators without FLOPs. Elementwise work,"
+    " which a model's count leaves out, is left out here, too.",
     formula="FLOPs of the card's model per step and device / Σ FLOPs of matrix products, convolutions and"
     " attention per step of the rank",
     unit="1",
