@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.categories import innermost, shares
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.model_flops import flops_per_step
@@ -161,6 +161,8 @@ def _products(works: Works) -> list[int]:
     not_applicable="nothing in the trace tells one phase from another",
 )
 def phase(rank: RankView) -> Iterator[Value]:
+    if rank.facts.works_on is None:
+        raise Unknown(rank.no_work)
     sets = _host_phases(rank) if rank.on_host else _device_sets(rank, "phase")
     if not set(sets) - {"other"}:
         raise NotApplicable("nothing in the trace tells one phase from another")

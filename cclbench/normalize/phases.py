@@ -66,6 +66,12 @@ def starts_backward(name: str) -> bool:
     return _STARTS_BACKWARD.fullmatch(name) is not None
 
 
+def phase_told(annotation: str) -> str | None:
+    """The phase that an annotation of a training step names, a word by itself names it too; None for none."""
+    patterns = {"optimizer": _OPTIMIZER, "backward": _BACKWARD, "loss": _LOSS_RANGE, "forward": _FORWARD}
+    return next((phase for phase, pattern in patterns.items() if re.match(pattern, annotation)), None)
+
+
 def _serves(phase: str, name: str) -> bool:
     return serving_phase(name) == phase
 

@@ -194,7 +194,9 @@ def test_a_redaction_that_changes_a_result_is_refused(
 
     monkeypatch.setattr(redaction, "redact", careless)
     text = unchanged(job, files, CheckFailed, "would change results")
-    assert "compute.time: 4e-05 s became 4.05e-05 s" in text  # the mean of two ranks, of which one is changed
+    # Ranks, of which one is changed, and their mean.
+    assert "balance.load_imbalance: 1.0 ratio became 1.0123456790123457 ratio" in text
+    assert "more" in text.splitlines()[-1]
 
 
 def test_a_secret_that_is_left_is_refused(job: Any, files: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

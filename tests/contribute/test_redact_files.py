@@ -358,3 +358,19 @@ def test_names_of_files(name: str, expected: str, tmp_path: Path) -> None:
         for f in ("gpunode-1_1.1700000000000000000.pt.trace.json", "box_1.1700000000000.pt.trace.json")
     ]
     assert redacted_name(name, collect([*paths, tmp_path / "a.json"])) == expected
+
+
+def test_a_numbered_annotation_still_tells_its_phase() -> None:
+    """Numbered, so that nobody's words stay, and done twice it is the same."""
+    scrubber = Scrubber(Learner())
+    for text, phase in (
+        ("acme fwd: forward", "forward"),
+        ("acme_loss", "loss"),
+        ("acme optimizer run", "optimizer"),
+    ):
+        once, counts = scrubber.annotation(text)
+        assert once.startswith("annotation-")
+        assert once.endswith(f" {phase}")
+        assert counts
+        assert scrubber.annotation(once) == (once, {})
+    assert " " not in scrubber.annotation("acme trick")[0]

@@ -15,7 +15,7 @@ from cclbench.contribute.redaction.names import Identities, replaced
 from cclbench.contribute.redaction.needles import PLAIN, Form
 from cclbench.contribute.redaction.needles import pattern as encoded_pattern
 from cclbench.contribute.redaction.pattern import CLEAN, NOTHING, PATTERNS, Pattern
-from cclbench.normalize.phases import LOADER
+from cclbench.normalize.phases import LOADER, phase_told
 from cclbench.normalize.steps import FAMILIES
 from cclbench.text import printable
 
@@ -162,10 +162,16 @@ class Scrubber:
         return new, counts
 
     def annotation(self, text: str) -> tuple[str, Counter[str]]:
-        """A person's annotation numbered, a framework's own scrubbed as any text."""
-        if CLEAN.fullmatch(text) or self.is_marker(text):
+        """A person's annotation numbered, a framework's own scrubbed as any text.
+
+        The number of one that tells a phase is followed by the phase.
+        """
+        phase = phase_told(text)
+        bare = text.removesuffix(f" {phase}") if phase else text
+        if CLEAN.fullmatch(bare) or self.is_marker(text):
             return self.text(text)
-        return self.known.pseudonym(kinds.ANNOTATION, text), Counter({kinds.ANNOTATION: 1})
+        number = self.known.pseudonym(kinds.ANNOTATION, text)
+        return f"{number} {phase}" if phase else number, Counter({kinds.ANNOTATION: 1})
 
     def suspicious(self, data: bytes) -> bool:
         """Whether bytes may hold something; what they hold for sure, only the texts in them tell."""
