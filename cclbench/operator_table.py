@@ -46,7 +46,8 @@ COLUMNS: Final = (
     ),
     *("bound", "modelled_share", "why_not"),
 )
-_NONE: Final = "none"
+NO_MODULE: Final = "none"
+"""The key of what no module launched."""
 _NS_PER_S: Final = 10**9
 
 
@@ -139,6 +140,12 @@ class OperatorRow:
     def time_s(self) -> float:
         """Σ device time of the works."""
         return self.time_ns / _NS_PER_S
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The operator and the shapes that a row by both is of: `aten::mm`, `bf16[16,559], bf16[559,64]`."""
+        operator = self.operator or self.key
+        return operator, self.key.removeprefix(operator).removeprefix("(").removesuffix(")")
 
     @property
     def reached(self) -> float | None:
@@ -445,7 +452,7 @@ def _keys(works: Works, by: By) -> tuple[Int64, list[str]]:
             raise UsageError("a CPU runs no kernels: ask --by op")
         return _numbered(words, works.rows.name)
     if by == "module":
-        return _numbered([word or _NONE for word in works.modules], works.module)
+        return _numbered([word or NO_MODULE for word in works.modules], works.module)
     if by == "phase":
         return _numbered(list(PHASES), works.phase)
     if by == "category":

@@ -24,7 +24,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, OPERATORS, RESULTS, STEPS, VERSION
 
 Row = dict[str, Any]
 Event = tuple[int, str, str, int, int]
@@ -170,6 +170,7 @@ def stored(path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "
         }
         write_table(path / "steps" / f"rank={rank}.parquet", filled(windows, STEPS, 2))
         write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
+        write_table(path / "operators" / f"rank={rank}.parquet", OPERATORS.empty_table())
     write_table(path / "groups.parquet", GROUPS.empty_table())
     (path / "manifest.json").write_text(json.dumps(manifest(path.name) | other))
     return Run(path)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unknown
+from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.present.charts.chart import charts_of
 from cclbench.present.charts.palette import colour
 from cclbench.present.charts.waterfall import signed, waterfall
@@ -19,19 +20,25 @@ from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
+from cclbench.present.operators import operator_section
 from cclbench.present.sections import headline
 from cclbench.present.table import missing, of_comparison, of_run
-from cclbench.present.words import breakable, hover, name, quantity
+from cclbench.present.words import breakable, called, hover, name, quantity
 from cclbench.units import humanise
 
 MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
 
 
-def run_page(subject: Subject) -> str:
+def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
     """The report of one run, as HTML."""
     run = replace(subject, letter="")
-    context = {"story": story(run), "tiles": tiles(run), "topics": of_run(run)}
+    context = {
+        "story": story(run),
+        "tiles": tiles(run),
+        "topics": of_run(run),
+        "operators": operator_section(run, engine=engine, progress=progress),
+    }
     return page("run.html", _common([run], f"{run.id}: where the step goes") | context)
 
 
@@ -66,7 +73,7 @@ def seconds(value: float, *told: str) -> Markup:
     return quantity(value, "s", "measured", *told)
 
 
-_CALLED: Final = (absent, breakable, colour, headline, hover, humanise, name, seconds, signed)
+_CALLED: Final = (absent, breakable, called, colour, headline, hover, humanise, name, seconds, signed)
 """What templates call."""
 
 
