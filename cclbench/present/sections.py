@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from cclbench.comparison.comparison import PARTS, Change, Comparison, Figure, Line, Mover, Versus
+from cclbench.comparison.comparison import (
+    PARTS,
+    Change,
+    Comparison,
+    Figure,
+    Line,
+    Mover,
+    Versus,
+    WorkChange,
+    WorkDifference,
+)
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import signed
 from cclbench.text import printable, shown
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12
+MOST_SHAPES: Final = 5
+WORKS: Final = "Device time of operators and modules, per step and rank"
 _MOST_MOVERS: Final = 3
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
@@ -81,6 +93,75 @@ def whole_step(versus: Versus) -> tuple[str, str, str]:
 
 def _times(before_s: float, after_s: float, change_s: float) -> tuple[str, str, str]:
     return humanise(before_s, "s"), humanise(after_s, "s"), signed(change_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """An operator, a module or the rest of them: times, difference, shares of the roofline."""
+
+    label: str
+    cells: tuple[str, str, str]
+    roofline: tuple[str, str] = ("", "")
+    """The least time on each subject's accelerator."""
+    reached: tuple[str, str] = ("", "")
+    kind: Literal["work", "shapes", "rest"] = "work"
+    """`shapes`: a part of the operator above it."""
+
+
+def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
+    """The changes that are largest, under each those of its shapes; and the sum of the others."""
+    for change in changes[:most]:
+        yield work_row(change)
+        for one in change.shapes[:MOST_SHAPES]:
+            yield replace(work_row(one), kind="shapes")
+    rest = others(changes, most)
+    if rest is not None:
+        yield rest
+
+
+def work_row(change: WorkChange) -> WorkRow:
+    """A change in words; what a subject has no work of took 0 s."""
+    sides = (change.before, change.after)
+    before, after = (side.time_s if side else 0.0 for side in sides)
+    least = [side.roofline_s if side else None for side in sides]
+    reached = [side.reached if side else None for side in sides]
+    return WorkRow(
+        label=f"{change.name} / {change.also}" if change.also else change.name,
+        cells=_times(before, after, change.change_ns / 1e9),
+        roofline=(_known(least[0], "s"), _known(least[1], "s")),
+        reached=(_known(reached[0], "1"), _known(reached[1], "1")),
+    )
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "" if value is None else humanise(value, unit)
+
+
+def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
+    """The sum of those behind the first `most`; None where there are none."""
+    rest = changes[most:]
+    if not rest:
+        return None
+    before, after = (
+        sum(side.time_s for change in rest if (side := getattr(change, when))) for when in ("before", "after")
+    )
+    change_s = sum(change.change_ns for change in rest) / 1e9
+    return WorkRow(f"all {len(rest):,} others", _times(before, after, change_s), kind="rest")
+
+
+def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
+    """The device time of all works."""
+    return _times(difference.before_s, difference.after_s, difference.change_ns / 1e9)
+
+
+def matched(difference: WorkDifference) -> list[str]:
+    """`aten::mm of A is aten::linear of B: ...`: what is matched by another thing than its name."""
+    return [
+        f"{one.name} of {difference.base} and {one.also} of {difference.other} are matched by cost model and"
+        " FLOPs"
+        for one in difference.operators
+        if one.also
+    ]
 
 
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:
