@@ -47,7 +47,7 @@ class _Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class Tables:
     """A run's operators."""
 
     ops: OperatorTable
@@ -70,7 +70,7 @@ def differences(
     )
 
 
-def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> _Tables | None:
+def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tables | None:
     """None where no rank has work in its windows."""
     try:
         found = operators_by(
@@ -82,10 +82,10 @@ def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> _Tab
         )
     except UsageError:
         return None
-    return _Tables(*found) if found[0].windows else None
+    return Tables(*found) if found[0].windows else None
 
 
-def difference(base: str, other: str, before: _Tables, after: _Tables) -> WorkDifference:
+def difference(base: str, other: str, before: Tables, after: Tables) -> WorkDifference:
     """How much longer the other's operators take per step and rank, by operator and by module."""
     steps = before.ops.windows, after.ops.windows
     change_ns = round(Fraction(after.ops.time_ns, steps[1]) - Fraction(before.ops.time_ns, steps[0]))

@@ -91,9 +91,8 @@ def _least(roofline: str, reached: str) -> str:
 
 
 def _work(row: WorkRow) -> str:
-    if row.kind == "rest":
-        return row.label
-    return f"{'&nbsp;&nbsp;' * (row.kind == 'shapes')}{_code(row.label)}"
+    label = row.label if row.kind in ("rest", "more shapes") else _code(row.label)
+    return f"&nbsp;&nbsp;{label}" if row.kind.endswith("shapes") else label
 
 
 def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:

@@ -104,8 +104,8 @@ class WorkRow:
     roofline: tuple[str, str] = ("", "")
     """The least time on each subject's accelerator."""
     reached: tuple[str, str] = ("", "")
-    kind: Literal["work", "shapes", "rest"] = "work"
-    """`shapes`: a part of the operator above it."""
+    kind: Literal["work", "shapes", "more shapes", "rest"] = "work"
+    """`shapes` and `more shapes` are parts of the operator above them."""
 
 
 def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
@@ -114,8 +114,9 @@ def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
         yield work_row(change)
         for one in change.shapes[:MOST_SHAPES]:
             yield replace(work_row(one), kind="shapes")
-    rest = others(changes, most)
-    if rest is not None:
+        if more := others(change.shapes, MOST_SHAPES):
+            yield replace(more, kind="more shapes")
+    if rest := others(changes, most):
         yield rest
 
 
@@ -146,7 +147,9 @@ def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
         sum(side.time_s for change in rest if (side := getattr(change, when))) for when in ("before", "after")
     )
     change_s = sum(change.change_ns for change in rest) / 1e9
-    return WorkRow(f"all {len(rest):,} others", _times(before, after, change_s), kind="rest")
+    return WorkRow(
+        f"{len(rest):,} other{'s'[: len(rest) != 1]}", _times(before, after, change_s), kind="rest"
+    )
 
 
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:

@@ -134,7 +134,7 @@ def _hover_text(point: Point) -> str:
     told = [
         operator,
         shapes,
-        f"{humanise(row.time_s, 's')} in {row.calls:,} calls, {humanise(row.share, '1')} of the device time",
+        f"{humanise(row.time_s, 's')} in {row.calls:,} call{'s'[: row.calls != 1]}, {humanise(row.share, '1')} of the device time",
         f"{humanise(point.rate, 'FLOP/s')} at {point.intensity:.3g} FLOP/B",
     ]
     if row.reached is not None and row.gap_s is not None:

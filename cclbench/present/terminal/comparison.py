@@ -88,12 +88,14 @@ def _works(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
         if not changes:
             continue
         before, after = (f"of {letter}'s roof" for letter in pair)
+        known = any(side and side.reached for one in changes for side in (one.before, one.after))
         head = f"  {f'by {what}':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
-        yield Text(f"{head}{before:>12}{after:>12}", "bold")
+        yield Text(f"{head}{before:>12}{after:>12}" if known else head, "bold")
         for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
-            if row.kind != "shapes" or verbose:
-                line = _row(f"{'    ' if row.kind == 'shapes' else '  '}{row.label}", row.cells)
-                yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}")
+            part = row.kind.endswith("shapes")
+            if verbose or not part:
+                line = _row(f"{'    ' if part else '  '}{row.label}", row.cells)
+                yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
         yield _row("  all", sections.whole_work(difference))
     yield from (Text(f"  {sections.safe(told)}", "dim") for told in sections.matched(difference))
 
