@@ -135,7 +135,7 @@ def test_operators_are_sorted_filtered_and_told(browser: Browser, pages: dict[st
         assert page.locator("#operator-table-count").inner_text() == "1 of 4"
         mark_of_mm = '[id="operator-roofline-operator-0"]'
         for mark, text in (
-            ('[id="modules-module-1"]', "Net_0\n930 ns"),
+            ('[id="modules-module-2"]', "Net_0\n930 ns"),
             (mark_of_mm, "aten::mm\nfp32[512,512], fp32[512,512]\n900 ns in 1 call, 17.9 % of"),
         ):
             page.locator(mark).scroll_into_view_if_needed()

@@ -131,10 +131,11 @@ def _roofs(axes: Axes, roof: Roof, precisions: Sequence[str], titles: dict[str, 
 def _hover_text(point: Point) -> str:
     row = point.row
     operator, shapes = row.parts
+    calls = f"{row.calls:,} call{'s'[: row.calls != 1]}"
     told = [
         operator,
         shapes,
-        f"{humanise(row.time_s, 's')} in {row.calls:,} call{'s'[: row.calls != 1]}, {humanise(row.share, '1')} of the device time",
+        f"{humanise(row.time_s, 's')} in {calls}, {humanise(row.share, '1')} of the device time",
         f"{humanise(point.rate, 'FLOP/s')} at {point.intensity:.3g} FLOP/B",
     ]
     if row.reached is not None and row.gap_s is not None:
