@@ -74,12 +74,16 @@ def _works(difference: WorkDifference) -> Iterator[str]:
     for what, changes in (("operator", difference.operators), ("module", difference.modules)):
         if not changes:
             continue
+        known = sections.has_roofline(changes)
         rows = [
-            [_work(row), *row.cells, *map(_least, row.roofline, row.reached)]
+            [_work(row), *row.cells, *(map(_least, row.roofline, row.reached) if known else ())]
             for row in sections.work_rows(changes, _MOST_WORKS)
         ]
-        rows.append([*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), "", ""])
-        heads = [what, *pair, "difference", *(f"roofline of {letter} (reached)" for letter in pair)]
+        rows.append(
+            [*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), *[""] * (2 * known)]
+        )
+        roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
+        heads = [what, *pair, "difference", *roofs]
         yield from ["", *markdown_table(heads, rows, numbers=True)]
     for line in sections.matched(difference):
         yield from ["", _text(line)]

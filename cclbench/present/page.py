@@ -22,7 +22,7 @@ from cclbench.present.headline import story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
 from cclbench.present.operators import NO_OPERATORS, operator_section
-from cclbench.present.sections import headline, matched, others, whole_work
+from cclbench.present.sections import has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, called, hover, name, quantity
 from cclbench.units import humanise
@@ -83,6 +83,7 @@ _CALLED: Final = (
     breakable,
     called,
     colour,
+    has_roofline,
     headline,
     hover,
     humanise,

@@ -21,7 +21,7 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import signed
-from cclbench.text import printable, shown
+from cclbench.text import printable, shortened, shown
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12
@@ -101,6 +101,7 @@ class WorkRow:
 
     label: str
     cells: tuple[str, str, str]
+    change_ns: int
     roofline: tuple[str, str] = ("", "")
     """The least time on each subject's accelerator."""
     reached: tuple[str, str] = ("", "")
@@ -129,6 +130,7 @@ def work_row(change: WorkChange) -> WorkRow:
     return WorkRow(
         label=f"{change.name} / {change.also}" if change.also else change.name,
         cells=_times(before, after, change.change_ns / 1e9),
+        change_ns=change.change_ns,
         roofline=(_known(least[0], "s"), _known(least[1], "s")),
         reached=(_known(reached[0], "1"), _known(reached[1], "1")),
     )
@@ -136,6 +138,11 @@ def work_row(change: WorkChange) -> WorkRow:
 
 def _known(value: float | None, unit: str) -> str:
     return "" if value is None else humanise(value, unit)
+
+
+def has_roofline(changes: Sequence[WorkChange]) -> bool:
+    """Whether the least time of any is known."""
+    return any(side and side.roofline_s is not None for one in changes for side in (one.before, one.after))
 
 
 def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
@@ -146,10 +153,9 @@ def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
     before, after = (
         sum(side.time_s for change in rest if (side := getattr(change, when))) for when in ("before", "after")
     )
-    change_s = sum(change.change_ns for change in rest) / 1e9
-    return WorkRow(
-        f"{len(rest):,} other{'s'[: len(rest) != 1]}", _times(before, after, change_s), kind="rest"
-    )
+    change_ns = sum(change.change_ns for change in rest)
+    label = f"{len(rest):,} other{'s'[: len(rest) != 1]}"
+    return WorkRow(label, _times(before, after, change_ns / 1e9), change_ns, kind="rest")
 
 
 def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
@@ -158,10 +164,10 @@ def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
 
 
 def matched(difference: WorkDifference) -> list[str]:
-    """`aten::mm of A is aten::linear of B: ...`: what is matched by another thing than its name."""
+    """`aten::mm of A and aten::linear of B are matched by ...`: what is not matched by its name."""
     return [
-        f"{one.name} of {difference.base} and {one.also} of {difference.other} are matched by cost model and"
-        " FLOPs"
+        f"{shortened(one.name, _LONGEST)} of {difference.base} and {shortened(one.also, _LONGEST)} of"
+        f" {difference.other} are matched by cost model and FLOPs"
         for one in difference.operators
         if one.also
     ]

@@ -88,7 +88,7 @@ def _works(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
         if not changes:
             continue
         before, after = (f"of {letter}'s roof" for letter in pair)
-        known = any(side and side.reached for one in changes for side in (one.before, one.after))
+        known = sections.has_roofline(changes)
         head = f"  {f'by {what}':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
         yield Text(f"{head}{before:>12}{after:>12}" if known else head, "bold")
         for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
