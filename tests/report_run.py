@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, RESULTS, STEPS, VERSION
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, LAYOUT, OPERATORS, RESULTS, STEPS, VERSION
 
 Row = dict[str, Any]
 Event = tuple[int, str, str, int, int]
@@ -144,8 +144,20 @@ EVENTS_OF_RUN: tuple[Event, ...] = (
 )
 
 
-def stored(path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "kernel", **other: Any) -> Run:
-    """A run of two ranks on disk, with two windows each."""
+def stored(
+    path: Path,
+    events: Sequence[Event] = EVENTS_OF_RUN,
+    *,
+    kind: str = "kernel",
+    calls: Mapping[str, Row] | None = None,
+    **other: Any,
+) -> Run:
+    """A run of two ranks on disk, with two windows each.
+
+    `calls` are calls of operators by the name of the event that each launches.
+    """
+    calls = calls or {}
+    numbers = {name: number for number, name in enumerate(calls, start=1)}
     for rank in (0, 1):
         own = [event for event in events if event[0] == rank]
         columns = {
@@ -156,6 +168,8 @@ def stored(path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "
             "name": [event[1] for event in own],
             "start_ns": [event[3] for event in own],
             "dur_ns": [event[4] for event in own],
+            "operator": [numbers.get(event[1]) for event in own],
+            "module": [calls.get(event[1], {}).get("module") for event in own],
         }
         file = EventFile(path / "events" / f"rank={rank}", kind, 0)
         file.write(filled(columns, EVENTS, len(own)))
@@ -170,8 +184,19 @@ def stored(path: Path, events: Sequence[Event] = EVENTS_OF_RUN, *, kind: str = "
         }
         write_table(path / "steps" / f"rank={rank}.parquet", filled(windows, STEPS, 2))
         write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
+        made = [
+            dict.fromkeys(OPERATORS.names)
+            | dict.fromkeys(("track", "start_ns", "end_ns", "kernels", "device_ns"), 0)
+            | {"rank": rank, "operator": numbers[name], "phase": "other", "recomputed": False}
+            | row
+            for name, row in calls.items()
+        ]
+        write_table(path / "operators" / f"rank={rank}.parquet", pa.Table.from_pylist(made, OPERATORS))
     write_table(path / "groups.parquet", GROUPS.empty_table())
-    (path / "manifest.json").write_text(json.dumps(manifest(path.name) | other))
+    whole = manifest(path.name)
+    for rank, entry in enumerate(whole["ranks"]):
+        entry["rows"] = {kind: sum(event[0] == rank for event in events)}
+    (path / "manifest.json").write_text(json.dumps(whole | other))
     return Run(path)
 
 

@@ -23,8 +23,9 @@ def report(run: str, output: Path, inference: bool, engine: Engine, store: Path,
     """Write a run's report: one HTML file that needs nothing else.
 
     RUN is the id of a run (`cclbench list runs`), or any SOURCE that `cclbench run` takes. The page holds the
-    step's parts rank by rank, overlap, bandwidth, roofline, stragglers, kernels, all metrics with where each
-    number is from, and what is missing and why. It loads nothing: open it from disk, print it, send it.
+    step's parts rank by rank, overlap, bandwidth, roofline, stragglers, kernels, operators, all metrics with
+    where each number is from, and what is missing and why. It loads nothing: open it from disk, print it,
+    send it.
 
     \b
     Examples:
@@ -41,6 +42,7 @@ def report(run: str, output: Path, inference: bool, engine: Engine, store: Path,
     with progress(verbosity) as bars:
         opened = open_run(run, store=store, engine=engine, inference=inference)
         subject = subject_of("A", opened, engine=engine, progress=bars)
-    write_page(run_page(subject), output)
+        text = run_page(subject, engine=engine, progress=bars)
+    write_page(text, output)
     if verbosity >= 0:
         click.echo(f"wrote {output}", err=True)

@@ -13,6 +13,7 @@ from cclbench.api import full_results, open_run
 from cclbench.comparison import gate
 from cclbench.comparison.comparison import Comparison
 from cclbench.comparison.lines import card_differences, lines
+from cclbench.comparison.operators import differences
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
@@ -51,12 +52,14 @@ def compare(
             subject_of(letter, run, window, runs_on, model, progress)
             for letter, run in zip(ascii_uppercase, _distinct(runs, opened), strict=False)
         )
+        operators = differences(subjects, runs_on, progress)
     return Comparison(
         subjects=subjects,
         warnings=warnings(subjects),
         versus=tuple(versus(subjects[0], other) for other in subjects[1:]),
         cards=card_differences(subjects),
         lines=lines(subjects, list(dict.fromkeys(metric.name for metric, _ in chosen))),
+        operators=operators,
         checks=tuple(check for one in gates for check in gate.check(one, subjects)),
     )
 

@@ -74,6 +74,53 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkTime:
+    """What works of one name take in one subject, per step and rank."""
+
+    time_s: float
+    """Σ of the union of each one's device rows."""
+    calls: float
+    roofline_s: float | None
+    """Least time on the subject's accelerator, of the works of which it is known; None of none."""
+    reached: float | None
+    """That over the time of these works."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkChange:
+    """An operator's or a module's share of the difference in device time."""
+
+    name: str
+    """As the base calls it; as the other does where the base has none."""
+    also: str | None
+    """How the other calls it, where the two are matched by family of cost model and FLOPs."""
+    before: WorkTime | None
+    after: WorkTime | None
+    change_ns: int
+    """Whole ns; those of all operators, and of all modules, sum to `WorkDifference.change_ns`."""
+    shapes: tuple[WorkChange, ...] = ()
+    """By shapes, where both call the operator with the same ones: they sum to its `change_ns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDifference:
+    """How much longer the device works in one subject than in the first, per step and rank."""
+
+    base: str
+    other: str
+    """Letters of subjects."""
+    before_s: float
+    after_s: float
+    """Σ device time of all works; on several streams it may exceed the step."""
+    change_ns: int
+    operators: tuple[WorkChange, ...]
+    """Largest change first."""
+    modules: tuple[WorkChange, ...] = ()
+    """By path of classes: modules that differ in their numbers alone are one. Empty where a subject names
+    none."""
+
+
+@dataclass(frozen=True, slots=True)
 class CardDifference:
     """A field of the workload card in which the subjects differ."""
 
@@ -138,6 +185,8 @@ class Comparison:
     """Each further subject against the first."""
     cards: tuple[CardDifference, ...]
     lines: tuple[Line, ...]
+    operators: tuple[WorkDifference, ...] = ()
+    """Each further subject against the first, of those that both have operators."""
     checks: tuple[Check, ...] = ()
     """The regression gate: each expression for each further subject."""
 

@@ -23,6 +23,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "versus": [_listed(asdict(one)) for one in comparison.versus],
         "cards": [_listed(asdict(one)) for one in comparison.cards],
         "lines": [_listed(asdict(one)) for one in comparison.lines],
+        "operators": [_listed(asdict(one)) for one in comparison.operators],
         "checks": [{**asdict(one), "passed": one.passed} for one in comparison.checks],
         "passed": comparison.passed,
     }

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
-from cclbench.comparison.comparison import Comparison, Line, Versus
+from cclbench.comparison.comparison import Comparison, Line, Versus, WorkDifference
 from cclbench.present import sections
+from cclbench.present.sections import WorkRow
 from cclbench.text import as_markdown as _text
 from cclbench.text import markdown_table
+
+_MOST_WORKS: Final = 12
 
 
 def markdown(comparison: Comparison) -> str:
@@ -38,6 +42,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for one in comparison.versus:
         if one.changes:
             yield from ["", *_parts(one)]
+    for difference in comparison.operators:
+        yield from _works(difference)
     if comparison.cards:
         yield from ["", "**Cards**", ""]
         letters = [s.letter for s in comparison.subjects]
@@ -60,6 +66,37 @@ def _parts(one: Versus) -> Iterator[str]:
     ]
     rows.append([f"**{cell}**" for cell in ("step", *sections.whole_step(one))])
     yield from markdown_table(["part of the step", one.base, one.other, "difference"], rows, numbers=True)
+
+
+def _works(difference: WorkDifference) -> Iterator[str]:
+    pair = difference.base, difference.other
+    yield from ["", f"<details><summary>{sections.WORKS}</summary>"]
+    for what, changes in (("operator", difference.operators), ("module", difference.modules)):
+        if not changes:
+            continue
+        known = sections.has_roofline(changes)
+        rows = [
+            [_work(row), *row.cells, *(map(_least, row.roofline, row.reached) if known else ())]
+            for row in sections.work_rows(changes, _MOST_WORKS)
+        ]
+        rows.append(
+            [*(f"**{cell}**" for cell in ("all", *sections.whole_work(difference))), *[""] * (2 * known)]
+        )
+        roofs = [f"roofline of {letter} (reached)" for letter in pair if known]
+        heads = [what, *pair, "difference", *roofs]
+        yield from ["", *markdown_table(heads, rows, numbers=True)]
+    for line in sections.matched(difference):
+        yield from ["", _text(line)]
+    yield from ["", "</details>"]
+
+
+def _least(roofline: str, reached: str) -> str:
+    return f"{roofline} ({reached})" if roofline else ""
+
+
+def _work(row: WorkRow) -> str:
+    label = row.label if row.kind in ("rest", "more shapes") else _code(row.label)
+    return f"&nbsp;&nbsp;{label}" if row.kind.endswith("shapes") else label
 
 
 def _metrics(comparison: Comparison, lines: Sequence[Line]) -> Iterator[str]:

@@ -12,26 +12,36 @@ from markupsafe import Markup
 from cclbench.comparison.comparison import PARTS, Comparison, Versus
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.work import unknown
-from cclbench.present.charts.chart import charts_of
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.operator_table import has_operators
+from cclbench.present.charts.chart import charts_of, together
 from cclbench.present.charts.palette import colour
 from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.facts_section import facts_section
 from cclbench.present.headline import story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
-from cclbench.present.sections import headline
+from cclbench.present.operators import NO_OPERATORS, operator_section
+from cclbench.present.sections import has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
-from cclbench.present.words import breakable, hover, name, quantity
+from cclbench.present.words import breakable, called, hover, name, quantity
 from cclbench.units import humanise
 
+MOST_WORKS: Final = 40
+"""Operators, and modules, listed for each difference."""
 MOST_MOVERS: Final = 5
 """Listed for each part of the difference."""
 
 
-def run_page(subject: Subject) -> str:
+def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | None = None) -> str:
     """The report of one run, as HTML."""
     run = replace(subject, letter="")
-    context = {"story": story(run), "tiles": tiles(run), "topics": of_run(run)}
+    context = {
+        "story": story(run),
+        "tiles": tiles(run),
+        "topics": of_run(run),
+        "operators": operator_section(run, engine=engine, progress=progress),
+    }
     return page("run.html", _common([run], f"{run.id}: where the step goes") | context)
 
 
@@ -43,7 +53,9 @@ def comparison_page(comparison: Comparison) -> str:
         "differences": [(one, _short(one, comparison), waterfall(one)) for one in comparison.versus],
         "parts_of_step": PARTS,
         "most_movers": MOST_MOVERS,
+        "most_works": MOST_WORKS,
         "topics": of_comparison(comparison),
+        "lacking": together((run, NO_OPERATORS) for run in runs if not has_operators(run.stored)),
     }
     title = " against ".join(run.id for run in runs)
     return page("comparison.html", _common(runs, title) | context)
@@ -66,7 +78,22 @@ def seconds(value: float, *told: str) -> Markup:
     return quantity(value, "s", "measured", *told)
 
 
-_CALLED: Final = (absent, breakable, colour, headline, hover, humanise, name, seconds, signed)
+_CALLED: Final = (
+    absent,
+    breakable,
+    called,
+    colour,
+    has_roofline,
+    headline,
+    hover,
+    humanise,
+    matched,
+    name,
+    others,
+    seconds,
+    signed,
+    whole_work,
+)
 """What templates call."""
 
 

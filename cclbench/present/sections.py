@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from cclbench.comparison.comparison import PARTS, Change, Comparison, Figure, Line, Mover, Versus
+from cclbench.comparison.comparison import (
+    PARTS,
+    Change,
+    Comparison,
+    Figure,
+    Line,
+    Mover,
+    Versus,
+    WorkChange,
+    WorkDifference,
+)
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import signed
-from cclbench.text import printable, shown
+from cclbench.text import printable, shortened, shown
 from cclbench.units import humanise
 
 MOST_LINES: Final = 12
+MOST_SHAPES: Final = 5
+WORKS: Final = "Device time of operators and modules, per step and rank"
 _MOST_MOVERS: Final = 3
 _TOLD: Final = 0.05
 _LONGEST: Final = 200
@@ -81,6 +93,84 @@ def whole_step(versus: Versus) -> tuple[str, str, str]:
 
 def _times(before_s: float, after_s: float, change_s: float) -> tuple[str, str, str]:
     return humanise(before_s, "s"), humanise(after_s, "s"), signed(change_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRow:
+    """An operator, a module or the rest of them: times, difference, shares of the roofline."""
+
+    label: str
+    cells: tuple[str, str, str]
+    change_ns: int
+    roofline: tuple[str, str] = ("", "")
+    """The least time on each subject's accelerator."""
+    reached: tuple[str, str] = ("", "")
+    kind: Literal["work", "shapes", "more shapes", "rest"] = "work"
+    """`shapes` and `more shapes` are parts of the operator above them."""
+
+
+def work_rows(changes: Sequence[WorkChange], most: int) -> Iterator[WorkRow]:
+    """The changes that are largest, under each those of its shapes; and the sum of the others."""
+    for change in changes[:most]:
+        yield work_row(change)
+        for one in change.shapes[:MOST_SHAPES]:
+            yield replace(work_row(one), kind="shapes")
+        if more := others(change.shapes, MOST_SHAPES):
+            yield replace(more, kind="more shapes")
+    if rest := others(changes, most):
+        yield rest
+
+
+def work_row(change: WorkChange) -> WorkRow:
+    """A change in words; what a subject has no work of took 0 s."""
+    sides = (change.before, change.after)
+    before, after = (side.time_s if side else 0.0 for side in sides)
+    least = [side.roofline_s if side else None for side in sides]
+    reached = [side.reached if side else None for side in sides]
+    return WorkRow(
+        label=f"{change.name} / {change.also}" if change.also else change.name,
+        cells=_times(before, after, change.change_ns / 1e9),
+        change_ns=change.change_ns,
+        roofline=(_known(least[0], "s"), _known(least[1], "s")),
+        reached=(_known(reached[0], "1"), _known(reached[1], "1")),
+    )
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "" if value is None else humanise(value, unit)
+
+
+def has_roofline(changes: Sequence[WorkChange]) -> bool:
+    """Whether the least time of any is known."""
+    return any(side and side.roofline_s is not None for one in changes for side in (one.before, one.after))
+
+
+def others(changes: Sequence[WorkChange], most: int) -> WorkRow | None:
+    """The sum of those behind the first `most`; None where there are none."""
+    rest = changes[most:]
+    if not rest:
+        return None
+    before, after = (
+        sum(side.time_s for change in rest if (side := getattr(change, when))) for when in ("before", "after")
+    )
+    change_ns = sum(change.change_ns for change in rest)
+    label = f"{len(rest):,} other{'s'[: len(rest) != 1]}"
+    return WorkRow(label, _times(before, after, change_ns / 1e9), change_ns, kind="rest")
+
+
+def whole_work(difference: WorkDifference) -> tuple[str, str, str]:
+    """The device time of all works."""
+    return _times(difference.before_s, difference.after_s, difference.change_ns / 1e9)
+
+
+def matched(difference: WorkDifference) -> list[str]:
+    """`aten::mm of A and aten::linear of B are matched by ...`: what is not matched by its name."""
+    return [
+        f"{shortened(one.name, _LONGEST)} of {difference.base} and {shortened(one.also, _LONGEST)} of"
+        f" {difference.other} are matched by cost model and FLOPs"
+        for one in difference.operators
+        if one.also
+    ]
 
 
 def metric_rows(comparison: Comparison, lines: Sequence[Line]) -> Iterator[tuple[str, list[str], list[str]]]:

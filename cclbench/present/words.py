@@ -9,6 +9,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
+from cclbench.operator_table import OperatorRow
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
@@ -107,3 +108,10 @@ def quantity(value: float, unit: str, provenance: str | None, *lines: str | None
     marked = provenance if provenance in ("derived", "modelled", "published") else "measured"
     text = ("~" if marked == "modelled" else "") + humanise(value, unit)
     return Markup('<span class="n {}"{}>{}</span>').format(marked, hover(*lines), text)
+
+
+def called(row: OperatorRow) -> Markup:
+    """The operator of a row by operator and shapes, and below it the shapes."""
+    operator, shapes = row.parts
+    below = Markup('<div class="shapes">{}</div>').format(name(shapes)) if shapes else Markup("")
+    return name(operator) + below

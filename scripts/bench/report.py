@@ -24,7 +24,7 @@ from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
 from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
-from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, RESULTS, STEPS
+from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, RESULTS, STEPS
 
 CATEGORIES = ("gemm", "attention", "elementwise", "normalization", "reduction")
 NAMES = [f"void kernel_{n}<float, {n % 7}, Layout<{n}>>(Params)" for n in range(200)]
@@ -120,6 +120,7 @@ def _write(
     file.write(_table(table, EVENTS, count))
     file.close()
     write_table(path / "collectives" / f"rank={rank}.parquet", COLLECTIVES.empty_table())
+    write_table(path / "operators" / f"rank={rank}.parquet", OPERATORS.empty_table())
     windows = {
         "rank": pa.array(np.full(steps, rank), pa.int32()),
         "step": pa.array(np.arange(steps), pa.int32()),

@@ -28,6 +28,21 @@ EVENTS: tuple[Event, ...] = tuple(
         ]
     )
 )
+CALLS = {
+    "gemm_b": {
+        "name": "aten::mm",
+        "shapes": "[[512,512],[512,512]]",
+        "dtypes": '["float","float"]',
+        "module": "Net_0/Linear_0",
+    },
+    "gemm_a": {
+        "name": "aten::mm",
+        "shapes": "[[16,16],[16,16]]",
+        "dtypes": '["float","float"]',
+        "module": "Net_0/Linear_1",
+    },
+    "softmax_c": {"name": HOSTILE[0], "module": f"{HOSTILE[4]}_0"},
+}
 FORMS = {
     "light": ("light", 1280),
     "dark": ("dark", 1280),
@@ -47,6 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_page(run_page(one), folder / "run.html")
     write_page(comparison_page(comparison(one, two)), folder / "comparison.html")
     write_page(run_page(bad), folder / "hostile.html")
+    write_page(run_page(subject(folder / "c", events=EVENTS, calls=CALLS)), folder / "operators.html")
     write_page(comparison_page(comparison(bad, two, words=HOSTILE[0])), folder / "hostile comparison.html")
     return {path.stem: path for path in folder.glob("*.html")}
 
@@ -73,7 +89,7 @@ def names(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["run", "comparison", "hostile", "hostile comparison"])
+@pytest.mark.parametrize("name", ["run", "operators", "comparison", "hostile", "hostile comparison"])
 def test_the_page_opens_in_every_form(browser: Browser, pages: dict[str, Path], name: str, form: str) -> None:
     scheme, width = FORMS[form]
     with opened(browser, pages[name], scheme, width) as page:
@@ -104,6 +120,27 @@ def test_a_click_on_a_heading_sorts(browser: Browser, pages: dict[str, Path]) ->
         mean.get_by_role("button").click()
         assert names(page) == ["softmax_c", "gemm_b", "copy_d", "gemm_a"]
         assert (head.get_attribute("aria-sort"), mean.get_attribute("aria-sort")) == (None, "descending")
+
+
+def test_operators_are_sorted_filtered_and_told(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["operators"]) as page:
+        times = page.locator("#operator-table tbody tr:visible td:nth-child(3)")
+        assert times.all_inner_texts() == ["4.00 µs", "900 ns", "100 ns", "30.0 ns"]
+        page.locator("#operator-table th").get_by_role("button", name="time").click()
+        assert times.all_inner_texts() == ["4.00 µs", "900 ns", "100 ns", "30.0 ns"]
+        page.locator("#operator-table th").get_by_role("button", name="time").click()
+        assert times.all_inner_texts()[0] == "30.0 ns"
+        page.get_by_label("Filter").last.fill("mm fp32[16")
+        assert times.all_inner_texts() == ["30.0 ns"]
+        assert page.locator("#operator-table-count").inner_text() == "1 of 4"
+        mark_of_mm = '[id="operator-roofline-operator-0"]'
+        for mark, text in (
+            ('[id="modules-module-2"]', "Net_0\n930 ns"),
+            (mark_of_mm, "aten::mm\nfp32[512,512], fp32[512,512]\n900 ns in 1 call, 17.9 % of"),
+        ):
+            page.locator(mark).scroll_into_view_if_needed()
+            page.locator(mark).hover()
+            assert page.locator("#tip").inner_text().startswith(text)
 
 
 def test_what_did_not_run_is_last_whichever_way(browser: Browser, pages: dict[str, Path]) -> None:

@@ -14,7 +14,7 @@ from page_commands import blocks, here, printed_by
 
 PAGES = {
     "tutorial.md": 8,
-    "compare.md": 7,
+    "compare.md": 8,
     "beyond-one-machine.md": 2,
     "add-a-metric.md": 3,
     "add-a-format.md": 1,

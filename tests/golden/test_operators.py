@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import cclbench
+from cclbench.comparison.build import subject_of
 from cclbench.normalize.operators import Ranges
+from cclbench.operator_table import operators
+from cclbench.present.operators import operator_section
 
 QUERY = """
     SELECT k.start_ns, k.operator, l.track, l.start_ns AS launched_ns
@@ -103,3 +106,16 @@ def test_shapes_of_kernels_in_traces_that_repeat_the_correlation(
     assert len(ours) == kernels
     assert ours == theirs
     assert sum(shapes is not None for shapes in ours.values()) >= 0.98 * kernels
+
+
+def test_a_report_tells_what_the_table_of_operators_does(test_data: Path, tmp_path: Path) -> None:
+    run = cclbench.ingest(test_data / "kineto" / "h100_qwen", store=tmp_path)
+    found, by_op = operator_section(subject_of("", run)), operators(run, "op")
+    assert len({row.operator for row in found.rows}) == len(by_op.rows) == 20
+    for row in by_op.rows:
+        own = [one for one in found.rows if one.operator == row.key]
+        assert sum(one.time_ns for one in own) == row.time_ns
+        assert sum(one.calls for one in own) == row.calls
+        assert sum(one.flops or 0 for one in own) == pytest.approx(row.flops or 0)
+        assert sum(one.gap_s or 0 for one in own) == pytest.approx(row.gap_s or 0)
+    assert {chart.key for chart in found.charts if chart.svg} == {"operator-roofline", "modules"}

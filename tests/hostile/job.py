@@ -48,7 +48,7 @@ def _event(name: str, category: str, begin_us: float, length_us: float, **args: 
 
 
 def _step(step: int, rank: int) -> list[dict[str, Any]]:
-    """20 µs for each text: an annotation, an operator, a launch and a kernel of that name; one all-reduce."""
+    """20 µs for each text: annotation, module, operator, launch and kernel of that name; one all-reduce."""
     at, launch = 1000.0 + 1000 * step, 100 * step
     events = [_event(f"ProfilerStep#{step}", "user_annotation", at, 950)]
     for n, text in enumerate(TEXTS):
@@ -56,6 +56,7 @@ def _step(step: int, rank: int) -> list[dict[str, Any]]:
         aside = text if len(text) < 1000 else "long"  # a megabyte for each kernel is enough
         events += [
             _event(aside, "user_annotation", begin + 1, 18),
+            _event(f"nn.Module: {aside}_0", "python_function", begin + 1.5, 17),
             _event(aside, "cpu_op", begin + 2, 16),
             _event("cudaLaunchKernel", "cuda_runtime", begin + 3, 2, correlation=launch + n),
             _event(text, "kernel", begin + 6, 10, correlation=launch + n, grid=[54, 1, 1]),

@@ -6,14 +6,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from parsed_page import Page
 from report_run import HOSTILE, Event, comparison, manifest, results, row, subject, table
 from typed import PUBLISHED
 
@@ -23,53 +22,6 @@ from cclbench.present.html import check_page, write_page
 from cclbench.present.page import comparison_page, run_page
 from cclbench.record.results import Results
 from cclbench.record.run import Run
-
-VOID = {"meta", "input", "wbr", "br", "img", "link"}
-
-
-class Page(HTMLParser):
-    """A page's elements, ids, references and visible texts; it asserts that tags are closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.attributes: set[str] = set()
-        self.titles: list[str] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        if tag not in VOID:
-            self._open.append(tag)
-        for key, value in attrs:
-            self.attributes.add(key)
-            if key == "id":
-                self.ids.append(value or "")
-            if key in ("href", "src", "action"):
-                self.links.append(value or "")
-            if key == "title":
-                self.titles.append(value or "")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        """All texts."""
-        return "".join(self.texts)
 
 
 def hostile(path: Path) -> Subject:

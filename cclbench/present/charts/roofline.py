@@ -94,6 +94,8 @@ def kernels_of(run: Subject) -> tuple[list[Kernel], str]:
         return [], "the run has no trace"
     rows = stored.sql(_KERNELS).to_pylist()
     if not rows:
+        if run.results.value("memory.bound_share") is not None:
+            return [], "the trace states no FLOPs of kernels; those of operators are by cost models"
         return [], run.results.why_not("memory.bound_share")
     kernels = [Kernel(printable(r["name"]), r["flops"], r["bytes"], r["ns"] / 1e9) for r in rows]
     more = rows[0]["names"] - len(rows)

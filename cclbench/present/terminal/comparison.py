@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from cclbench.comparison.comparison import Check, Comparison, Versus
+from cclbench.comparison.comparison import Check, Comparison, Versus, WorkDifference
 from cclbench.present import sections
 from cclbench.present.charts.palette import LONGER, SHORTER, light
 from cclbench.present.terminal import QUIET, VERBOSE
@@ -21,6 +21,7 @@ from cclbench.text import printable, shortened
 
 _LABEL: Final = 25
 _BAR: Final = 21
+_MOST_WORKS: Final = 5
 
 
 def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) -> list[RenderableType]:
@@ -38,6 +39,8 @@ def page(comparison: Comparison, *, verbosity: int = 0, unicode: bool = True) ->
     for one in comparison.versus:
         if one.changes:
             parts += [Text(), Group(*_waterfall(one, unicode=unicode, verbose=verbose))]
+    for difference in comparison.operators:
+        parts += [Text(), Group(*_works(difference, verbose=verbose))]
     if comparison.cards:
         parts += [Text(), Text("Cards differ in", "bold"), _cards(comparison)]
     return [*parts, *_metrics(comparison, verbose=verbose)]
@@ -75,6 +78,26 @@ def _waterfall(one: Versus, *, unicode: bool, verbose: bool) -> Iterator[Text]:
     if low < high:
         longer, shorter = (glyphs[not unicode] for _, glyphs in (LONGER, SHORTER))
         yield Text(f"  {longer} longer   {shorter} shorter in {one.other}", "dim")
+
+
+def _works(difference: WorkDifference, *, verbose: bool) -> Iterator[Text]:
+    """A line an operator and a line a module: before, after, the change, shares of each one's roofline."""
+    pair = difference.base, difference.other
+    yield Text(sections.WORKS, "bold")
+    for what, changes in (("operator", difference.operators), ("module", difference.modules)):
+        if not changes:
+            continue
+        before, after = (f"of {letter}'s roof" for letter in pair)
+        known = sections.has_roofline(changes)
+        head = f"  {f'by {what}':<{_LABEL - 2}}{pair[0]:>9}{pair[1]:>10}{'difference':>12}"
+        yield Text(f"{head}{before:>12}{after:>12}" if known else head, "bold")
+        for row in sections.work_rows(changes, len(changes) if verbose else _MOST_WORKS):
+            part = row.kind.endswith("shapes")
+            if verbose or not part:
+                line = _row(f"{'    ' if part else '  '}{row.label}", row.cells)
+                yield line.append(f"{row.reached[0]:>12}{row.reached[1]:>12}") if known else line
+        yield _row("  all", sections.whole_work(difference))
+    yield from (Text(f"  {sections.safe(told)}", "dim") for told in sections.matched(difference))
 
 
 def _row(label: str, cells: tuple[str, str, str], style: str = "") -> Text:

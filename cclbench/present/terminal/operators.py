@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cclbench.operator_table import OperatorTable
+from cclbench.present.operators import costless, shares
 from cclbench.present.terminal.output import titled
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
@@ -27,17 +28,13 @@ def page(found: OperatorTable) -> list[RenderableType]:
     told = [
         f"{found.run}: {ranks:,} rank{'s'[: ranks != 1]}, {whole}, {humanise(found.time_s, 's')} of device"
         " time",
-        f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
-        f" {humanise(found.modelled_share, '1')} has FLOPs and bytes",
+        shares(found),
     ]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(found.by, overflow="fold", min_width=16)
     for heading in ("calls", "time", "share", "FLOP/s", "B/s", "roofline", "gap"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in found.rows:
-        reached = None
-        if row.roofline_s is not None and row.gap_s is not None and row.roofline_s + row.gap_s > 0:
-            reached = row.roofline_s / (row.roofline_s + row.gap_s)
         mark = "" if row.bound == "unknown" else f" {row.bound[0].upper()}"
         table.add_row(
             Text(shortened(printable(row.key), _NAME)),
@@ -46,7 +43,7 @@ def page(found: OperatorTable) -> list[RenderableType]:
             humanise(row.share, "1"),
             "" if not row.flops_per_s else humanise(row.flops_per_s, "FLOP/s").removesuffix("FLOP/s").strip(),
             "" if not row.bytes_per_s else humanise(row.bytes_per_s, "B/s").removesuffix("B/s").strip(),
-            "" if reached is None else humanise(reached, "1") + mark,
+            "" if row.reached is None else humanise(row.reached, "1") + mark,
             "" if row.gap_s is None else humanise(row.gap_s, "s"),
         )
     parts: list[RenderableType] = [*(Text(printable(line)) for line in told), Text(), table]
@@ -54,9 +51,5 @@ def page(found: OperatorTable) -> list[RenderableType]:
         parts += [Text(f"{found.all_rows - len(found.rows):,} more rows: -v, --top or --json")]
     if any(row.bound != "unknown" for row in found.rows):
         parts += [Text("roofline: least time over time; C: bound by compute, M: by memory")]
-    silent = [row for row in found.rows if row.why_not and row.modelled_share < 1]
-    reasons: dict[str, list[str]] = {}
-    for row in silent:
-        reasons.setdefault(row.why_not or "", []).append(shortened(printable(row.key), 40))
-    lines = [f"{', '.join(keys[:4])}{', ...' * (len(keys) > 4)}: {why}" for why, keys in reasons.items()]
-    return [*parts, *titled("Without FLOPs and bytes", lines[:6]), *titled("Notes", list(found.notes))]
+    lacking = list(costless(found))
+    return [*parts, *titled("Without FLOPs and bytes", lacking), *titled("Notes", list(found.notes))]

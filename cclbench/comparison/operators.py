@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where device time differs: by operator and by module, exactly, with the roofline of each machine."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.comparison.attribution import whole
+from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
+from cclbench.comparison.subject import Subject
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import UsageError
+from cclbench.operator_table import (
+    NO_MODULE,
+    OperatorRow,
+    OperatorTable,
+    has_operators,
+    operators_by,
+)
+
+_NUMBER: Final = re.compile(r"_\d+$")
+_DIGITS: Final = 12
+"""Of FLOPs, sums of floating-point numbers, that are compared."""
+
+Pair = tuple["_Sum | None", "_Sum | None"]
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What the works of one name add up to in one run, over its ranks and steps."""
+
+    name: str
+    calls: int
+    time_ns: int
+    least_s: float
+    """Their least time, of those of which it is known."""
+    known_s: float
+    """The time of these."""
+    model: tuple[str, str] | None
+    """The family of their cost model and their FLOPs per step and rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A run's operators."""
+
+    ops: OperatorTable
+    shapes: OperatorTable
+    modules: OperatorTable
+
+
+def differences(
+    subjects: Sequence[Subject], engine: Engine = SERIAL, progress: Progress | None = None
+) -> tuple[WorkDifference, ...]:
+    """Each further subject against the first, of those that both have operators."""
+    base, *others = subjects
+    chosen = [one for one in others if has_operators(one.stored)]
+    if not chosen or not has_operators(base.stored):
+        return ()
+    before = _tables(base, engine, progress)
+    pairs = ((other, _tables(other, engine, progress)) for other in chosen) if before else ()
+    return tuple(
+        difference(base.letter, other.letter, before, after) for other, after in pairs if before and after
+    )
+
+
+def _tables(subject: Subject, engine: Engine, progress: Progress | None) -> Tables | None:
+    """None where no rank has work in its windows."""
+    try:
+        found = operators_by(
+            subject.stored,
+            ("op", "shape", "module"),
+            window=subject.window or "steps",
+            engine=engine,
+            progress=progress,
+        )
+    except UsageError:
+        return None
+    return Tables(*found) if found[0].windows else None
+
+
+def difference(base: str, other: str, before: Tables, after: Tables) -> WorkDifference:
+    """How much longer the other's operators take per step and rank, by operator and by module."""
+    steps = before.ops.windows, after.ops.windows
+    change_ns = round(Fraction(after.ops.time_ns, steps[1]) - Fraction(before.ops.time_ns, steps[0]))
+    ops = _changes(_sums(before.ops), _sums(after.ops), steps, change_ns)
+    modules: tuple[WorkChange, ...] = ()
+    if all(any(row.key != NO_MODULE for row in one.modules.rows) for one in (before, after)):
+        modules = _changes(_classes(before.modules), _classes(after.modules), steps, change_ns)
+    shapes = _by_operator(before.shapes), _by_operator(after.shapes)
+    return WorkDifference(
+        base=base,
+        other=other,
+        before_s=before.ops.time_s / steps[0],
+        after_s=after.ops.time_s / steps[1],
+        change_ns=change_ns,
+        operators=tuple(_with_shapes(change, *shapes, steps) for change in ops),
+        modules=modules,
+    )
+
+
+def _sums(found: OperatorTable) -> list[_Sum]:
+    """A table's rows."""
+    return [_sum(row.key, row, found.windows) for row in found.rows]
+
+
+def _sum(name: str, row: OperatorRow, steps: int) -> _Sum:
+    flops = f"{row.flops / steps:.{_DIGITS}g}" if row.flops and row.modelled_share == 1 else ""
+    least_s, gap_s = row.roofline_s or 0.0, row.gap_s or 0.0
+    model = (row.family, flops) if row.family and flops else None
+    return _Sum(name, row.calls, row.time_ns, least_s, least_s + gap_s, model)
+
+
+def _classes(found: OperatorTable) -> list[_Sum]:
+    """The rows of a table by module, those that differ in the numbers of modules alone added up."""
+    sums: dict[str, _Sum] = {}
+    for row in found.rows:
+        name = "/".join(_NUMBER.sub("", part) for part in row.key.split("/"))
+        one = _sum(name, row, found.windows)
+        own = sums.setdefault(name, _Sum(name, 0, 0, 0.0, 0.0, None))
+        own.calls += one.calls
+        own.time_ns += one.time_ns
+        own.least_s += one.least_s
+        own.known_s += one.known_s
+    return list(sums.values())
+
+
+def _changes(
+    before: Sequence[_Sum], after: Sequence[_Sum], steps: tuple[int, int], change_ns: int
+) -> tuple[WorkChange, ...]:
+    """The shares of `change_ns` in whole ns, largest first; exact until they are rounded."""
+    pairs = _pairs(before, after)
+    exact = [
+        Fraction(b.time_ns if b else 0, steps[1]) - Fraction(a.time_ns if a else 0, steps[0])
+        for a, b in pairs
+    ]
+    found = [_change(pair, steps, ns) for pair, ns in zip(pairs, whole(exact, change_ns), strict=True)]
+    return tuple(sorted(found, key=lambda one: (-abs(one.change_ns), one.name)))
+
+
+def _change(pair: Pair, steps: tuple[int, int], change_ns: int) -> WorkChange:
+    a, b = pair
+    names = [one.name for one in pair if one]
+    return WorkChange(
+        name=names[0],
+        also=names[-1] if names[-1] != names[0] else None,
+        before=_time(a, steps[0]),
+        after=_time(b, steps[1]),
+        change_ns=change_ns,
+    )
+
+
+def _time(one: _Sum | None, steps: int) -> WorkTime | None:
+    if one is None:
+        return None
+    known = one.known_s > 0
+    return WorkTime(
+        time_s=one.time_ns / steps / NS_PER_S,
+        calls=one.calls / steps,
+        roofline_s=one.least_s / steps if known else None,
+        reached=one.least_s / one.known_s if known else None,
+    )
+
+
+def _pairs(before: Sequence[_Sum], after: Sequence[_Sum]) -> list[Pair]:
+    """Sums of one name; of the others those that alone have one model's family and FLOPs; the rest alone."""
+    theirs = {one.name: one for one in after}
+    pairs: list[Pair] = [(one, theirs.pop(one.name)) for one in before if one.name in theirs]
+    paired = {one.name for one, _ in pairs if one}
+    mine = [one for one in before if one.name not in paired]
+    models, others = _alone(mine), _alone(theirs.values())
+    for one in mine:
+        match = others.get(one.model) if one.model and models.get(one.model) is one else None
+        pairs.append((one, theirs.pop(match.name) if match else None))
+    return [*pairs, *((None, one) for one in theirs.values())]
+
+
+def _alone(sums: Iterable[_Sum]) -> dict[tuple[str, str], _Sum]:
+    """Those that no other shares a model's family and FLOPs with, by them."""
+    listed = list(sums)
+    counts = Counter(one.model for one in listed)
+    return {one.model: one for one in listed if one.model and counts[one.model] == 1}
+
+
+def _with_shapes(
+    change: WorkChange,
+    before: Mapping[str, Sequence[_Sum]],
+    after: Mapping[str, Sequence[_Sum]],
+    steps: tuple[int, int],
+) -> WorkChange:
+    """The change with what it is of by shapes, where both call the operator with the same ones."""
+    mine = before.get(change.name, ())
+    theirs = after.get(change.also or change.name, ())
+    if len(mine) < 2 or {one.name for one in mine} != {one.name for one in theirs}:
+        return change
+    return replace(change, shapes=_changes(mine, theirs, steps, change.change_ns))
+
+
+def _by_operator(found: OperatorTable) -> dict[str, list[_Sum]]:
+    """The rows of a table by operator and shapes, named by their shapes alone."""
+    sums: dict[str, list[_Sum]] = {}
+    for row in found.rows:
+        operator, shapes = row.parts
+        sums.setdefault(operator, []).append(_sum(shapes, row, found.windows))
+    return sums

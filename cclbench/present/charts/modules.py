@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree of modules as an icicle: each module as wide as its time, above those that it calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cclbench.operator_table import NO_MODULE, OperatorTable
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import light
+from cclbench.present.charts.svg import drawn
+from cclbench.present.words import LONGEST
+from cclbench.text import printable, shortened
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEEPEST: Final = 16
+"""Levels that are told apart; deeper modules count in those above them."""
+MOST_MODULES: Final = 800
+_ROW_PX: Final = 22
+_MARGIN_PX: Final = 8
+_LEAST_PX: Final = 1.0
+_LETTER_PX: Final = 6.4
+_LEAST_LETTERS: Final = 9
+
+
+@dataclass(slots=True)
+class Module:
+    """A module: its time with that of those within it, ns, and what the roofline says of it."""
+
+    path: str
+    depth: int
+    own_ns: int = 0
+    time_ns: int = 0
+    gap_s: float | None = None
+    children: dict[str, Module] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+def modules(found: OperatorTable) -> Chart:
+    """The modules of a table by module, with what none launched."""
+    heading = "Modules"
+    caption = (
+        "Device time by the nn.Module whose forward launched it, or whose backward belongs to that forward: a"
+        " module is as wide as its time with that of the modules within it, which stand below it; the rest of"
+        " its width is its own."
+    )
+    if not any(row.key != NO_MODULE for row in found.rows):
+        why = "the trace names no modules: record them with with_stack"
+        return Chart("modules", heading, caption, None, (why,), wide=True)
+    root = tree(found)
+    scale = (FULL_PX - 2 * _MARGIN_PX) / root.time_ns
+    placed = [(module, left) for module, left in _placed(root, 0) if module.time_ns * scale >= _LEAST_PX]
+    placed = sorted(placed, key=lambda pair: (pair[0].depth, -pair[0].time_ns))[:MOST_MODULES]
+    count = sum(1 for _ in _placed(root, 0))
+    more = count - len(placed)
+    hidden = f"{more:,} too narrow to be drawn: cclbench ops --by module has all"
+    longest = max(root.children.values(), key=lambda module: module.time_ns)
+    label = f"{heading}: {count - 1} in {humanise(root.time_ns / 1e9, 's')}, most in {longest.name}"
+    svg = drawn(lambda: _draw(root, placed, scale), name="modules", label=label)
+    return Chart("modules", heading, caption, svg, (hidden,) if more else (), wide=True)
+
+
+def tree(found: OperatorTable) -> Module:
+    """The modules of a table by module, within one that stands for all of the time."""
+    root = Module("device time", 0)
+    for row in found.rows:
+        node, steps = root, row.key.split("/", DEEPEST - 1)
+        passed = [root]
+        for depth, step in enumerate(steps, start=1):
+            path = "/".join(steps[:depth])
+            node = node.children.setdefault(step, Module(path, depth))
+            passed.append(node)
+        node.own_ns += row.time_ns
+        for one in passed:
+            one.time_ns += row.time_ns
+            if row.gap_s is not None:
+                one.gap_s = (one.gap_s or 0.0) + row.gap_s
+    return root
+
+
+def _placed(module: Module, left: int) -> Iterator[tuple[Module, int]]:
+    """A module and those within it, each with the ns at which it begins, in the order of their names."""
+    yield module, left
+    for name in sorted(module.children, key=_natural):
+        yield from _placed(module.children[name], left)
+        left += module.children[name].time_ns
+
+
+def _natural(name: str) -> tuple[bool, list[tuple[int, str]]]:
+    """Layer_2 before Layer_10; what no module launched last."""
+    parts = re.split(r"(\d{1,9})", name)
+    return name == NO_MODULE, [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _draw(root: Module, placed: list[tuple[Module, int]], scale: float) -> tuple[Figure, Titles]:
+    from matplotlib.patches import Rectangle
+
+    levels = 1 + max(module.depth for module, _ in placed)
+    figure, axes = canvas(FULL_PX, _ROW_PX * levels + 4, left=_MARGIN_PX, right=_MARGIN_PX, top=2, bottom=2)
+    titles: dict[str, str] = {}
+    for n, (module, left) in enumerate(placed):
+        none = module.path == NO_MODULE
+        box = Rectangle(
+            (left, module.depth),
+            module.time_ns,
+            1,
+            facecolor=light("idle" if none else "compute"),
+            alpha=None if none else max(0.16, 0.5 - 0.07 * module.depth),
+            edgecolor=light("bg"),
+            linewidth=0.8,
+        )
+        box.set_gid(f"module-{n}")
+        axes.add_patch(box)
+        titles[f"module-{n}"] = _hover_text(module, root)
+        text = _fitting("no module" if none else module.name, int((module.time_ns * scale - 6) / _LETTER_PX))
+        axes.text(left + 3 / scale, module.depth + 0.5, text, va="center", fontsize=10.5)
+    axes.set_xlim(0, root.time_ns)
+    axes.set_ylim(levels, 0)
+    axes.set_axis_off()
+    return figure, titles
+
+
+def _fitting(name: str, letters: int) -> str:
+    """What of a name fits: all or head and tail of it, else its number, else nothing."""
+    if letters >= _LEAST_LETTERS or len(name) <= letters:
+        return shortened(printable(name[:LONGEST]), letters)
+    _, _, number = name.rpartition("_")
+    return number if number.isdecimal() and len(number) <= letters else ""
+
+
+def _hover_text(module: Module, root: Module) -> str:
+    share = module.time_ns / root.time_ns
+    told = [
+        "launched by no module" if module.path == NO_MODULE else module.path,
+        f"{humanise(module.time_ns / 1e9, 's')}, {humanise(share, '1')} of the device time",
+    ]
+    if module.children and module.own_ns:
+        told.append(f"{humanise(module.own_ns / 1e9, 's')} outside of the modules within it")
+    if module.gap_s is not None:
+        told.append(f"{humanise(module.gap_s, 's')} above the roofline")
+    return "\n".join(told)

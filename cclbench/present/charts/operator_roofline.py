@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline of operators: a mark an operator and shapes, under the peaks of the precisions that occur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cclbench.operator_table import OperatorRow, OperatorTable, Roof
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
+from cclbench.present.charts.svg import drawn
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_POINTS: Final = 150
+_OTHER: Final = "other"
+
+
+class Point(NamedTuple):
+    """An operator with its shapes: FLOP a byte, FLOP/s, what its arithmetic is measured against."""
+
+    row: OperatorRow
+    intensity: float
+    rate: float
+    precision: str
+
+
+def operator_roofline(found: OperatorTable) -> Chart:
+    """The rows of a table by shape that have FLOPs, those with most time."""
+    heading = "Roofline of operators"
+    caption = (
+        "A mark is an operator with its shapes: FLOP/s over FLOP a byte, both by its cost model; its area is"
+        " the time of all its calls. Left of a ridge memory bounds it, right of it the peak of its precision."
+    )
+    points = points_of(found)
+    silent = sum(row.time_ns for row in found.rows) - sum(point.row.time_ns for point in points)
+    share = silent / found.time_ns if found.time_ns else 0.0
+    missing = []
+    if silent:
+        what = "without FLOPs (copies, collectives, what has no cost)"
+        if len(points) == MOST_POINTS:
+            what += f" or beyond {MOST_POINTS} marks"
+        missing.append(f"operators {what}, {humanise(share, '1')} of the time, are not drawn")
+    if not points:
+        return Chart("operator-roofline", heading, caption, None, tuple(missing), wide=True)
+    precisions = list(dict.fromkeys(point.precision for point in points))
+    fastest = max(points, key=lambda point: point.rate)
+    label = f"{heading}: {len(points)} marks, up to {humanise(fastest.rate, 'FLOP/s')}"
+    svg = drawn(lambda: _draw(points, precisions, found.roof), name="operator-roofline", label=label)
+    legend = tuple(
+        (colour(place), MARKERS[marker(place)], precision) for place, precision in enumerate(precisions)
+    )
+    return Chart("operator-roofline", heading, caption, svg, tuple(missing), wide=True, legend=legend)
+
+
+def points_of(found: OperatorTable) -> list[Point]:
+    """The rows that have FLOPs and bytes, most time first."""
+    points = [
+        Point(row, row.flops / row.bytes, row.flops_per_s, row.precision or _OTHER)
+        for row in found.rows
+        if row.flops and row.bytes and row.flops_per_s
+    ]
+    return sorted(points, key=lambda point: -point.row.time_ns)[:MOST_POINTS]
+
+
+def _draw(points: Sequence[Point], precisions: Sequence[str], roof: Roof | None) -> tuple[Figure, Titles]:
+    figure, axes = canvas(FULL_PX, 400, left=88, right=120, top=14, bottom=46)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    titles: dict[str, str] = {}
+    longest = points[0].row.time_ns
+    for n, point in enumerate(points):
+        place = precisions.index(point.precision)
+        (mark,) = axes.plot(
+            [point.intensity],
+            [point.rate],
+            marker=marker(place),
+            markersize=math.sqrt(16 + 420 * point.row.time_ns / longest),
+            color=ink(place),
+            alpha=0.6,
+            markeredgewidth=0,
+        )
+        mark.set_gid(f"operator-{n}")
+        titles[f"operator-{n}"] = _hover_text(point)
+    if roof is not None:
+        _roofs(axes, roof, precisions, titles)
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
+    axes.minorticks_off()
+    axes.set_xlabel("FLOP per byte, of compulsory traffic")
+    return figure, titles
+
+
+def _roofs(axes: Axes, roof: Roof, precisions: Sequence[str], titles: dict[str, str]) -> None:
+    """The memory's rate up to the farthest ridge, and each precision's peak from its ridge on."""
+    peaks = {word: roof.peaks[word] for word in precisions if word in roof.peaks}
+    left, right = axes.get_xlim()
+    ridges = [peak / roof.memory for peak in peaks.values()]
+    right = max(right, *(3 * ridge for ridge in ridges)) if ridges else right
+    last = max(ridges, default=right)
+    (line,) = axes.plot(
+        [left, last],
+        [left * roof.memory, last * roof.memory],
+        color=light("ink"),
+        linewidth=1.2,
+        linestyle=(0, (5, 3)),
+    )
+    line.set_gid("memory")
+    titles["memory"] = f"device memory: {humanise(roof.memory, 'B/s')}"
+    for word, peak in peaks.items():
+        own = ink(precisions.index(word))
+        (line,) = axes.plot([peak / roof.memory, right], [peak, peak], color=own, linewidth=1.5)
+        line.set_gid(f"peak-{word}")
+        titles[f"peak-{word}"] = f"peak of {word}: {humanise(peak, 'FLOP/s')}, of the catalog"
+        axes.annotate(
+            f"{word} {humanise(peak, 'FLOP/s')}",
+            (right, peak),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=10,
+        )
+    axes.set_xlim(left, right)
+
+
+def _hover_text(point: Point) -> str:
+    row = point.row
+    operator, shapes = row.parts
+    calls = f"{row.calls:,} call{'s'[: row.calls != 1]}"
+    told = [
+        operator,
+        shapes,
+        f"{humanise(row.time_s, 's')} in {calls}, {humanise(row.share, '1')} of the device time",
+        f"{humanise(point.rate, 'FLOP/s')} at {point.intensity:.3g} FLOP/B",
+    ]
+    if row.reached is not None and row.gap_s is not None:
+        gap = humanise(row.gap_s, "s")
+        told.append(f"{humanise(row.reached, '1')} of the roofline, bound by {row.bound}; gap {gap}")
+    return "\n".join(filter(None, told))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of a run as a page tells them: by operator and shapes, by module, and what has no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cclbench.comparison.subject import Subject
+from cclbench.engine import SERIAL, Engine, Progress
+from cclbench.errors import UsageError
+from cclbench.operator_table import OperatorRow, OperatorTable, has_operators, operators_by
+from cclbench.present.charts.chart import Chart
+from cclbench.present.charts.modules import modules
+from cclbench.present.charts.operator_roofline import operator_roofline
+from cclbench.present.charts.phases import phases
+from cclbench.text import printable, shortened
+from cclbench.units import humanise
+
+MOST_ROWS: Final = 200
+NO_OPERATORS: Final = (
+    "no operators: the traces record no calls of operators; the CPU's activities of the profiler have them,"
+    " record_shapes their sizes and so their FLOPs and bytes, with_stack their modules"
+)
+_MOST_REASONS: Final = 6
+_MOST_NAMES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSection:
+    """What a page tells of a run's operators: nothing but notes where there are none."""
+
+    rows: tuple[OperatorRow, ...] = ()
+    """By operator and shapes, most time first."""
+    windows: int = 0
+    """Steps of all ranks, added up."""
+    told: str = ""
+    """How much of the time is linked and costed, and what is not."""
+    charts: tuple[Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def operator_section(
+    run: Subject, *, engine: Engine = SERIAL, progress: Progress | None = None
+) -> OperatorSection:
+    """The section of a run that stands alone."""
+    if not has_operators(run.stored):
+        return OperatorSection(notes=(NO_OPERATORS,))
+    try:
+        by_shape, by_module = operators_by(
+            run.stored, ("shape", "module"), window=run.window or "steps", engine=engine, progress=progress
+        )
+    except UsageError as why:
+        return OperatorSection(notes=(str(why),))
+    lacking = "; ".join(costless(by_shape))
+    more = by_shape.rows[MOST_ROWS:]
+    rest = sum(row.time_ns for row in more) / 1e9
+    listed = f"{len(more):,} more rows with {humanise(rest, 's')}: cclbench ops --by shape has all"
+    return OperatorSection(
+        rows=by_shape.rows[:MOST_ROWS],
+        windows=by_shape.windows,
+        told=f"{shares(by_shape)}{f'; without: {lacking}' if lacking else ''}",
+        charts=(operator_roofline(by_shape), modules(by_module), *phases(run)),
+        notes=(*([listed] if more else []), *by_shape.notes),
+    )
+
+
+def shares(found: OperatorTable) -> str:
+    """How much of the time is linked to operators, and how much of the compute time has a cost."""
+    return (
+        f"linked to operators {humanise(found.linked_share, '1')}; of compute time"
+        f" {humanise(found.modelled_share, '1')} has FLOPs and bytes"
+    )
+
+
+def costless(found: OperatorTable) -> Iterator[str]:
+    """`aten::cat, aten::sort: why they have no cost`, a line a reason, those with most time first."""
+    reasons: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row.why_not and row.modelled_share < 1:
+            name = (row.operator if found.by == "shape" else None) or row.key
+            names = reasons.setdefault(row.why_not, [])
+            if name not in names:
+                names.append(name)
+    for why, names in list(reasons.items())[:_MOST_REASONS]:
+        few = [shortened(printable(name), 40) for name in names[:_MOST_NAMES]]
+        yield f"{', '.join(few)}{', ...' * (len(names) > _MOST_NAMES)}: {why}"

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differences in device time by operator and module: whole nanoseconds that sum, whatever matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cclbench
+from cclbench.comparison.build import compare
+from cclbench.comparison.comparison import WorkChange
+from cclbench.comparison.operators import Tables, difference
+from cclbench.operator_table import By, OperatorRow, OperatorTable, operators
+
+
+def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:
+    """A row; modelled where it has FLOPs."""
+    values: dict[str, Any] = {
+        "calls": 1,
+        "share": 0.0,
+        **dict.fromkeys(("flops", "bytes", "flops_per_s", "bytes_per_s", "roofline_s", "gap_s", "why_not")),
+        "bound": "unknown",
+        "modelled_share": 1.0 if other.get("flops") else 0.0,
+        "operator": key.partition("(")[0],
+        "family": None,
+        "precision": None,
+    }
+    return OperatorRow(key=key, time_ns=time_ns, **(values | other))
+
+
+def a_table(by: By, rows: Sequence[OperatorRow], steps: int) -> OperatorTable:
+    """A table of those rows over that many steps of rank 0."""
+    return OperatorTable(
+        run="run",
+        by=by,
+        window="steps",
+        ranks=(0,),
+        windows=steps,
+        time_ns=sum(row.time_ns for row in rows),
+        linked_share=1.0,
+        modelled_share=1.0,
+        roof=None,
+        rows=tuple(rows),
+        all_rows=len(rows),
+        notes=(),
+    )
+
+
+def tables(
+    ops: Sequence[OperatorRow],
+    steps: int = 1,
+    shapes: Sequence[OperatorRow] = (),
+    modules: Sequence[OperatorRow] = (),
+) -> Tables:
+    """A run's operators; without modules none of them names one."""
+    silent = a_row("none", sum(row.time_ns for row in ops))
+    return Tables(
+        a_table("op", ops, steps),
+        a_table("shape", shapes or ops, steps),
+        a_table("module", modules or [silent], steps),
+    )
+
+
+def told(changes: Sequence[WorkChange]) -> list[tuple[str, int]]:
+    """Names and whole ns."""
+    return [(one.name, one.change_ns) for one in changes]
+
+
+def test_a_difference_by_operator() -> None:
+    """A: 100 ns in 3 steps are 33 1/3 a step, 20 are 6 2/3; B: 90 in 2 are 45, 10 are 5.
+
+    In all 50 − 40 = 10 ns longer: mm +11 2/3, add −6 2/3, relu +5, in whole ns 12, −7, 5.
+    """
+    before = tables([a_row("mm", 100), a_row("add", 20)], 3)
+    after = tables([a_row("mm", 90), a_row("relu", 10)], 2)
+    found = difference("A", "B", before, after)
+    assert (found.before_s, found.after_s) == (pytest.approx(40e-9), pytest.approx(50e-9))
+    assert found.change_ns == 10
+    assert told(found.operators) == [("mm", 12), ("add", -7), ("relu", 5)]
+    mm, add, relu = found.operators
+    assert mm.before is not None
+    assert mm.before.time_s == pytest.approx(100 / 3 * 1e-9)
+    assert (add.after, relu.before) == (None, None)
+    assert found.modules == ()
+
+
+def test_the_roofline_is_that_of_each_machine() -> None:
+    """mm takes 40 of 100 ns at least on A; of B's 60 ns in two steps 45 are known, of them 9."""
+    before = tables([a_row("mm", 100, roofline_s=40e-9, gap_s=60e-9)])
+    after = tables([a_row("mm", 60, roofline_s=9e-9, gap_s=36e-9)], 2)
+    (mm,) = difference("A", "B", before, after).operators
+    assert mm.before is not None
+    assert mm.after is not None
+    assert (mm.before.roofline_s, mm.before.reached) == (pytest.approx(40e-9), pytest.approx(0.4))
+    assert (mm.after.roofline_s, mm.after.reached) == (pytest.approx(4.5e-9), pytest.approx(0.2))
+
+
+CONVOLUTION = {"family": "convolution", "flops": 6e9}
+
+
+def test_other_names_are_matched_by_model_and_flops() -> None:
+    """6e9 FLOP in a step are 12e9 in two; the second pair shares both, and so each stands alone."""
+    before = tables([a_row("cudnn", 50, **CONVOLUTION), a_row("x", 5, family="f", flops=1.0)])
+    after = tables(
+        [
+            a_row("miopen", 60, family="convolution", flops=12e9),
+            a_row("y", 5, family="f", flops=2.0),
+            a_row("z", 5, family="f", flops=2.0),
+        ],
+        2,
+    )
+    found = difference("A", "B", before, after)
+    assert [(one.name, one.also) for one in found.operators] == [
+        ("cudnn", "miopen"),
+        ("x", None),
+        ("y", None),
+        ("z", None),
+    ]
+    assert [one.change_ns for one in found.operators] == [-20, -5, 3, 2]  # 2.5 and 2.5: 5 in all
+
+
+@pytest.mark.parametrize(
+    "other", [{"flops": 7e9}, {"family": "matrix product"}, {"modelled_share": 0.5}, {"flops": None}]
+)
+def test_what_differs_stands_alone(other: dict[str, Any]) -> None:
+    before, after = tables([a_row("a", 5, **CONVOLUTION)]), tables([a_row("b", 5, **(CONVOLUTION | other))])
+    assert told(difference("A", "B", before, after).operators) == [("a", -5), ("b", 5)]
+
+
+def test_shapes_are_told_where_they_are_equal() -> None:
+    shapes = (
+        [a_row("mm([2,2])", 30), a_row("mm([4,4])", 70)],
+        [a_row("mm([4,4])", 75), a_row("mm([2,2])", 20)],
+    )
+    before = tables([a_row("mm", 100)], shapes=shapes[0])
+    found = difference("A", "B", before, tables([a_row("mm", 95)], shapes=shapes[1]))
+    assert told(found.operators[0].shapes) == [("[2,2]", -10), ("[4,4]", 5)]
+    other = tables([a_row("mm", 95)], shapes=[a_row("mm([4,4])", 75), a_row("mm([3,3])", 20)])
+    assert difference("A", "B", before, other).operators[0].shapes == ()
+
+
+def test_modules_of_one_class_are_one() -> None:
+    """Layers 0 and 1 of A take 10 and 30 ns, B's layer 0 takes 25."""
+    ops = [a_row("mm", 40)], [a_row("mm", 25)]
+    before = tables(ops[0], modules=[a_row("Net_0/Layer_0", 10, calls=2), a_row("Net_0/Layer_1", 30)])
+    after = tables(ops[1], modules=[a_row("Net_3/Layer_0", 25)])
+    (layer,) = difference("A", "B", before, after).modules
+    assert (layer.name, layer.change_ns) == ("Net/Layer", -15)
+    assert layer.before is not None
+    assert (layer.before.time_s, layer.before.calls) == (pytest.approx(40e-9), 3)
+
+
+SIDE = st.tuples(
+    st.lists(st.integers(1, 10**15), min_size=6, max_size=6), st.integers(1, 1000), st.integers(0, 63)
+)
+
+
+@given(SIDE, SIDE)
+def test_they_sum_whatever_the_steps(one: Any, another: Any) -> None:
+    """To the difference of the total device time per step and rank, and each is near its exact share."""
+    made = []
+    for times, steps, chosen in (one, another):
+        ops = [a_row(f"op{n}", ns) for n, ns in enumerate(times) if chosen >> n & 1]
+        shapes = [
+            a_row(f"op{n}([{part}])", ns // 2 + part * (ns % 2))
+            for n, ns in enumerate(times)
+            if chosen >> n & 1
+            for part in (0, 1)
+        ]
+        made.append(tables(ops, steps, shapes))
+    found = difference("A", "B", *made)
+    whole = [Fraction(side.ops.time_ns, side.ops.windows) for side in made]
+    assert found.change_ns == round(whole[1] - whole[0])
+    assert sum(change.change_ns for change in found.operators) == found.change_ns
+    for change in found.operators:
+        if change.shapes:
+            assert sum(shape.change_ns for shape in change.shapes) == change.change_ns
+        exact = [
+            next(
+                (Fraction(row.time_ns, side.ops.windows) for row in side.ops.rows if row.key == change.name),
+                0,
+            )
+            for side in made
+        ]
+        assert abs(change.change_ns - (exact[1] - exact[0])) <= 1
+
+
+def test_real_runs_sum_to_their_tables(test_data: Path, tmp_path: Path) -> None:
+    """One rank of an H100 in one step, one of an MI300X in two."""
+    paths = [test_data / "kineto" / name for name in ("h100_qwen", "resnet_mi300x")]
+    (found,) = compare(*paths, store=tmp_path).operators
+    totals = []
+    for path in paths:
+        table = operators(cclbench.ingest(path, store=tmp_path), "op")
+        totals.append(Fraction(table.time_ns, table.windows))
+    assert found.change_ns == round(totals[1] - totals[0])
+    for changes in (found.operators, found.modules):
+        assert sum(one.change_ns for one in changes) == found.change_ns
+        assert [abs(one.change_ns) for one in changes] == sorted(
+            (abs(one.change_ns) for one in changes), reverse=True
+        )
+    assert {one.name for one in found.operators if one.before and one.after} >= {"aten::mm", "aten::mul"}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The section of operators: its rows, its charts, what has no cost, hostile names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from parsed_page import Page
+from report_run import HOSTILE, Event, comparison, row, subject
+
+from cclbench.comparison.subject import Subject
+from cclbench.operator_table import operators
+from cclbench.present import operators as module
+from cclbench.present.charts import modules as icicle
+from cclbench.present.charts.modules import modules, tree
+from cclbench.present.charts.operator_roofline import operator_roofline, points_of
+from cclbench.present.charts.phases import phases, phases_of
+from cclbench.present.operators import NO_OPERATORS, operator_section
+from cclbench.present.page import comparison_page, run_page
+
+BF16 = '["c10::BFloat16","c10::BFloat16"]'
+CALLS: dict[str, dict[str, Any]] = {
+    "gemm": {
+        "name": "aten::mm",
+        "shapes": "[[1000,1000],[1000,1000]]",
+        "dtypes": BF16,
+        "module": "Net_0/Linear_10",
+    },
+    "add": {"name": "aten::add", "shapes": "[[2000,1000],[2000,1000]]", "dtypes": BF16, "module": "Net_0"},
+    "sort": {"name": "mine::sort_of", "module": "Net_0/Linear_2"},
+}
+EVENTS: tuple[Event, ...] = (
+    (0, "gemm", "gemm", 1000, 100),
+    (1, "gemm", "gemm", 2000, 300),
+    (0, "add", "elementwise", 1200, 200),
+    (0, "sort", "other", 1500, 50),
+    (1, "alone", "other", 2500, 10),
+)
+H100 = {"world_size": 2, "works_on": "device", "device_name": "NVIDIA H100 80GB HBM3"}
+
+
+def run_of(path: Path, calls: dict[str, dict[str, Any]] = CALLS, **how: Any) -> Subject:
+    """A run of those calls on H100s: 989 TFLOP/s in bf16, 67 in fp32, 3.35 TB/s."""
+    made = subject(path, "", events=how.pop("events", EVENTS), calls=calls, **how)
+    manifest = made.stored.path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"an accelerator"', '"NVIDIA H100 80GB HBM3"'))
+    return Subject("", type(made.stored)(made.stored.path), made.results, None)
+
+
+def test_rows_by_operator_and_shapes(tmp_path: Path) -> None:
+    """660 ns; mm is 2e9 FLOP and 6e6 B a call, twice; add 2e6 FLOP and 12e6 B."""
+    found = operator_section(run_of(tmp_path / "run"))
+    assert [(line.parts, line.calls, line.time_ns) for line in found.rows] == [
+        (("aten::mm", "bf16[1000,1000], bf16[1000,1000]"), 2, 400),
+        (("aten::add", "bf16[2000,1000], bf16[2000,1000]"), 1, 200),
+        (("mine::sort_of", ""), 1, 50),
+        (("alone", ""), 1, 10),
+    ]
+    mm, add = found.rows[:2]
+    assert (mm.family, mm.precision, add.precision) == ("matrix product", "bf16", "fp32")
+    assert mm.flops_per_s == pytest.approx(4e9 / 400e-9)
+    assert mm.roofline_s == pytest.approx(4e9 / 989e12, rel=1e-3)
+    assert found.windows == 4
+    assert found.told == (
+        "linked to operators 98.5 %; of compute time 90.9 % has FLOPs and bytes; without:"
+        " mine::sort_of: no cost model for this operator; alone: no operator's call launched it"
+    )
+
+
+def test_what_is_not_listed_is_counted_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 2)
+    found = operator_section(run_of(tmp_path / "run"))
+    assert len(found.rows) == 2
+    assert found.notes[0] == "2 more rows with 60.0 ns: cclbench ops --by shape has all"
+
+
+def test_without_operators_a_line_says_why(tmp_path: Path) -> None:
+    run = subject(tmp_path / "run")
+    found = operator_section(run)
+    assert (found.rows, found.charts, found.notes) == ((), (), (NO_OPERATORS,))
+    text = run_page(run)
+    assert "record_shapes" in text
+    assert 'id="operator-table"' not in text
+    both = comparison_page(comparison(run, subject(tmp_path / "b", "B")))
+    assert f"A, B: {NO_OPERATORS}" in Page(both).text
+
+
+def test_work_outside_of_the_windows_says_so(tmp_path: Path) -> None:
+    found = operator_section(run_of(tmp_path / "run", events=((0, "gemm", "gemm", 9000, 1),)))
+    assert found.rows == ()
+    assert len(found.notes) <= 1
+
+
+def test_the_roofline_has_what_has_flops(tmp_path: Path) -> None:
+    table = operators(run_of(tmp_path / "run").stored, "shape")
+    points = points_of(table)
+    assert [(point.row.operator, point.precision) for point in points] == [
+        ("aten::mm", "bf16"),
+        ("aten::add", "fp32"),
+    ]
+    assert points[0].intensity == pytest.approx(2e9 / 6e6)
+    assert table.roof is not None
+    assert table.roof.peaks == {"bf16": 989e12, "fp32": 67e12}
+    chart = operator_roofline(table)
+    assert chart.missing == (
+        "operators without FLOPs (copies, collectives, what has no cost), 9.1 % of the time, are not drawn",
+    )
+    assert chart.svg is not None
+    titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
+    assert any(
+        text.startswith("aten::mm\nbf16[1000,1000], bf16[1000,1000]\n400 ns in 2 calls") for text in titles
+    )
+    assert "peak of fp32: 67.0 TFLOP/s, of the catalog" in titles
+    assert "device memory: 3.35 TB/s" in titles
+
+
+def test_modules_hold_those_within_them(tmp_path: Path) -> None:
+    table = operators(run_of(tmp_path / "run").stored, "module")
+    root = tree(table)
+    assert root.time_ns == 660
+    net = root.children["Net_0"]
+    assert (net.time_ns, net.own_ns) == (650, 200)
+    assert {name: child.time_ns for name, child in net.children.items()} == {"Linear_10": 400, "Linear_2": 50}
+    chart = modules(table)
+    assert chart.svg is not None
+    titles = [e.text or "" for e in ET.fromstring(chart.svg).iter("title")]  # noqa: S314 - our own
+    assert [text.partition("\n")[0] for text in titles] == [
+        "device time",
+        "Net_0",
+        "launched by no module",
+        "Net_0/Linear_10",
+        "Net_0/Linear_2",
+    ]
+    assert titles[1].startswith("Net_0\n650 ns, 98.5 % of the device time\n200 ns outside of the modules")
+
+
+def test_a_path_without_end_is_cut(tmp_path: Path) -> None:
+    deep = "/".join(f"Block_{n}" for n in range(5000))
+    table = operators(run_of(tmp_path / "run", {"gemm": CALLS["gemm"] | {"module": deep}}).stored, "module")
+    node, depth = tree(table), 0
+    while node.children:
+        node, depth = max(node.children.values(), key=lambda one: one.time_ns), depth + 1
+    assert depth == icicle.DEEPEST
+    assert modules(table).svg is not None
+
+
+def test_without_modules_there_is_no_icicle(tmp_path: Path) -> None:
+    calls = {
+        name: {key: value for key, value in call.items() if key != "module"} for name, call in CALLS.items()
+    }
+    chart = modules(operators(run_of(tmp_path / "run", calls).stored, "module"))
+    assert (chart.svg, chart.missing) == (None, ("the trace names no modules: record them with with_stack",))
+
+
+def test_phases_are_those_of_the_metric(tmp_path: Path) -> None:
+    rows = [
+        row("time.phase", 0.1),
+        row("time.phase", 0.07, category="backward"),
+        row("time.phase", 0.03, category="forward"),
+    ]
+    run = subject(tmp_path / "run", "", rows=rows)
+    assert phases_of(run) == [("forward", 0.03), ("backward", 0.07)]
+    (chart,) = phases(run)
+    assert "70.0 %" in str(chart.svg)
+    assert list(phases(subject(tmp_path / "other", "", rows=rows[:2]))) == []
+
+
+def test_hostile_names_stay_texts(tmp_path: Path) -> None:
+    calls = {
+        f"k{n}": CALLS["gemm"] | {"name": text[:100_000], "module": f"{text[:5000]}_0/{text[:5000]}_1"}
+        for n, text in enumerate(HOSTILE)
+    }
+    events = tuple((0, name, "gemm", 1000 + n, 100) for n, name in enumerate(calls))
+    run = run_of(tmp_path / "run", calls, events=events)
+    text = run_page(run)
+    page = Page(text)
+    assert (page.tags["script"], page.tags["style"]) == (1, 1)
+    assert not {"img", "iframe", "object", "link", "base", "form"} & set(page.tags)
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert "style" not in page.attributes
+    assert not set("\u202e\x1b\x00") & set(text)
+    assert "<script>alert(1)</script>" in page.text
+    assert len(text) < 500_000
+    assert len(page.ids) == len(set(page.ids))
+    assert not re.search(r"n{2001}", text)
