@@ -12,8 +12,8 @@ that follow are in OUTPUT/rank{R}_trace.json.gz, each with the marks forward, ba
 name of the host, the path of the profiler's temporary file and the running numbers of events (`Ev Idx`) are
 left out. With gloo, annotate_groups names the groups.
 
-`--stacks` records Python's stacks and with them the modules, `--memory` each allocation, and `--recomputed-layers`
-keeps no activations of the first layers: backward computes them again.
+`--stacks` records Python's stacks and with them the modules, `--memory` each allocation. The first
+`--recomputed-layers` layers keep no activations: backward computes them again.
 """
 
 from __future__ import annotations
