@@ -32,7 +32,7 @@ COUNTS = {
     },
     "tiny-llama-operators-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 6},
 }
-"""By group and kind, of each rank, in all its steps; `dp` and `tp` are each rank's group of that dimension."""
+"""By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
 WRAPPERS = ("autograd::", "torch::autograd::")
 CALLS = ("c10d::", "_c10d_functional::")
 
