@@ -25,8 +25,8 @@ from cclbench.operator_table import OperatorTable, operators
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY.parent / "shared" / "fixtures"
 FOLDERS = (FIXTURES / "kineto", FIXTURES / "graph_replay", REPOSITORY / "traces")
-NAMED = 3
-"""Operators without a model that a line names."""
+NAMED, LEAST = 3, 0.001
+"""Operators without a model that a line names, and the share of device time from which on it does."""
 LONGEST = 40
 """Characters of a name: kernels that no operator launched have long ones."""
 
@@ -49,12 +49,16 @@ def line(name: str, found: OperatorTable | str) -> str:
     """A line of the table."""
     if isinstance(found, str):
         return f"| {name} | | | | | {found} |"
-    lacking = {row: row.time_s * (1 - row.modelled_share) for row in found.rows if row.why_not is not None}
+    lacking = {
+        row: row.time_s * (1 - row.modelled_share) / found.time_s
+        for row in found.rows
+        if row.why_not is not None
+    }
     most = sorted(lacking, key=lambda row: -lacking[row])[:NAMED]
-    named = ", ".join(f"`{shortened(row.key)}` {lacking[row] / found.time_s:.1%}" for row in most)
+    named = ", ".join(f"`{shortened(row.key)}` {lacking[row]:.1%}" for row in most if lacking[row] >= LEAST)
     reasons: dict[str, float] = defaultdict(float)
-    for row, time_s in lacking.items():
-        reasons[row.why_not or ""] += time_s
+    for row, share in lacking.items():
+        reasons[row.why_not or ""] += share
     why = max(reasons, key=reasons.__getitem__, default="")
     shares = f"{found.linked_share:.1%} | {found.modelled_share:.1%}"
     return f"| {name} | {found.all_rows} | {shares} | {named} | {why} |"
