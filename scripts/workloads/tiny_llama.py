@@ -11,6 +11,9 @@ All three see the same global batch and reach the same loss. One step waits and 
 that follow are in OUTPUT/rank{R}_trace.json.gz, each with the marks forward, backward and optimizer. The
 name of the host, the path of the profiler's temporary file and the running numbers of events (`Ev Idx`) are
 left out. With gloo, annotate_groups names the groups.
+
+`--stacks` records Python's stacks and with them the modules, `--memory` each allocation. The first
+`--recomputed-layers` layers keep no activations: backward computes them again.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function, schedule
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 WAIT, WARMUP = 1, 2
@@ -108,10 +112,10 @@ class Layer(nn.Module):
 class TinyLlama(nn.Module):
     """From token ids [batch, sequence] to logits [batch, sequence, vocabulary]; embeddings untied."""
 
-    def __init__(self, layers: int, heads: int, head_dim: int) -> None:
+    def __init__(self, layers: int, heads: int, head_dim: int, recomputed_layers: int = 0) -> None:
         super().__init__()
         hidden = heads * head_dim
-        self.head_dim = head_dim
+        self.head_dim, self.recomputed_layers = head_dim, recomputed_layers
         self.rotation: Rotation | None = None
         self.embedding = nn.Embedding(VOCABULARY, hidden)
         self.layers = nn.ModuleList(Layer(hidden, head_dim) for _ in range(layers))
@@ -122,8 +126,12 @@ class TinyLlama(nn.Module):
         if self.rotation is None:
             self.rotation = rotation(tokens.shape[1], self.head_dim, tokens.device)
         x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x, self.rotation)
+        for number, layer in enumerate(self.layers):
+            if number < self.recomputed_layers:
+                # An early stop cuts the last product short, and its row looks as if it had run.
+                x = checkpoint(layer, x, self.rotation, use_reentrant=False, early_stop=False)
+            else:
+                x = layer(x, self.rotation)
         return self.output(self.norm(x))
 
 
@@ -201,7 +209,8 @@ def train(options: argparse.Namespace) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh(options.device, (world // options.tp, options.tp), mesh_dim_names=("dp", "tp"))
     torch.manual_seed(0)
-    model = TinyLlama(options.layers, options.heads, options.head_dim).to(options.device)
+    model = TinyLlama(options.layers, options.heads, options.head_dim, options.recomputed_layers)
+    model = model.to(options.device)
     parameters = sum(p.numel() for p in model.parameters())
     model = parallelize(model, mesh, options.parallelism, options.precision)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
@@ -227,6 +236,8 @@ def train(options: argparse.Namespace) -> None:
             schedule=schedule(wait=WAIT, warmup=WARMUP, active=options.steps, repeat=1),
             on_trace_ready=lambda prof: write_trace(prof, options.output / f"rank{rank}_trace.json.gz"),
             record_shapes=True,
+            with_stack=options.stacks,
+            profile_memory=options.memory,
             execution_trace_observer=observer,
         ) as prof,
     ):
@@ -265,6 +276,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--steps", type=int, default=3, help="steps in the trace")
+    parser.add_argument("--recomputed-layers", type=int, default=0, help="layers without kept activations")
+    parser.add_argument("--stacks", action="store_true", help="record Python's stacks and the modules")
+    parser.add_argument("--memory", action="store_true", help="record each allocation")
     parser.add_argument("--output", type=Path, required=True, help="folder for the traces, made if missing")
     parser.add_argument("--execution-trace", action="store_true", help="write OUTPUT/rank{R}_et.json as well")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ from packages import install
 from page_commands import blocks, here, printed_by
 
 PAGES = {
-    "tutorial.md": 8,
+    "tutorial.md": 11,
     "compare.md": 8,
     "beyond-one-machine.md": 2,
     "add-a-metric.md": 3,
@@ -56,7 +56,7 @@ def test_the_readme_shows_what_is_printed(repository: Path, tmp_path: Path) -> N
             assert_shown("README.md", block, plain(printed_by(command, repository, here(tmp_path))))
             shown += 1
         command = re.sub(r".*(?=\bcclbench)", "", block.strip())  # without making an environment first
-    assert shown == 2
+    assert shown == 3
 
 
 @pytest.mark.parametrize(("page", "commands"), PAGES.items())

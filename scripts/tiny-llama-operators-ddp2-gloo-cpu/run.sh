@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Make the traces of tiny-llama-operators-ddp2-gloo-cpu again: run.sh [FOLDER], by default a new one here.
+# Needs torch 2.15 (its torchrun on PATH) and Linux, where the loopback interface is lo.
+set -euo pipefail
+workloads=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
+output=${1:-$(mktemp -d "$PWD/tiny-llama-operators-ddp2-gloo-cpu.XXXXXX")}
+export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+torchrun --standalone --nproc-per-node 2 "$workloads/tiny_llama.py" \
+  --parallelism ddp --backend gloo --device cpu --precision fp32 \
+  --global-batch 8 --sequence-length 128 --layers 2 --heads 8 --head-dim 32 --recomputed-layers 1 \
+  --steps 3 --stacks --memory --output "$output"
+echo "traces in $output"
