@@ -122,6 +122,7 @@ OPERATORS: Final = _schema(
     _known("phase", _WORD, "what it was for: " + ", ".join(PHASES)),
     _nullable("module", _NAME, "path of the nn.Module that called it, of a backward op of its forward op"),
     _nullable("call_site", _NAME, "innermost line of Python outside of the framework that called it"),
+    _nullable("annotation", _NAME, "serving engine's name of the step that holds it"),
     _known("recomputed", pa.bool_(), "whether it is a forward op run again for the backward pass"),
     _known("kernels", pa.int64(), "device rows that it launched, those of calls that it made aside"),
     _known(

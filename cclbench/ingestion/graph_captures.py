@@ -207,6 +207,7 @@ def _replayed(
         **dict.fromkeys(("start_ns", "end_ns"), np.full(length, launch.at)),
         "step": pa.array([launch.step] * length, pa.int32()),
         "phase": phase,
+        "annotation": pa.array([launch.annotation] * length, pa.string()).dictionary_encode(),
         "kernels": kernels,
         "device_ns": busy,
     }

@@ -18,7 +18,15 @@ import pyarrow.parquet as pq
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Int64, Mask, union
 from cclbench.normalize.operators import Ranges, is_wrapper, joined, nearest
-from cclbench.normalize.phases import NO_NAMED, Named, Phases, runs_node, serving_phase, starts_backward
+from cclbench.normalize.phases import (
+    NO_NAMED,
+    Named,
+    Phases,
+    names_vllm_step,
+    runs_node,
+    serving_phase,
+    starts_backward,
+)
 from cclbench.schema import OPERATORS, PHASES
 
 _CALL: Final = ("operator", "track", "start_ns", "dur_ns", "name", "shapes", "dtypes", "strides", "values")
@@ -172,8 +180,13 @@ class Host:
         return self._phases.at(track, at)
 
     def annotations_at(self, track: Int64, at: Int64) -> list[str | None]:
-        """The annotation of a serving engine's step around each instant of a thread, None for none."""
-        steps = self._annotations.where(lambda name: serving_phase(name) is not None)
+        """The annotation of a serving engine's step around each instant of a thread, None for none.
+
+        An engine that names its steps in both ways nests them: then vLLM's tell more.
+        """
+        steps = self._annotations.where(names_vllm_step)
+        if not steps.any():
+            steps = self._annotations.where(lambda name: serving_phase(name) is not None)
         own = self._annotations.ranges.of(steps)
         index = own.innermost(track, at)
         names = [*(self._annotations.names[code] for code in self._annotations.name[steps].tolist()), None]
@@ -209,6 +222,9 @@ class Host:
             "phase": _words(self._phases.at(self.track, self.start_ns), PHASES, pa.int8()),
             "module": _words(self.module, self._paths[1], pa.int32()),
             "call_site": _words(site_name, self._sites.names, pa.int32()),
+            "annotation": pa.array(
+                self.annotations_at(self.track, self.start_ns), pa.string()
+            ).dictionary_encode(),
             "recomputed": self.recomputed,
             "kernels": kernels,
             "device_ns": busy,

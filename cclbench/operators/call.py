@@ -62,12 +62,14 @@ class NoModel(Exception):  # noqa: N818  (an answer, not an error)
 class Call:
     """One way in which an operator is called: equal calls cost the same.
 
-    `kernels` are the names of what it launched on the device, in order of launch.
+    `kernels` are the names of what it launched on the device, in order of launch; `annotation` is the serving
+    engine's name of the step that holds it.
     """
 
     name: str
     arguments: tuple[Argument, ...] = ()
     kernels: tuple[str, ...] = ()
+    annotation: str | None = None
 
     def tensor(self, index: int) -> Tensor:
         """The tensor at that position; `NoModel` where none is recorded there."""
@@ -108,6 +110,7 @@ def parse(
     strides: str | None = None,
     values: str | None = None,
     kernels: tuple[str, ...] = (),
+    annotation: str | None = None,
 ) -> Call:
     """The call whose arguments are recorded as JSON lists, one entry an argument, as PyTorch writes them.
 
@@ -119,7 +122,7 @@ def parse(
         _argument(_at(sizes, i), _at(types, i), _at(steps, i), _at(texts, i))
         for i in range(max(map(len, (sizes, types, texts))))
     )
-    return Call(name, arguments, kernels)
+    return Call(name, arguments, kernels, annotation)
 
 
 def _argument(sizes: Any, dtype: Any, strides: Any, text: Any) -> Argument:

@@ -189,6 +189,12 @@ class _Calls:
         for column in _TEXTS:
             numbers, words = codes(self.table, column)
             code = np.unique(code, return_inverse=True)[1] * len(words) + numbers[calls]
+        # Steps differ, and only attention costs what a step's requests make it cost.
+        models = [model_of(name or "") for name in self.names]
+        attends = np.array([model is not None and model.family == "attention" for model in models], np.bool_)
+        numbers, words = codes(self.table, "annotation")
+        own = np.where(attends[self.name[calls]], numbers[calls], 0)
+        code = np.unique(code, return_inverse=True)[1] * len(words) + own
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         return [self._kind(int(calls[i]), kernels_of(int(i))) for i in first], kind
 
@@ -197,7 +203,8 @@ class _Calls:
         if self._counted_inside[call]:
             return Kind(Call(name), linked=True, why_not=_INSIDE)
         shapes, dtypes, strides, values = texts
-        found = parse(name, shapes, dtypes, strides, values, kernels=kernels)
+        annotation = self.table["annotation"][call].as_py()
+        found = parse(name, shapes, dtypes, strides, values, kernels, annotation)
         try:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:

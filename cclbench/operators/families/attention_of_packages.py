@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cclbench.operators.call import Call, NoModel
+from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import matrix_precision
 from cclbench.operators.families.attention import (
     FAMILY,
     backward,
@@ -17,6 +18,10 @@ from cclbench.operators.families.attention import (
     sequences,
 )
 from cclbench.operators.masks import Mask
+from cclbench.operators.request_lengths import request_lengths
+
+_KEYS: Final = {"vllm::unified_attention": 1, "sglang_profiler::attention_paged_attention_ragged": 3}
+"""Position of the keys among the arguments of operators whose layout is known."""
 
 
 @cost_model(
@@ -140,11 +145,27 @@ def flash_attn_3_backward(call: Call) -> Cost:
     r"FlashAttnVarlenFunc",
 )
 def attention_with_cached_keys(call: Call) -> Cost:
-    """Attention to keys in a paged cache: no trace records how many.
+    """Attention to keys in a paged cache: how many, only the engine's annotation tells, where it has sums.
 
-    FLOPs: none stated
-    Bytes: none stated
+    FLOPs: 2·P·H·(E + E_v)
+    Bytes: query; keys and values of the step's requests; the result
     Source: vLLM vllm/attention/layer.py: unified_attention_with_output(query, key, value, output,
-    layer_name), the metadata in a forward context
+    layer_name), the metadata in a forward context; SGLang's attention_paged_attention_ragged(query,
+    workspace, output, cache of keys, cache of values, ...)
     """
-    raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")
+    first = next((at for name, at in _KEYS.items() if call.name.startswith(name)), None)
+    lengths = request_lengths(call.annotation or "")
+    if first is None or lengths is None:
+        raise NoModel(f"how many keys {call.name} attends to lies in device memory: no trace records it")
+    query, key, value = call.tensor(0), call.tensor(first), call.tensor(first + 1)
+    heads, size = query.shape[-2:]
+    of_keys, size_of_value = key.shape[-2], value.shape[-1]
+    rows = Tensor((lengths.keys, of_keys, size + size_of_value), key.dtype)
+    return Cost.of(
+        flops=2 * lengths.pairs * heads * (size + size_of_value),
+        precision=matrix_precision(call, query),
+        reads=(query, rows),
+        writes=(Tensor((query.elements // (heads * size), heads, size_of_value), query.dtype),),
+        assumes="lengths of requests as the engine's annotation of the step states them, cached keys in the"
+        " element type of the key",
+    )

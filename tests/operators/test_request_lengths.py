@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lengths of requests in a step's annotation, and what attention to their cached keys costs by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cclbench.operators.call import NoModel, parse
+from cclbench.operators.cost import cost_of
+from cclbench.operators.request_lengths import request_lengths
+
+# A prefill of 3 queries behind 2 cached keys (q = 3, k = 5), and two requests that generate: 1 query to 4 and
+# to 6 keys.  Pairs: 3 · 5 − 3 · 2 / 2 = 12 (the queries attend to 3, 4 and 5 keys), 4 and 6.
+STEP = "execute_3_context_1(sq3sk5sqsq9sqsk15)_generation_2(sq2sk10sqsq2sqsk10)"
+
+
+def test_sums_over_requests() -> None:
+    assert request_lengths(STEP) == (15, 22)
+
+
+@pytest.mark.parametrize("name", ["", "execute_context_1(5)_generation_2(2)", "step[DECODE bs=2]", STEP[:-3]])
+def test_other_annotations_tell_none(name: str) -> None:
+    assert request_lengths(name) is None
+
+
+SHAPES = "[[5,4,8],[5,2,8],[5,2,8],[5,4,8],[],[],[],[0]]"
+TYPES = '["c10::BFloat16","c10::BFloat16","c10::BFloat16","c10::BFloat16","","","","c10::BFloat16"]'
+
+
+def test_attention_to_cached_keys() -> None:
+    """22 pairs, 4 heads, 8 a head: 2 · 22 · 4 · 16 FLOP; 5 queries and results of 64 B, 15 keys and values of 2
+    heads: 15 · 2 · 16 · 2 B."""
+    cost = cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=STEP))
+    assert (cost.flops, cost.precision) == (2816, "bf16")
+    assert (cost.read_bytes, cost.written_bytes) == (5 * 64 + 960, 5 * 64)
+    assert "annotation" in (cost.assumes or "")
+
+
+def test_without_lengths_there_is_no_figure() -> None:
+    with pytest.raises(NoModel, match="lies in device memory"):
+        cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES))
