@@ -28,8 +28,10 @@ TYPES = '["c10::BFloat16","c10::BFloat16","c10::BFloat16","c10::BFloat16","","",
 
 
 def test_attention_to_cached_keys() -> None:
-    """22 pairs, 4 heads, 8 a head: 2 · 22 · 4 · 16 FLOP; 5 queries and results of 64 B, 15 keys and values of 2
-    heads: 15 · 2 · 16 · 2 B."""
+    """22 pairs, 4 heads, 8 a head: 2 · 22 · 4 · 16 FLOP.
+
+    5 queries and results of 64 B, 15 keys and values of 2 heads: 15 · 2 · 16 · 2 B.
+    """
     cost = cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES, annotation=STEP))
     assert (cost.flops, cost.precision) == (2816, "bf16")
     assert (cost.read_bytes, cost.written_bytes) == (5 * 64 + 960, 5 * 64)
