@@ -228,7 +228,7 @@ def operators(
 
 def has_operators(run: Run) -> bool:
     """Whether any rank's trace records calls of operators."""
-    return any(len(run.rank(rank).operators()) for rank in run.ranks)
+    return any(run.rank(rank).operator_count for rank in run.ranks)
 
 
 def operators_by(

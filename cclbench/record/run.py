@@ -291,7 +291,17 @@ class Rank:
 
     def operators(self) -> pa.Table:
         """The rank's rows of `schema.OPERATORS`."""
-        return read_table(self.path / "operators" / f"rank={self.entry.rank}.parquet", OPERATORS)
+        return read_table(self._operators_path, OPERATORS)
+
+    @property
+    def operator_count(self) -> int:
+        """How many rows these are."""
+        with opened_table(self._operators_path, OPERATORS) as file:
+            return int(file.metadata.num_rows)
+
+    @property
+    def _operators_path(self) -> Path:
+        return self.path / "operators" / f"rank={self.entry.rank}.parquet"
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""

@@ -23,6 +23,7 @@ from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import Collectives, File, Manifest, RankEntry, Steps, Unclassified
 from cclbench.record.manifest import write as write_manifest
+from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, OPERATORS, RESULTS, STEPS
 
@@ -87,7 +88,7 @@ def make(path: Path, ranks: int, steps: int, kernels: int) -> Subject:
         _write(path, rank, random, durations[rank], begin, step_ns)
     write_table(path / "groups.parquet", GROUPS.empty_table())
     write_manifest(_manifest(ranks, steps), path)
-    return Subject("A", Run(path), _results(work, step_ns), None)
+    return Subject("A", Run(path), Results(_results(work, step_ns)), None)
 
 
 def _write(
@@ -127,6 +128,7 @@ def _write(
         "start_ns": pa.array(begin),
         "end_ns": pa.array(begin + step),
         "source": _words(np.zeros(steps, int), ["device"]),
+        "open": pa.array(np.zeros(steps, bool)),
     }
     write_table(path / "steps" / f"rank={rank}.parquet", _table(windows, STEPS, steps))
 
