@@ -243,7 +243,7 @@ def _stated(files: Rank, clock: _Clock) -> Syncs | None:
 
 
 def _host(files: Rank, clock: _Clock, of_call: Mapping[int, int]) -> tuple[Rows, Mask]:
-    """Operators and host annotations, in order of start, and which of them are annotations."""
+    """Operators and host annotations by start, the longest of a start first; and which are annotations."""
     ops = _read(files, ("op",), clock, of_call)
     notes = _read(files, ("annotation",), clock, of_call, side="host")
     both = joined([ops, notes])

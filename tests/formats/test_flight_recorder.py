@@ -261,6 +261,9 @@ def test_no_path_leaves_the_file(read: Read) -> None:
     [
         (json.dumps(dump(entry()), sort_keys=True).encode(), True),
         (json.dumps(dump()).encode(), True),
+        # the beginning of a long dump, which names no groups yet
+        (json.dumps(dump(*[entry()] * 20), sort_keys=True).encode()[:4096], True),
+        (b'{"collective_seq_id": 1}', False),
         (pickle.dumps(dump(entry()), protocol=2), True),
         (pickle.dumps({"segments": [], "device_traces": []}), False),
         (b'{"traceEvents": [], "distributedInfo": {"pg_config": []}}', False),

@@ -172,6 +172,12 @@ def test_message_size_is_one_ranks_share(ranges, name, told):
     assert found.trace.facts.communicators == (Communicator("0xabc", 3, 8),)
 
 
+def test_a_message_of_no_bytes_has_a_known_size(ranges):
+    found = ranges(begun(COMM, 8, 3), nccl(10, 40, GATHER, 0), calls=[call(20, 30, 5)])
+    assert found.told == [(sized("all_gather", 0, 0, 8), 3, 10, 40)]
+    assert found.trace.notes == []
+
+
 def test_the_large_side_is_unknown_without_the_size_of_the_communicator(ranges):
     found = ranges(nccl(10, 40, GATHER, 100), calls=[call(20, 30, 5)])
     assert found.told == [(sized("all_gather", 100, None), 3, 10, 40)]

@@ -237,18 +237,18 @@ def test_one_size_and_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "algorithm"),
+    ("kind", "size", "algorithm", "told"),
     [
-        ("all_reduces", 8, None),
-        ("all_reduce", -1, None),
-        ("all_reduce", float("nan"), None),
-        ("all_reduce", 2.0**61, None),
-        ("all_reduce", 8, "rings"),
+        ("all_reduces", 8, None, "did you mean all_reduce or "),
+        ("all_reduce", -1, None, "sizes are bytes from 0 to 1 EiB"),
+        ("all_reduce", float("nan"), None, "sizes are bytes from 0 to 1 EiB"),
+        ("all_reduce", 2.0**61, None, "sizes are bytes from 0 to 1 EiB"),
+        ("all_reduce", 8, "rings", r"did you mean ring\?"),
     ],
 )
-def test_wrong_questions(kind: str, size: float, algorithm: str | None) -> None:
-    """Unknown words and impossible sizes are usage errors."""
-    with pytest.raises(UsageError):
+def test_wrong_questions(kind: str, size: float, algorithm: str | None, told: str) -> None:
+    """Unknown words and impossible sizes are usage errors; a word's is told with the words near to it."""
+    with pytest.raises(UsageError, match=told):
         price(kind, size, range(4), NODE, algorithm=algorithm)
 
 

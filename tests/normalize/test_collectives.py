@@ -333,10 +333,10 @@ class TestOnHost:
 class TestTable:
     """Rows of `COLLECTIVES`."""
 
-    def one(self, payload, *, name=ALL_REDUCE, facts=None, seq=None):
+    def one(self, payload, *, name=ALL_REDUCE, facts=None, seq=None, step=6):
         told = StatedPayloads()
         told.add(payload, row=0, seq=seq)
-        call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": 6}, names=[name])
+        call = calls({"row": 0, "start_ns": 10, "end_ns": 30, "step": step}, names=[name])
         made, _ = collectives.table(5, call, told, np.array([0]), facts or TraceFacts())
         assert made.schema.equals(COLLECTIVES)
         return made.to_pylist()[0]
@@ -384,6 +384,10 @@ class TestTable:
     @pytest.mark.parametrize("seq", [0, None])
     def test_number_0_is_a_number(self, seq):
         assert self.one(Payload(source="kernel"), seq=seq)["seq"] == seq
+
+    @pytest.mark.parametrize(("step", "told"), [(0, 0), (-1, None)])
+    def test_step_0_is_a_step(self, step, told):
+        assert self.one(Payload(source="kernel"), step=step)["step"] == told
 
     def test_group_that_the_trace_lists_by_name(self):
         listed = ProcessGroup(name="4", description="mesh_tp", ranks=(0, 1))

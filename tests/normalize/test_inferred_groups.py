@@ -177,6 +177,15 @@ def test_ends_that_no_offset_explains() -> None:
     assert refused(of_four(ends=ends)) == "ends spread 312 µs around their offsets"
 
 
+def test_ends_may_spread_as_far_as_50_us() -> None:
+    """The last rank comes 165 µs after any other, more than twice what the ends of its instance differ by."""
+    starts, ends = arrivals(), leavings()
+    starts[3, LATE[3]] = (3000 + 195) * US
+    ends[3, 1] += 50 * US
+    found = of_four(starts, ends)
+    assert found.rule == "R1", found.reason
+
+
 def of_two_groups(late: Any, *, slower: int = 0) -> tuple[Any, Any]:
     """Ranks 0 and 1, and 2 and 3, each pair in step: of each instance what its two last ranks come later, µs.
 

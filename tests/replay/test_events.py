@@ -83,6 +83,27 @@ def test_an_event_marks_what_its_stream_was_told_to_wait_for() -> None:
     assert graph.traced["waits of a stream for an event"] == 2
 
 
+def test_the_usual_lag_is_behind_what_ended_last() -> None:
+    """A kernel waits for two, which ended 2 and 27 before it: only the later one shows what a wait takes.
+
+    Three times as long, the other of the two ends last, at 5 + 225 = 230: 2 behind it the kernel takes 30.
+    """
+    one = rank(
+        0,
+        launches=[launch(0, 1), launch(90, 2), launch(92, 3)],
+        work=[
+            item("gemm", 5, 80, corr=1, lane=TWO),
+            item("gemm", 95, 105, corr=2, lane=ONE),
+            item("norm", 107, 117, corr=3, lane=THREE),
+        ],
+        windows=[(0, 5, 117)],
+        stated=syncs((STREAM_WAIT, 91, 24, 90, 20, 91), (STREAM_WAIT, 91.5, 24, 91, 7, 91.5)),
+    )
+    graph, _ = replayed(one)
+    assert ends(graph) == (117, 262)
+    assert graph.traced["waits of a stream for an event"] == 2
+
+
 def test_an_event_that_was_recorded_nobody_knows_where_is_inferred_where_it_shows() -> None:
     held = rank(
         0,
