@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
+from cclbench.analyzers.view.operator_sums import NO_MODULE
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.comparison.attribution import whole
 from cclbench.comparison.comparison import WorkChange, WorkDifference, WorkTime
@@ -17,7 +18,6 @@ from cclbench.comparison.subject import Subject
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import UsageError
 from cclbench.operator_table import (
-    NO_MODULE,
     OperatorRow,
     OperatorTable,
     has_operators,

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cclbench
+from cclbench.analyzers.view.operator_sums import By
 from cclbench.comparison.build import compare
 from cclbench.comparison.comparison import WorkChange
 from cclbench.comparison.operators import Tables, difference
-from cclbench.operator_table import By, OperatorRow, OperatorTable, operators
+from cclbench.operator_table import OperatorRow, OperatorTable, operators
 
 
 def a_row(key: str, time_ns: int, **other: Any) -> OperatorRow:

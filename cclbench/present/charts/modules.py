@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cclbench.operator_table import NO_MODULE, OperatorTable
+from cclbench.analyzers.view.operator_sums import NO_MODULE
+from cclbench.operator_table import OperatorTable
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import light
 from cclbench.present.charts.svg import drawn

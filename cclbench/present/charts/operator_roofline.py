@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cclbench.operator_table import OperatorRow, OperatorTable, Roof
+from cclbench.analyzers.view.operator_sums import Roof
+from cclbench.operator_table import OperatorRow, OperatorTable
 from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
 from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank's works add up to by operator, shapes, module, phase, kernel or category; their least time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import numpy as np
+
+from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.operators import Float64, Kind, Works
+from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
+from cclbench.classify import base_name
+from cclbench.errors import UsageError
+from cclbench.intervals import Int64, Mask
+from cclbench.operators.call import Call, Tensor
+from cclbench.schema import CATEGORIES, PHASES
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.rank_view import RankView
+
+By = Literal["op", "shape", "module", "phase", "kernel", "category"]
+BY: Final[tuple[By, ...]] = ("op", "shape", "module", "phase", "kernel", "category")
+NO_MODULE: Final = "none"
+"""The key of what no module launched."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What the works of one key add up to; FLOPs and bytes of those that have a model."""
+
+    calls: int = 0
+    time_ns: int = 0
+    modelled_ns: int = 0
+    flops: float = 0.0
+    bytes: float = 0.0
+    rooflined_ns: int = 0
+    """Time of the works whose least time is known."""
+    roofline_ns: float = 0.0
+    compute_ns: int = 0
+    """Time of the works that are bound by arithmetic."""
+    memory_ns: int = 0
+    operators: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
+    precisions: frozenset[str] = frozenset()
+    why_not: str | None = None
+
+    def add(self, other: Sums) -> None:
+        """Add another rank's."""
+        for one in fields(self):
+            if one.name == "why_not":
+                self.why_not = self.why_not or other.why_not
+            elif one.name in _SETS:
+                setattr(self, one.name, getattr(self, one.name) | getattr(other, one.name))
+            else:
+                setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+
+
+_SETS: Final = ("operators", "families", "precisions")
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What an accelerator does at most: bytes/s of its memory, FLOP/s by precision."""
+
+    memory: float
+    peaks: Mapping[str, float]
+    """Of the precisions that occur and whose peak is known."""
+
+
+class RankSums(NamedTuple):
+    """One rank's sums by key, for each thing that keys are of, and what they are of."""
+
+    sums: dict[By, dict[str, Sums]]
+    policy: str
+    windows: int
+    time_ns: int
+    linked_ns: int
+    compute_ns: int
+    modelled_ns: int
+    roof: Roof | None
+    no_roofline: str | None
+
+
+def rank_sums(view: RankView, keys: Sequence[By]) -> RankSums:
+    """The sums of a rank's works by each of the keys; not applicable where it has no work."""
+    works = view.works
+    times = _times(view, works)
+    computes = works.computes
+    return RankSums(
+        sums={by: _sums(works, times, by) for by in keys},
+        policy=view.windows.policy,
+        windows=len(view.windows),
+        time_ns=int(works.time_ns.sum()),
+        linked_ns=int(works.time_ns[works.linked].sum()),
+        compute_ns=int(works.time_ns[computes].sum()),
+        modelled_ns=int(works.time_ns[computes & works.modelled].sum()),
+        roof=times.roof,
+        no_roofline=times.no_roofline,
+    )
+
+
+class _Times(NamedTuple):
+    """The time of each work's arithmetic at the peak, its least time; the peaks, or why there are none."""
+
+    arithmetic: Float64
+    least: Float64
+    roof: Roof | None = None
+    no_roofline: str | None = None
+
+
+def _sums(works: Works, times: _Times, by: By) -> dict[str, Sums]:
+    """One rank's sums by key."""
+    arithmetic, least = times.arithmetic, times.least
+    key, keys = _keys(works, by)
+    sums = [Sums() for _ in keys]
+    columns = {
+        "calls": np.ones(len(works)),
+        "time_ns": works.time_ns,
+        "modelled_ns": np.where(works.modelled, works.time_ns, 0),
+        "flops": np.where(works.modelled, works.flops, 0),
+        "bytes": np.where(works.modelled, works.bytes, 0),
+        "rooflined_ns": np.where(np.isnan(least), 0, works.time_ns),
+        "roofline_ns": np.nan_to_num(least),
+        "compute_ns": np.where(~np.isnan(least) & (arithmetic >= least), works.time_ns, 0),
+        "memory_ns": np.where(~np.isnan(least) & (arithmetic < least), works.time_ns, 0),
+    }
+    if by == "kernel":
+        # A kernel has its own time; what its operator costs is its own only where that launched nothing else.
+        alone = works.kernels[works.rows.work] == 1
+        columns = {name: np.where(alone, values[works.rows.work], 0) for name, values in columns.items()}
+        columns |= {"calls": np.ones(len(key)), "time_ns": works.rows.ends - works.rows.starts}
+    for name, values in columns.items():
+        whole = name == "calls" or (name.endswith("_ns") and name != "roofline_ns")
+        added = np.bincount(key, values.astype(np.float64), len(keys)).tolist()
+        for own, amount in zip(sums, added, strict=True):
+            setattr(own, name, int(amount) if whole else amount)
+    if by == "kernel":
+        return dict(zip(keys, sums, strict=True))
+    # What works of one key and one kind have in common is told once.
+    pair = key * len(works.kinds) + works.kind
+    for work in _first(pair, np.ones(len(works), np.bool_)):
+        own, kind = sums[key[work]], works.kinds[works.kind[work]]
+        own.operators |= {_name(kind)}
+        own.families |= {kind.family} if kind.family else set()
+        own.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
+    for work in _first(pair, ~works.modelled & works.computes):
+        own = sums[key[work]]
+        own.why_not = own.why_not or works.kinds[works.kind[work]].why_not
+    return dict(zip(keys, sums, strict=True))
+
+
+def _first(pair: Int64, chosen: Mask) -> list[int]:
+    """Index of the first chosen entry of each value, in order."""
+    at = np.flatnonzero(chosen)
+    _, first = np.unique(pair[at], return_index=True)
+    return [int(index) for index in np.sort(at[first])]
+
+
+def _name(kind: Kind) -> str:
+    """What a kind is called: its operator, or the kernel without its arguments."""
+    return kind.call.name if kind.linked else base_name(kind.call.name)
+
+
+def _times(view: RankView, works: Works) -> _Times:
+    unknown = np.full(len(works), np.nan)
+    try:
+        peaks, memory = accelerator(view).peak_flops_per_s, hbm_bytes_per_s(view)
+    except NotApplicable as why:
+        return _Times(unknown, unknown, no_roofline=str(why))
+    try:
+        stated_peak: float | None = peak_flops_per_s(view)
+    except NotApplicable:
+        stated_peak = None
+    # What is copied to or from the host crosses a link, not the device's memory.
+    least = np.where(works.computes, works.roofline_ns(peaks, stated_peak, memory), np.nan)
+    used = sorted({word for word in works.precision if word})
+    known = {word: peak for word in used if (peak := peaks.get(word))}
+    return _Times(works.compute_ns(peaks, stated_peak), least, Roof(memory, known))
+
+
+def _keys(works: Works, by: By) -> tuple[Int64, list[str]]:
+    """The key of each work, of each device row by kernel, as a number; and the keys."""
+    if by == "kernel":
+        words = [base_name(name or "") for name in works.rows.names]
+        if not len(works.rows.name) and len(works):
+            raise UsageError("a CPU runs no kernels: ask --by op")
+        return _numbered(words, works.rows.name)
+    if by == "module":
+        return _numbered([word or NO_MODULE for word in works.modules], works.module)
+    if by == "phase":
+        return _numbered(list(PHASES), works.phase)
+    if by == "category":
+        return _numbered(list(CATEGORIES), works.category)
+    names = [_name(kind) for kind in works.kinds]
+    if by == "shape":
+        told = (f"{name}({_shapes(kind.call)})" for name, kind in zip(names, works.kinds, strict=True))
+        names = [one.removesuffix("()") for one in told]
+    return _numbered(names, works.kind)
+
+
+def _numbered(words: Sequence[str], index: Int64) -> tuple[Int64, list[str]]:
+    """The words that occur, each once, and the number of each entry's."""
+    numbers: dict[str, int] = {}
+    used = np.unique(index).tolist()
+    code = np.zeros(len(words), np.int64)
+    for one in used:
+        code[one] = numbers.setdefault(words[one], len(numbers))
+    return code[index] if len(words) else index, list(numbers)
+
+
+def _shapes(call: Call) -> str:
+    """`[16,559], [559,64]`: the sizes of the tensors that it is called with."""
+    return ", ".join(_listed(call.arguments))
+
+
+def _listed(arguments: Iterable[Any]) -> Iterator[str]:
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            yield f"{argument.precision or argument.dtype}[{','.join(map(str, argument.shape))}]"
+        elif isinstance(argument, tuple) and any(isinstance(one, Tensor) for one in argument):
+            yield f"{len(argument)} x {next(_listed(argument))}"
