@@ -11,7 +11,7 @@ and bytes. Then come the operators without, those with most time first, and why 
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -70,11 +70,15 @@ def shortened(name: str) -> str:
 
 
 def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER", default=FOLDERS)
+    folders = parser.parse_args().folders
     print(f"cclbench {cclbench.__version__}, {datetime.now(UTC):%Y-%m-%d}\n")
     print("| trace | operators | linked | modelled | without a model, share of device time | because |")
     print("| --- | ---: | ---: | ---: | --- | --- |")
     with TemporaryDirectory() as store:
-        for folder in [Path(name) for name in sys.argv[1:]] or FOLDERS:
+        for folder in folders:
             for source in sorted(folder.iterdir()):
                 for name, found in tables(source, f"{folder.name}/{source.name}", store):
                     print(line(name, found), flush=True)

@@ -88,8 +88,8 @@ def test_what_people_called_ranges_is_numbered_on_request(repository: Path, tmp_
     named = rb'"user_annotation",\s*"name": "([^"]*)"'
     old = set(re.findall(named, content(source)))
     new = set(re.findall(named, content(tmp_path / "rank0_trace.json.gz")))
-    # Three ranges in each of three steps are the program's own; all others are torch's or ours.
-    assert new - old == {b"annotation-1", b"annotation-2", b"annotation-3"}
+    # Three ranges in each of three steps are the program's own, and tell phases; the others are torch's.
+    assert new - old == {b"annotation-1 forward", b"annotation-2 backward", b"annotation-3 optimizer"}
     assert len(old - new) == 3
     is_marker = Scrubber(Identities()).is_marker
     assert all(is_marker(name.decode()) for name in old & new)
