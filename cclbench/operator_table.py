@@ -24,7 +24,6 @@ from cclbench.schema import group_id
 if TYPE_CHECKING:
     from cclbench.card import Card
 
-SORTS: Final = ("time", "gap", "flops", "bytes", "calls")
 COLUMNS: Final = (
     *(
         "key",
@@ -163,7 +162,7 @@ def operators(
 
 def has_operators(run: Run) -> bool:
     """Whether any rank's trace records calls of operators."""
-    return any(run.rank(rank).operator_count for rank in run.ranks)
+    return any(entry.operators for entry in run.record.ranks)
 
 
 def operators_by(

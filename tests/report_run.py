@@ -196,6 +196,7 @@ def stored(
     whole = manifest(path.name)
     for rank, entry in enumerate(whole["ranks"]):
         entry["rows"] = {kind: sum(event[0] == rank for event in events)}
+        entry["operators"] = len(calls)
     (path / "manifest.json").write_text(json.dumps(whole | other))
     return Run(path)
 

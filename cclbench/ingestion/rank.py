@@ -128,7 +128,7 @@ def finish_rank(task: RankTask) -> RankDone:
         left_out += more
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
-    origin, of_graphs = write_operators(
+    origin, of_graphs, operators = write_operators(
         task.folder, task.rank, pending, files, launches, annotated, task.captures, on_device=on_device
     )
     notes += of_graphs
@@ -153,6 +153,7 @@ def finish_rank(task: RankTask) -> RankDone:
         steps=entry.steps(windows, periods, left_out),
         unclassified=entry.unclassified(parts),
         collectives=entry.collectives(calls, ungrouped),
+        operators=operators,
         truncated=None if cut is None else Truncation(**msgspec.structs.asdict(cut), horizon_ns=horizon),
         notes=[*notes, *entry.notes(facts, windows, periods, blind=blind)],
         files=[entry.kept(task.file)],

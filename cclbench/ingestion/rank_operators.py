@@ -41,8 +41,8 @@ def write_operators(
     captures: Sequence[SourceFile],
     *,
     on_device: bool,
-) -> tuple[dict[str, pa.Array], list[str]]:
-    """The columns of device rows that say what launched them, and notes; the rank's operators are written.
+) -> tuple[dict[str, pa.Array], list[str], int]:
+    """The columns of device rows that say what launched them, notes, and how many operators are written.
 
     `files` hold the pending rows, `annotated` are the steps, `captures` traces of the rank's graphs.
     """
@@ -71,8 +71,9 @@ def write_operators(
         origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
     step = or_none(annotated.numbers, annotated.holding(host.start_ns))
     tables = [host.operators(rank, operator, step), *tables]
-    write_table(folder / "operators" / f"rank={rank}.parquet", pa.concat_tables(tables).unify_dictionaries())
-    return origin, notes
+    whole = pa.concat_tables(tables).unify_dictionaries()
+    write_table(folder / "operators" / f"rank={rank}.parquet", whole)
+    return origin, notes, len(whole)
 
 
 def _replays(

@@ -108,6 +108,8 @@ class RankEntry(msgspec.Struct, frozen=True, kw_only=True):
     steps: Steps = Steps()
     unclassified: Unclassified = Unclassified()
     collectives: Collectives = Collectives()
+    operators: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Rows of `schema.OPERATORS`."""
     truncated: Truncation | None = None
     notes: list[str] = []
     files: Annotated[list[File], msgspec.Meta(min_length=1)]

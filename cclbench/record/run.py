@@ -291,17 +291,11 @@ class Rank:
 
     def operators(self) -> pa.Table:
         """The rank's rows of `schema.OPERATORS`."""
-        return read_table(self._operators_path, OPERATORS)
-
-    @property
-    def operator_count(self) -> int:
-        """How many rows these are."""
-        with opened_table(self._operators_path, OPERATORS) as file:
-            return int(file.metadata.num_rows)
-
-    @property
-    def _operators_path(self) -> Path:
-        return self.path / "operators" / f"rank={self.entry.rank}.parquet"
+        path = self.path / "operators" / f"rank={self.entry.rank}.parquet"
+        table = read_table(path, OPERATORS)
+        if len(table) != self.entry.operators:
+            raise damaged(path, f"{len(table):,} rows, of which {self.entry.operators:,} were written")
+        return table
 
     def steps(self) -> pa.Table:
         """The rank's rows of `schema.STEPS`."""

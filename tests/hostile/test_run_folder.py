@@ -112,6 +112,19 @@ def test_a_table_that_lost_rows_is_damaged(
         assert "rows of kind kernel, of which" in answer.err
 
 
+def test_operators_that_are_gone_are_missed(
+    run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+    path = run / "operators" / "rank=1.parquet"
+    table = pq.read_table(path)
+    assert len(table)
+    pq.write_table(table.slice(1), path)
+    answer = call("ops", run.name)
+    assert (answer.code, answer.out) == (3, "")
+    assert f"damaged table: {len(table) - 1} rows, of which {len(table)} were written" in answer.err
+
+
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize(
     "alter",
