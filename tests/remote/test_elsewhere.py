@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -167,9 +168,12 @@ def test_a_web_servers_refusals_hold_no_signature(
 def test_a_page_that_changes_is_refused(web: Web, job: Path, tmp_path: Path) -> None:
     web.files["/rank0.json"] = (job / "rank0.json").read_bytes()
 
+    versions = count(2)
+
     def renewed(handler: BaseHTTPRequestHandler) -> None:
+        # Before the answer: after it the next request may have been answered already.
+        web.etag = f'"{next(versions)}"'
         answer(handler)
-        web.etag = '"2"'
 
     answer, web.answer = web.answer, renewed  # type: ignore[method-assign]
     with pytest.raises(InputError, match="changed while it was read"):
