@@ -14,8 +14,8 @@ from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
+from cclbench.classify.serving_steps import is_serving_step, is_vllm_step, serving_phase
 from cclbench.intervals import Int64, Mask
-from cclbench.normalize.phases import names_vllm_step, serving_phase
 
 _NOT_TOLD: Final = "no step annotation of the trace tells prefill from decode (vLLM's and SGLang's do)"
 
@@ -68,14 +68,14 @@ def _annotations(rank: RankView) -> tuple[list[str], Int64, Int64]:
     found = list[tuple[int, int, str]]()
     for batch in rank.tables.events(("annotation",), ("side", "name", "start_ns", "dur_ns")):
         name, words = codes(batch, "name")
-        engines = np.array([serving_phase(w or "") is not None for w in words])
+        engines = np.array([is_serving_step(w or "") for w in words])
         mine = engines[name] & pc.equal(batch["side"].cast(pa.string()), "host").to_numpy(
             zero_copy_only=False
         )
         begin, end = (edge[mine].tolist() for edge in spans(batch))
         found += zip(begin, end, (words[code] or "" for code in name[mine]), strict=True)
     # An engine that names its steps in both ways nests them: then vLLM's tell it, as they tell the steps.
-    outer = [row for row in found if names_vllm_step(row[2])] or found
+    outer = [row for row in found if is_vllm_step(row[2])] or found
     if not outer:
         raise NotApplicable(_NOT_TOLD)
     begins, until, names = zip(*sorted(outer), strict=True)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cclbench.classify.serving_steps import batch_size
 from cclbench.formats import Part
 from cclbench.ingestion.operators import Host, Launched, device_time
 from cclbench.ingestion.part import PartTask, read_part
@@ -30,7 +31,6 @@ from cclbench.source import SourceFile, captured_batch
 
 _BEGIN: Final = re.compile(r"(cuda|hip)StreamBeginCapture\w*")
 _END: Final = re.compile(r"(cuda|hip)StreamEndCapture\w*")
-_BATCH: Final = re.compile(r"execute_(?:\d+_)?context_(\d+).*_generation_(\d+)|step\[\w+ bs=(\d+)")
 _LEAST: Final = 2
 """Device rows of one launch from which on it is a graph's."""
 
@@ -176,7 +176,7 @@ def _fitting(captures: Sequence[Capture], names: Names, launch: Launch) -> Captu
         return f"{len(names):,} device rows in another order or of other names than the captures' ({counts})"
     if len(fitting) == 1:
         return fitting[0]
-    batch = _batch(launch.annotation or "")
+    batch = batch_size(launch.annotation or "")
     # An engine pads a batch to the next one that it has a graph for.
     larger = sorted(
         (one for one in fitting if batch is not None and one.batch is not None and one.batch >= batch),
@@ -185,12 +185,6 @@ def _fitting(captures: Sequence[Capture], names: Names, launch: Launch) -> Captu
     if larger and (len(larger) == 1 or larger[0].batch != larger[1].batch):
         return larger[0]
     return f"{len(fitting)} captures have the same kernels, and no batch size tells which it is"
-
-
-def _batch(annotation: str) -> int | None:
-    """Requests in a step of a serving engine, by its annotation."""
-    told = _BATCH.match(annotation)
-    return sum(int(part) for part in told.groups() if part) if told else None
 
 
 def _replayed(

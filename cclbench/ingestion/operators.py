@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cclbench.classify.serving_steps import is_vllm_step, serving_phase
 from cclbench.ingestion.part import ROW_GROUP
 from cclbench.intervals import Int64, Mask, union
 from cclbench.normalize.operators import Ranges, is_wrapper, joined, nearest
@@ -22,9 +23,7 @@ from cclbench.normalize.phases import (
     NO_NAMED,
     Named,
     Phases,
-    names_vllm_step,
     runs_node,
-    serving_phase,
     starts_backward,
 )
 from cclbench.schema import OPERATORS, PHASES
@@ -184,7 +183,7 @@ class Host:
 
         An engine that names its steps in both ways nests them: then vLLM's tell more.
         """
-        steps = self._annotations.where(names_vllm_step)
+        steps = self._annotations.where(is_vllm_step)
         if not steps.any():
             steps = self._annotations.where(lambda name: serving_phase(name) is not None)
         own = self._annotations.ranges.of(steps)

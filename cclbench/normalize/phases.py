@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from cclbench.classify.serving_steps import serving_phase
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
 from cclbench.schema import PHASES
@@ -37,28 +38,6 @@ _LOSS: Final = (
     r"|ctc_loss|cosine_embedding_loss|margin_ranking_loss|triplet_margin_loss)(_nd|2d|_with_logits|_forward)?"
 )
 _LOSS_RANGE: Final = r"(?i)(.*[.#_: -])?loss(es|[-_ ]fn|[-_ ]func(tion)?)?\W*$|nn\.Module: \w*Loss_\d+"
-_VLLM: Final = re.compile(r"execute_(?:\d+_)?context_(\d+)(?:\(.*?\))?_generation_(\d+).*")
-_SGLANG: Final = re.compile(r"step\[(\w+) .*\]")
-_MODES: Final = {"EXTEND": "prefill", "DECODE": "decode", "MIXED": "mixed"}
-
-
-def names_vllm_step(name: str) -> bool:
-    """Whether it is the name of a step of vLLM."""
-    return _VLLM.fullmatch(name) is not None
-
-
-def serving_phase(name: str) -> str | None:
-    """prefill, decode or mixed, by the name of an engine's annotation; None where it tells neither.
-
-    The engines say so in the names of their steps: vLLM (vllm/v1/worker/gpu_worker.py) numbers of requests in
-    either phase, `execute_context_2(512)_generation_6(6)`, SGLang (model_runner.py) the mode of its batch,
-    `step[EXTEND bs=2 toks=512]`.
-    """
-    if vllm := _VLLM.fullmatch(name):
-        either = (vllm[1].strip("0") != "", vllm[2].strip("0") != "")
-        return {(True, False): "prefill", (False, True): "decode", (True, True): "mixed"}.get(either)
-    sglang = _SGLANG.fullmatch(name)
-    return _MODES.get(sglang[1]) if sglang else None
 
 
 def starts_backward(name: str) -> bool:

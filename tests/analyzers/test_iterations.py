@@ -10,7 +10,7 @@ import pytest
 from hand_made import a_rank, compute, event, launch, main, reason, values, window
 
 import cclbench
-from cclbench.normalize.phases import serving_phase
+from cclbench.classify.serving_steps import serving_phase
 
 PREFILL = "execute_context_2(512)_generation_0(0)"
 DECODE = "execute_context_0(0)_generation_6(6)"
@@ -68,6 +68,12 @@ def test_where_both_engines_names_nest_the_outer_ones_count() -> None:
         "decode",
         "decode",
     ]
+
+
+def test_an_outer_step_that_tells_no_phase_is_not_told_by_the_inner_one() -> None:
+    outer = "execute_context_0(0)_generation_0(0)"
+    rows = [*_step(0, 0, outer), event("annotation", 0, 40, name="step[DECODE bs=1]", side="host")]
+    assert "tells prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
 
 
 def test_steps_of_several_iterations_or_none_are_left_out() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cclbench.classify.serving_steps import request_lengths
 from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
 from cclbench.operators.element_types import matrix_precision
@@ -18,7 +19,6 @@ from cclbench.operators.families.attention import (
     sequences,
 )
 from cclbench.operators.masks import Mask
-from cclbench.operators.request_lengths import request_lengths
 
 _KEYS: Final = {"vllm::unified_attention": 1, "sglang_profiler::attention_paged_attention_ragged": 3}
 """Position of the keys among the arguments of operators whose layout is known."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of requests in a step's annotation, and what attention to their cached keys costs by them."""
+"""Requests and their lengths in a step's annotation, and what attention to their cached keys costs by them."""
 
 from __future__ import annotations
 
 import pytest
 
+from cclbench.classify.serving_steps import batch_size, request_lengths
 from cclbench.operators.call import NoModel, parse
 from cclbench.operators.cost import cost_of
-from cclbench.operators.request_lengths import request_lengths
 
 # A prefill of 3 queries behind 2 cached keys (q = 3, k = 5), and two requests that generate: 1 query to 4 and
 # to 6 keys.  Pairs: 3 · 5 − 3 · 2 / 2 = 12 (the queries attend to 3, 4 and 5 keys), 4 and 6.
@@ -41,3 +41,18 @@ def test_attention_to_cached_keys() -> None:
 def test_without_lengths_there_is_no_figure() -> None:
     with pytest.raises(NoModel, match="lies in device memory"):
         cost_of(parse("vllm::unified_attention_with_output", SHAPES, TYPES))
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        (STEP, 3),
+        ("execute_context_2(512)_generation_6(6)", 8),
+        ("step[DECODE bs=32]", 32),
+        ("step[DECODE]", None),
+        ("ProfilerStep#3", None),
+        (f"step[DECODE bs={'9' * 5000}]", None),
+    ],
+)
+def test_the_requests_of_a_step(name: str, requests: int | None) -> None:
+    assert batch_size(name) == requests
