@@ -51,6 +51,20 @@ def union(starts: Int64, ends: Int64) -> Intervals:
     return Intervals(starts[first], reach[last])
 
 
+def union_lengths(owner: Int64, starts: Int64, ends: Int64, owners: int) -> Int64:
+    """|the intervals of each owner|, of `owners` that `owner` numbers; shape (owners,)."""
+    order = np.lexsort((starts, owner))
+    owner, starts, ends = owner[order], starts[order], ends[order]
+    total = np.zeros(owners, np.int64)
+    np.add.at(total, owner, ends - starts)
+    # Where none overlaps its neighbour, none overlaps any.
+    overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
+    for one in np.unique(owner[1:][overlaps]).tolist():
+        here = slice(*np.searchsorted(owner, (one, one + 1)))
+        total[one] = union(starts[here], ends[here]).length
+    return total
+
+
 def join(*sets: Intervals) -> Intervals:
     """X ∪ Y ∪ ..."""
     whole = (EMPTY, *sets)

@@ -246,7 +246,10 @@ def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tup
     if not files and not evidence:
         hint = "it has no times; run the folder of the profiler's traces beside which it lies"
         raise InputError("is an execution trace only", where=str(found[0].path), hint=hint)
-    captures = tuple(file for file in files if _listed_captures(file.path) is not None)
+    folders = {
+        folder for folder in {file.path.parent for file in files} if _listed_captures(folder) is not None
+    }
+    captures = tuple(file for file in files if file.path.parent in folders)
     files = tuple(file for file in files if file not in captures)
     if captures and not files:
         hint = "they run nothing; run the folder of the traces in which their graphs are launched"
@@ -262,17 +265,17 @@ def _source(path: Path, card: Path | None, found: list[SourceFile], ignored: tup
 
 def captured_batch(path: Path) -> int | None:
     """The batch size that a graph was captured for, by the list beside the file; None where that has none."""
-    listed = _listed_captures(path) or []
+    listed = _listed_captures(path.parent) or []
     own = [entry for entry in listed if entry.file == path.name]
     # Files are renamed where they are collected.
     (entry,) = own or listed if len(own or listed) == 1 else (None,)
     return entry.batch_size if entry else None
 
 
-def _listed_captures(path: Path) -> list[_Captured] | None:
-    """What a folder of captures says of them; None where the file's folder is none."""
+def _listed_captures(folder: Path) -> list[_Captured] | None:
+    """What a folder of captures says of them; None where the folder is none."""
     try:
-        with (path.parent / CAPTURES).open("rb") as file:
+        with (folder / CAPTURES).open("rb") as file:
             return msgspec.json.decode(file.read(_LONGEST_LIST), type=list[_Captured])
     except (OSError, msgspec.DecodeError):
         return None

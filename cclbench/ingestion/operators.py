@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.intervals import Int64, Mask, union
-from cclbench.normalize.operators import Ranges, is_wrapper, joined, nearest
+from cclbench.intervals import Int64, Mask, union_lengths
+from cclbench.normalize.operators import Ids, Ranges, is_wrapper, joined, nearest
 from cclbench.normalize.phases import (
     NO_NAMED,
     Named,
@@ -66,10 +66,11 @@ class Host:
             self.table[name].to_numpy() for name in ("operator", "track", "start_ns", "end_ns")
         )
         self.ranges = Ranges(self.track, self.start_ns, self.end_ns)
-        self._modules = _named(folder, "python", at, lambda name: name.startswith(_MODULE))
         self._annotations = _named(folder, "annotation", at, lambda _: True)
-        marks = _both(self._annotations, _both(self._modules, _named(folder, "python", at, starts_backward)))
-        self._sites = _named(folder, "python", at, lambda name: _FRAMEWORK.match(name) is None)
+        python = _named(folder, "python", at, _tells)
+        self._modules = python.of(python.where(_is_module))
+        self._sites = python.of(python.where(_is_site))
+        marks = _both(self._annotations, python.of(~python.where(_is_site)))
         names = self.table["name"].chunk(0) if self.table.num_rows else None
         self.calls = Named(
             self.ranges,
@@ -178,18 +179,16 @@ class Host:
         """Index in `PHASES` of each thread's phase at each instant."""
         return self._phases.at(track, at)
 
-    def annotations_at(self, track: Int64, at: Int64) -> list[str | None]:
-        """The annotation of a serving engine's step around each instant of a thread, None for none.
+    def annotations_at(self, track: Int64, at: Int64) -> pa.Array:
+        """The annotation of a serving engine's step around each instant of a thread, null for none.
 
         An engine that names its steps in both ways nests them: then vLLM's tell more.
         """
         steps = self._annotations.where(is_vllm_step)
         if not steps.any():
             steps = self._annotations.where(lambda name: serving_phase(name) is not None)
-        own = self._annotations.ranges.of(steps)
-        index = own.innermost(track, at)
-        names = [*(self._annotations.names[code] for code in self._annotations.name[steps].tolist()), None]
-        return [names[i] for i in index.tolist()]
+        own = self._annotations.of(steps)
+        return _words(np.append(own.name, -1)[own.ranges.innermost(track, at)], own.names, pa.int32())
 
     def operator_of_rows(self) -> Int64:
         """Id of the innermost call around each device row's launch, −1 for none."""
@@ -199,10 +198,11 @@ class Host:
 
     def index_of(self, operator: Int64) -> Int64:
         """Index of the call of each id, −1 for none."""
-        by_id = np.argsort(self.id, kind="stable")
-        at = np.searchsorted(self.id[by_id], operator)
-        found = np.append(by_id, -1)[np.minimum(at, len(by_id))]
-        return np.where((found >= 0) & (np.append(self.id, -1)[found] == operator), found, -1)
+        return self._ids.index_of(operator)
+
+    @cached_property
+    def _ids(self) -> Ids:
+        return Ids(self.id)
 
     def operators(self, rank: int, operator: Int64, step: Int64) -> pa.Table:
         """Rows of `schema.OPERATORS`; `operator` is each device row's, `step` the number of each call's."""
@@ -221,9 +221,7 @@ class Host:
             "phase": _words(self._phases.at(self.track, self.start_ns), PHASES, pa.int8()),
             "module": _words(self.module, self._paths[1], pa.int32()),
             "call_site": _words(site_name, self._sites.names, pa.int32()),
-            "annotation": pa.array(
-                self.annotations_at(self.track, self.start_ns), pa.string()
-            ).dictionary_encode(),
+            "annotation": self.annotations_at(self.track, self.start_ns),
             "recomputed": self.recomputed,
             "kernels": kernels,
             "device_ns": busy,
@@ -247,16 +245,21 @@ class Host:
 
 def device_time(call: Int64, starts: Int64, ends: Int64, calls: int) -> tuple[Int64, Int64]:
     """How many device rows each call launched, and their union, ns; `call` is each row's, of so many."""
-    order = np.lexsort((starts, call))
-    owner, starts, ends = call[order], starts[order], ends[order]
-    kernels, busy = np.zeros((2, calls), np.int64)
-    np.add.at(kernels, owner, 1)
-    np.add.at(busy, owner, ends - starts)
-    overlaps = (owner[1:] == owner[:-1]) & (starts[1:] < ends[:-1])
-    for one in np.unique(owner[1:][overlaps]).tolist():
-        here = slice(*np.searchsorted(owner, (one, one + 1)))
-        busy[one] = union(starts[here], ends[here]).length
-    return kernels, busy
+    return np.bincount(call, minlength=calls), union_lengths(call, starts, ends, calls)
+
+
+def _is_module(name: str) -> bool:
+    return name.startswith(_MODULE)
+
+
+def _is_site(name: str) -> bool:
+    """Whether a row of Python is a line of the workload's own."""
+    return _FRAMEWORK.match(name) is None
+
+
+def _tells(name: str) -> bool:
+    """Whether a row of Python tells a module, a line of the workload or the call of backward."""
+    return _is_module(name) or _is_site(name) or starts_backward(name)
 
 
 def _by_thread(launched: Launched) -> dict[int, Int64]:

@@ -62,9 +62,7 @@ def write_operators(
         operator = np.where(operator >= 0, operator, host.operator_of_rows())
         phase, module = host.of_rows(operator)
         if captures:
-            with TemporaryDirectory(prefix="captures-", dir=folder) as place:
-                read = read_captures(captures, Path(place))
-            found = _replays(rank, host, read, pending, files, launches, annotated)
+            found = _replays(folder, rank, host, captures, pending, files, launches, annotated)
             operator = np.where(found.operator >= 0, found.operator, operator)
             module = pc.coalesce(found.module, module.cast(pa.string())).dictionary_encode()
             tables, notes = found.calls, found.notes
@@ -77,9 +75,10 @@ def write_operators(
 
 
 def _replays(
+    folder: Path,
     rank: int,
     host: Host,
-    captures: Sequence[Capture],
+    captures: Sequence[SourceFile],
     pending: Pending,
     files: Sequence[Path],
     launches: Launches,
@@ -92,17 +91,21 @@ def _replays(
     at, track = launches.start_ns[of_graphs], launches.track[of_graphs]
     step = or_none(annotated.numbers, annotated.holding(at)).tolist()
     phases = [PHASES[code] for code in host.phases_at(track, at).tolist()]
-    annotations = host.annotations_at(track, at)
+    annotations = host.annotations_at(track, at).to_pylist()
     graphs = {
         number: Launch(thread, start, None if own < 0 else own, phase, annotation)
         for number, thread, start, own, phase, annotation in zip(
             of_graphs.tolist(), track.tolist(), at.tolist(), step, phases, annotations, strict=True
         )
     }
-    names = list(_names(files, pending))
+    read: list[Capture] = []
+    if graphs:
+        with TemporaryDirectory(prefix="captures-", dir=folder) as place:
+            read = read_captures(captures, Path(place))
+    names = list(_names(files, pending)) if graphs else []
     first = max(int(host.id.max(initial=0)), int(pending.operator.max(initial=0))) + 1
     launch = pending.launch.astype(np.int64)
-    return join_captures(rank, captures, Rows(launch, pending.starts, pending.ends, names), graphs, first)
+    return join_captures(rank, read, Rows(launch, pending.starts, pending.ends, names), graphs, first)
 
 
 def _names(files: Sequence[Path], pending: Pending) -> Iterator[str | None]:

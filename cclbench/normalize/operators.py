@@ -94,4 +94,19 @@ def nearest(parents: Int64, flag: Mask) -> Int64:
     return np.where(found == none, -1, found)
 
 
+class Ids:
+    """Ids of calls, in any order: where each stands."""
+
+    def __init__(self, ids: Int64) -> None:
+        self._order = np.argsort(ids, kind="stable")
+        self._sorted = ids[self._order]
+
+    def index_of(self, wanted: Int64) -> Int64:
+        """Index of each id, −1 where it is none, shape of `wanted`."""
+        at = np.searchsorted(self._sorted, wanted)
+        known = at < len(self._sorted)
+        known[known] = self._sorted[at[known]] == wanted[known]
+        return np.where(known, np.append(self._order, -1)[at], -1)
+
+
 NO_RANGES = Ranges(*(np.empty(0, np.int64) for _ in range(3)))

@@ -63,6 +63,10 @@ class Named:
     name: Int64
     names: Sequence[str]
 
+    def of(self, chosen: Mask) -> Named:
+        """Some of the ranges."""
+        return Named(self.ranges.of(chosen), self.name[chosen], self.names)
+
     def called(self, pattern: str) -> Mask:
         """Which of them have a name that begins like the pattern, shape (ranges,)."""
         return self.where(lambda name: re.match(pattern, name) is not None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and their lengths in a step's annotation, and what attention to their cached keys costs by them."""
+"""Requests in a step's annotation, and what attention to their cached keys costs by their lengths."""
 
 from __future__ import annotations
 

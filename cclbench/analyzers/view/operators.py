@@ -7,7 +7,7 @@ what no call launched stands for itself, by its own name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from cclbench import classify, intervals
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.intervals import Int64, Intervals, Mask
-from cclbench.normalize.operators import is_wrapper, nearest
+from cclbench.normalize.operators import Ids, is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import Cost, cost_of, model_of
 from cclbench.schema import CATEGORIES, EVENTS, KINDS, PHASES
@@ -160,23 +160,23 @@ class _Calls:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self.id = table["operator"].to_numpy()
-        self._by_id = np.argsort(self.id, kind="stable")
+        self.ids = Ids(table["operator"].to_numpy())
         self.name, self.names = codes(table, "name")
-        parents = self.index_of(table["parent"].fill_null(np.iinfo(np.int64).min).to_numpy())
+        parents = self.ids.index_of(_or_no_id(table["parent"]))
         models = [model_of(name or "") for name in self.names]
+        self._families = [model.family if model else None for model in models]
+        self._counted_inside = _ancestors(parents, self._of_families(PRODUCTS))
         modelled = np.array([model is not None for model in models], np.bool_)[self.name]
-        heavy = np.array([model is not None and model.family in PRODUCTS for model in models], np.bool_)
-        self._counted_inside = _ancestors(parents, heavy[self.name])
         owner = nearest(parents, modelled & ~self._counted_inside)
         self.owner = np.where(owner >= 0, owner, np.arange(len(table)))
         self.recomputed = table["recomputed"].to_numpy()
 
-    def index_of(self, operator: Int64) -> Int64:
-        """Index of the call of each id, −1 for none."""
-        at = np.searchsorted(self.id[self._by_id], operator)
-        found = np.append(self._by_id, -1)[np.minimum(at, len(self._by_id))]
-        return np.where((found >= 0) & (np.append(self.id, -1)[found] == operator), found, -1)
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def _of_families(self, families: Collection[str]) -> Mask:
+        """Which calls have a model of those families."""
+        return np.array([family in families for family in self._families], np.bool_)[self.name]
 
     def kinds(
         self, calls: Int64, launched: Int64, kernels_of: Callable[[int], tuple[str, ...]]
@@ -190,10 +190,8 @@ class _Calls:
             numbers, words = codes(self.table, column)
             code = np.unique(code, return_inverse=True)[1] * len(words) + numbers[calls]
         # Steps differ, and only attention costs what a step's requests make it cost.
-        models = [model_of(name or "") for name in self.names]
-        attends = np.array([model is not None and model.family == "attention" for model in models], np.bool_)
         numbers, words = codes(self.table, "annotation")
-        own = np.where(attends[self.name[calls]], numbers[calls], 0)
+        own = np.where(self._of_families(("attention",))[calls], numbers[calls], 0)
         code = np.unique(code, return_inverse=True)[1] * len(words) + own
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)
         return [self._kind(int(calls[i]), kernels_of(int(i))) for i in first], kind
@@ -209,6 +207,11 @@ class _Calls:
             return Kind(found, linked=True, cost=cost_of(found))
         except NoModel as why:
             return Kind(found, linked=True, why_not=str(why))
+
+
+def _or_no_id(ids: pa.ChunkedArray) -> Int64:
+    """The ids, where one is null a number that none is."""
+    return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
 def _ancestors(parents: Int64, chosen: Mask) -> Mask:
@@ -232,13 +235,13 @@ def _on_device(rank: RankView) -> Works:
     category = _indices(table, "category", CATEGORIES, _OTHER)
     phase = _indices(table, "phase", PHASES, PHASES.index("other"))
     module, modules = codes(table, "module")
-    own = calls.index_of(table["operator"].fill_null(np.iinfo(np.int64).min).to_numpy())
+    own = calls.ids.index_of(_or_no_id(table["operator"]))
     is_kernel = _indices(table, "kind", KINDS, 0) == KINDS.index("kernel")
     communicates = category == CATEGORIES.index("communication")
     owner = np.where((own >= 0) & ~communicates, np.append(calls.owner, -1)[own], own)
     # Works are numbered by call, then, of rows without one, each for itself.
     alone = owner < 0
-    key = np.where(alone, len(calls.id) + np.arange(len(owner)), owner)
+    key = np.where(alone, len(calls) + np.arange(len(owner)), owner)
     order = np.lexsort((starts, key))
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
     work = np.empty(len(key), np.int64)
@@ -254,7 +257,7 @@ def _on_device(rank: RankView) -> Works:
 
     launched = _identities(name[order], first)
     kinds, kind_of_call = calls.kinds(owner[head][of_call], launched[of_call], kernels_of)
-    why_not = NOT_LINKED if len(calls.id) else NO_CALLS
+    why_not = NOT_LINKED if len(calls) else NO_CALLS
     single = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in names]
     kind = np.where(of_call, 0, len(kinds) + name[head])
     kind[of_call] = kind_of_call
@@ -275,7 +278,7 @@ def _on_device(rank: RankView) -> Works:
         module=module[lead],
         modules=modules,
         category=category[lead],
-        time_ns=_union_ns(work[order], starts[order], ends[order], len(first)),
+        time_ns=intervals.union_lengths(work, starts, ends, len(first)),
         kernels=np.bincount(work, minlength=len(first)),
         computes=np.bincount(work, is_kernel & ~communicates, minlength=len(first)) > 0,
         recomputed=recomputed,
@@ -335,17 +338,6 @@ def _longest(work: Int64, ns: Int64, count: int) -> Int64:
     """Index of the longest row of each work, of rows in order of their works."""
     by_length = np.lexsort((-ns, work))
     return by_length[np.searchsorted(work[by_length], np.arange(count))]
-
-
-def _union_ns(work: Int64, starts: Int64, ends: Int64, count: int) -> Int64:
-    """|rows| of each work, of rows in order of work and start."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, work, ends - starts)
-    overlaps = (work[1:] == work[:-1]) & (starts[1:] < ends[:-1])
-    for one in np.unique(work[1:][overlaps]).tolist():
-        here = slice(*np.searchsorted(work, (one, one + 1)))
-        total[one] = intervals.union(starts[here], ends[here]).length
-    return total
 
 
 def _identities(name: Int64, first: Int64) -> Int64:
