@@ -11,14 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cclbench.analyzers.metric import NotApplicable
+from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.sequences import SUMS, RankSequences, merged, rank_sequences
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import UsageError
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.run import Rank, Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.schema import group_id
 
 COLUMNS: Final = ("kernels", "count", "time_s", "share", "gap_s")
 _NS_PER_S: Final = 10**9
@@ -99,18 +98,15 @@ def frequent_sequences(
     `UsageError` where no rank ran kernels.
     """
     Selection(window, steps, ranks).check(run)
-    wanted = run.ranks if ranks is None else sorted(set(ranks))
-    work = partial(_of_rank, length, window, steps)
-    answers = engine.map(
-        work, [run.rank(rank) for rank in wanted], progress=progress, what="looking for sequences"
+    found, notes = answers_by_rank(
+        run,
+        partial(_of_rank, length, window, steps),
+        ranks,
+        noun="kernel sequences",
+        engine=engine,
+        progress=progress,
+        what="looking for sequences",
     )
-    found = {rank: one for rank, one in zip(wanted, answers, strict=True) if isinstance(one, RankSequences)}
-    silent: dict[str, list[int]] = {}
-    for rank, one in zip(wanted, answers, strict=True):
-        if isinstance(one, str):
-            silent.setdefault(one, []).append(rank)
-    if not found:
-        raise UsageError(f"no kernel sequences: {'; '.join(silent) or 'it has no trace'}", where=run.id)
     table = merged([one.table for one in found.values()])
     kernel_ns = sum(one.kernel_ns for one in found.values())
     return FrequentSequences(
@@ -123,16 +119,14 @@ def frequent_sequences(
         kernel_time_s=kernel_ns / _NS_PER_S,
         distinct=len(table),
         rows=tuple(_rows(_first(table, length, top), length, kernel_ns)),
-        notes=tuple(f"rank {group_id(tuple(of))} left out: {why}" for why, of in silent.items()),
+        notes=tuple(notes),
     )
 
 
-def _of_rank(length: int, window: str, steps: Steps | None, tables: Rank) -> RankSequences | str:
+def _of_rank(length: int, window: str, steps: Steps | None, tables: Rank) -> RankSequences | NotApplicable:
     """One rank's sequences, or why it has none."""
-    try:
-        return rank_sequences(RankView(tables, rank=tables.entry.rank, window=window, steps=steps), length)
-    except NotApplicable as why:
-        return str(why)
+    view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps)
+    return answer_or_reason(view, lambda rank: rank_sequences(rank, length))
 
 
 def _first(table: pa.Table, length: int, top: int) -> pa.Table:

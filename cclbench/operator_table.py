@@ -12,14 +12,13 @@ import numpy as np
 
 from cclbench.analyzers.metric import NotApplicable
 from cclbench.analyzers.view.operator_sums import By, RankSums, Roof, Sums, rank_sums
+from cclbench.analyzers.view.per_rank import answer_or_reason, answers_by_rank
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.engine import SERIAL, Engine, Progress
-from cclbench.errors import UsageError
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.run import Rank, Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.schema import group_id
 
 if TYPE_CHECKING:
     from cclbench.card import Card
@@ -179,27 +178,19 @@ def operators_by(
 ) -> tuple[OperatorTable, ...]:
     """`operators` by each of the keys, in their order, from one pass over the ranks."""
     Selection(window, steps, ranks).check(run)
-    wanted = run.ranks if ranks is None else sorted(set(ranks))
     machine = machine_of(run).without_captures()
-    work = partial(_of_rank, tuple(keys), window, steps, run.card, machine)
-    answers = engine.map(
-        work, [run.rank(rank) for rank in wanted], progress=progress, what="costing operators"
+    ask = partial(_of_rank, tuple(keys), window, steps, run.card, machine)
+    found, notes = answers_by_rank(
+        run, ask, ranks, noun="operators", engine=engine, progress=progress, what="costing operators"
     )
-    found = {rank: one for rank, one in zip(wanted, answers, strict=True) if isinstance(one, RankSums)}
-    silent: dict[str, list[int]] = {}
-    for rank, one in zip(wanted, answers, strict=True):
-        if isinstance(one, str):
-            silent.setdefault(one, []).append(rank)
-    if not found:
-        raise UsageError(f"no operators: {'; '.join(silent) or 'it has no trace'}", where=run.id)
-    return tuple(_table(run, by, found, silent, sort, top) for by in keys)
+    return tuple(_table(run, by, found, notes, sort, top) for by in keys)
 
 
 def _table(
     run: Run,
     by: By,
     found: Mapping[int, RankSums],
-    silent: Mapping[str, Sequence[int]],
+    notes: Sequence[str],
     sort: str,
     top: int | None,
 ) -> OperatorTable:
@@ -223,7 +214,7 @@ def _table(
         all_rows=len(rows),
         notes=(
             *dict.fromkeys(f"no roofline: {one.no_roofline}" for one in found.values() if one.no_roofline),
-            *(f"rank {group_id(tuple(listed))} left out: {why}" for why, listed in silent.items()),
+            *notes,
         ),
     )
 
@@ -277,10 +268,7 @@ def _only(words: frozenset[str]) -> str | None:
 
 def _of_rank(
     keys: tuple[By, ...], window: str, steps: Steps | None, card: Card | None, machine: Machine, tables: Rank
-) -> RankSums | str:
+) -> RankSums | NotApplicable:
     """One rank's sums, or why it has none."""
     view = RankView(tables, rank=tables.entry.rank, window=window, steps=steps, card=card, machine=machine)
-    try:
-        return rank_sums(view, keys)
-    except NotApplicable as why:
-        return str(why)
+    return answer_or_reason(view, lambda rank: rank_sums(rank, keys))

@@ -50,6 +50,14 @@ def _histories(rank: RankView) -> list[History]:
     return found
 
 
+def _largest(rank: RankView, number: Callable[[History], float | None]) -> float:
+    """The largest number of any of the rank's devices; not applicable where the trace tells none."""
+    told = [value for history in _histories(rank) if (value := number(history)) is not None]
+    if not told:
+        raise NotApplicable("the trace does not state what the allocator reserved")
+    return max(told)
+
+
 def _of_snapshots(run: RunView, number: Callable[[History], float | None]) -> Iterator[Value]:
     """The largest number of any device of any snapshot, then each device's; not applicable without any.
 
@@ -113,10 +121,7 @@ def peak_allocated_of_snapshots(run: RunView) -> Iterator[Value]:
     combine=max_over_ranks,
 )
 def peak_reserved(rank: RankView) -> Value:
-    told = [most for history in _histories(rank) if (most := history.peak_reserved) is not None]
-    if not told:
-        raise NotApplicable("the trace does not state what the allocator reserved")
-    return Value(value=max(told))
+    return Value(value=_largest(rank, lambda history: history.peak_reserved))
 
 
 @from_evidence("memory.peak_reserved")
@@ -139,10 +144,7 @@ def peak_reserved_of_snapshots(run: RunView) -> Iterator[Value]:
     combine=max_over_ranks,
 )
 def fragmentation(rank: RankView) -> Value:
-    told = [share for history in _histories(rank) if (share := history.fragmentation) is not None]
-    if not told:
-        raise NotApplicable("the trace does not state what the allocator reserved")
-    return Value(value=max(told), provenance="derived")
+    return Value(value=_largest(rank, lambda history: history.fragmentation), provenance="derived")
 
 
 @from_evidence("memory.fragmentation")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,8 @@ from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64
+from cclbench.normalize.operators import Ids
 
 _GRID: Final = ("grid_x", "grid_y", "grid_z")
 _KERNEL: Final = ("name", *_GRID, "shapes")
@@ -69,7 +70,7 @@ def contention(rank: RankView) -> Value:
 
 def _sums(rank: RankView) -> Iterator[pa.Table]:
     """Of each batch, number and summed duration of compute kernels beside communication, and alone."""
-    launched = _launched(rank)
+    shapes = _Shapes(rank.operators)
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
         stated = batch["grid_x"].is_valid()
         compute = batch.filter(pc.and_(stated, pa.array(~is_category(batch, "communication"))))
@@ -79,7 +80,7 @@ def _sums(rank: RankView) -> Iterator[pa.Table]:
         columns = {
             "name": compute["name"],
             **{axis: compute[axis] for axis in _GRID},
-            "shapes": launched.shapes(compute["operator"]),
+            "shapes": shapes.of(compute["operator"]),
             "beside": beside.astype(np.int64),
             "beside_ns": np.where(beside, durations, 0),
             "alone": alone.astype(np.int64),
@@ -96,35 +97,15 @@ def _summed(tables: Sequence[pa.Table]) -> pa.Table:
     return sums.select([*_KERNEL, *(f"{name}_sum" for name in _SUMS)]).rename_columns([*_KERNEL, *_SUMS])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Launched:
-    """Operators' calls that launched kernels, in order of their ids, and the shapes of each as a code."""
+class _Shapes:
+    """The shapes that operators' calls are recorded with, as codes."""
 
-    operator: Int64
-    code: Int64
+    def __init__(self, table: pa.Table) -> None:
+        self._ids = Ids(table["operator"].to_numpy())
+        numbers, texts = codes(table, "shapes")
+        self._code = np.where(numbers == texts.index(None), -1, numbers)
 
-    def shapes(self, operators: pa.Array) -> Int64:
+    def of(self, operators: pa.Array) -> Int64:
         """Code of each operator's shapes, −1 where they are not recorded, shape of `operators`."""
-        at, found = _places(self.operator, operators)
-        return np.where(found, np.append(self.code, -1)[at], -1)
-
-
-def _launched(rank: RankView) -> _Launched:
-    """The operators that launched the rank's kernels, with the shapes that the trace records."""
-    launching = [np.unique(b["operator"].drop_null()) for b in rank.tables.events(("kernel",), ("operator",))]
-    operator = np.unique(np.concatenate([np.empty(0, np.int64), *launching]))
-    code = np.full(len(operator), -1, np.int64)
-    numbered: dict[str, int] = {}
-    for batch in rank.tables.events(("op",), ("operator", "shapes")) if len(operator) else ():
-        at, found = _places(operator, batch["operator"])
-        numbers, texts = codes(batch, "shapes")
-        of_text = [-1 if text is None else numbered.setdefault(text, len(numbered)) for text in texts]
-        code[at[found]] = np.array(of_text, np.int64)[numbers[found]]
-    return _Launched(operator, code)
-
-
-def _places(ordered: Int64, ids: pa.Array) -> tuple[Int64, Mask]:
-    """Where each id, which is above 0, stands among the ordered ones, and whether it does, shape of `ids`."""
-    wanted = ids.fill_null(0).to_numpy()
-    at = np.searchsorted(ordered, wanted)
-    return at, np.append(ordered, -1)[at] == wanted
+        at = self._ids.index_of(np.asarray(operators.fill_null(0).to_numpy()))
+        return np.asarray(np.append(self._code, -1)[at])

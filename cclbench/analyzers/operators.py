@@ -222,7 +222,7 @@ def _label(column: str, word: str | None, depth: int) -> str:
 
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
     """When a CPU computes, by phase of the innermost call; its transfers are of no phase that is known."""
-    table = rank.tables.operators()
+    table = rank.operators
     name, names = codes(table, "name")
     works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
     phase, words = codes(table, "phase")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, comm, compute, event, reason, rows_of, values, window
+from hand_made import a_rank, comm, compute, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Value
 from cclbench.analyzers.view.rank_view import RankView
@@ -24,12 +24,15 @@ def kernel(start: int, end: int, *grid: int, **columns: Any) -> Row:
 
 
 def operator(number: int, shapes: str | None) -> Row:
-    return event("op", 0, 1, name="aten::mm", operator=number, shapes=shapes)
+    """A call of an operator, which has no kind of event."""
+    return {"name": "aten::mm", "operator": number, "shapes": shapes}
 
 
 def a_talk(*rows: Row, **options: Any) -> RankView:
     """A rank that communicates for 100 ns, then not."""
-    return a_rank([comm(0, 100), *rows], [window(0, 1000)], **options)
+    events = [row for row in rows if "kind" in row]
+    calls = [row for row in rows if "kind" not in row]
+    return a_rank([comm(0, 100), *events], [window(0, 1000)], operators=calls, **options)
 
 
 def measured(*rows: Row) -> Value:

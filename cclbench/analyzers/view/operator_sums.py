@@ -113,15 +113,15 @@ class _Times(NamedTuple):
 
 def _sums(works: Works, times: _Times, by: By) -> dict[str, Sums]:
     """One rank's sums by key."""
-    arithmetic, least = times.arithmetic, times.least
+    arithmetic, least, modelled = times.arithmetic, times.least, works.modelled
     key, keys = _keys(works, by)
     sums = [Sums() for _ in keys]
     columns = {
         "calls": np.ones(len(works)),
         "time_ns": works.time_ns,
-        "modelled_ns": np.where(works.modelled, works.time_ns, 0),
-        "flops": np.where(works.modelled, works.flops, 0),
-        "bytes": np.where(works.modelled, works.bytes, 0),
+        "modelled_ns": np.where(modelled, works.time_ns, 0),
+        "flops": np.where(modelled, works.flops, 0),
+        "bytes": np.where(modelled, works.bytes, 0),
         "rooflined_ns": np.where(np.isnan(least), 0, works.time_ns),
         "roofline_ns": np.nan_to_num(least),
         "compute_ns": np.where(~np.isnan(least) & (arithmetic >= least), works.time_ns, 0),
@@ -146,7 +146,7 @@ def _sums(works: Works, times: _Times, by: By) -> dict[str, Sums]:
         own.operators |= {_name(kind)}
         own.families |= {kind.family} if kind.family else set()
         own.precisions |= {kind.cost.precision} if kind.cost and kind.cost.precision else set()
-    for work in _first(pair, ~works.modelled & works.computes):
+    for work in _first(pair, ~modelled & works.computes):
         own = sums[key[work]]
         own.why_not = own.why_not or works.kinds[works.kind[work]].why_not
     return dict(zip(keys, sums, strict=True))

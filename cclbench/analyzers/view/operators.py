@@ -229,7 +229,7 @@ def _on_device(rank: RankView) -> Works:
     found = [batch for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW)]
     schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
     table = pa.Table.from_batches(found, schema)
-    calls = _Calls(rank.tables.operators())
+    calls = _Calls(rank.operators)
     starts, ends = spans(table)
     name, names = codes(table, "name")
     category = _indices(table, "category", CATEGORIES, _OTHER)
@@ -291,7 +291,7 @@ def _on_device(rank: RankView) -> Works:
 
 def _on_host(rank: RankView) -> Works:
     """A CPU's works: the calls that begin in a window, each with its time outside of other works."""
-    calls = _Calls(rank.tables.operators())
+    calls = _Calls(rank.operators)
     table = calls.table
     starts, device_ns = table["start_ns"].to_numpy(), table["device_ns"].to_numpy()
     wrapper = np.array([is_wrapper(name or "") for name in calls.names], np.bool_)[calls.name]

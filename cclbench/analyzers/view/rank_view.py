@@ -280,6 +280,11 @@ class RankView:
         return launched_kernels(self)
 
     @cached_property
+    def operators(self) -> pa.Table:
+        """Calls of operators, in the windows or not, rows of `schema.OPERATORS`."""
+        return self.tables.operators()
+
+    @cached_property
     def works(self) -> Works:
         """What called for the rank's work in its windows, and what that costs at least."""
         if self.facts.works_on is None:
