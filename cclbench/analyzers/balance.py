@@ -105,15 +105,23 @@ def most_often_last(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
     said = f"rank {foremost} arrives last in {float(own.last):.4g} of {own.instances} collectives"
     after = f"{humanise(late_ns / NS_PER_S, 's')} after the median rank"
+    late: list[Value] = []
     if p >= SIGNIFICANT:
         reason = f"no rank stands out: {said}, which chance explains (p = {p:.2g})"
     elif late_ns <= residual_ns:
         clocks = f"the ranks' clocks agree to {humanise(residual_ns / NS_PER_S, 's')} only"
         reason = f"no rank stands out: {said}, {after}, and {clocks}"
     else:
-        reason = f"{said}, {after}{_because(found, foremost, ranks)}"
+        excess = _excess(found, foremost)
+        reason = f"{said}, {after}{_because(excess, on_host=parts_of(ranks)[foremost].on_host)}"
+        late = [Value(value=late_ns / NS_PER_S, stat=LATE_BY, category=str(foremost), unit="s")]
+        late += [
+            Value(value=ns / NS_PER_S, stat=f"excess_{what}", category=str(foremost), unit="s")
+            for what, ns in zip(SPENT, excess, strict=bool(excess))
+        ]
     yield of_instances(ranks, found, own.share, reason)
     yield Value(value=p, stat="p_value", category=str(foremost), provenance="derived")
+    yield from late
     for rank in sorted(last):
         yield Value(value=last[rank].share, category=str(rank))
 
@@ -192,6 +200,8 @@ def _lateness(found: Instances) -> npt.NDArray[np.float64]:
     return np.asarray(found.arrival_ns - np.repeat(median, found.count))
 
 
+LATE_BY: Final = "late_by"
+"""Statistic of the named rank's median lateness; only where one is named."""
 _CAUSES = (
     "computes longer",
     "copies longer",
@@ -201,11 +211,11 @@ _CAUSES = (
 """Of each of `arrivals.SPENT`: what it means that the last rank spent more of it."""
 
 
-def _because(found: Instances, straggler: int, ranks: Mapping[int, Sequence[Value]]) -> str:
-    """The cause: of what the rank does since its group's previous collective, what exceeds others' most.
+def _excess(found: Instances, straggler: int) -> list[float]:
+    """What the rank does longer than others since its group's previous collective, ns, of each of `SPENT`.
 
     For each instance it is last in: its own ns less the median of the ranks that ran the same previous
-    instance; mean over those instances.
+    instance; mean over those instances.  Empty where there are none.
     """
     mine = np.flatnonzero(_arrives_last(found) & (found.rank == straggler) & (found.before != UNKNOWN_BEFORE))
     place = np.full(len(found.count), -1, np.int64)
@@ -213,13 +223,17 @@ def _because(found: Instances, straggler: int, ranks: Mapping[int, Sequence[Valu
     own = place[found.of]
     others = np.flatnonzero((own >= 0) & (found.rank != straggler) & (found.before == found.before[own]))
     if not len(others):
-        return ""
-    excess = [_mean_of_medians(found.of[others], one[own[others]] - one[others]) for one in found.spent]
-    most = max(range(len(SPENT)), key=lambda n: excess[n])
-    if excess[most] <= 0:
+        return []
+    return [_mean_of_medians(found.of[others], one[own[others]] - one[others]) for one in found.spent]
+
+
+def _because(excess: Sequence[float], *, on_host: bool) -> str:
+    """The cause: of what the rank does before it arrives, what exceeds others' most."""
+    most = max(range(len(excess)), key=lambda n: excess[n], default=None)
+    if most is None or excess[most] <= 0:
         return ""
     cause = _CAUSES[most]
-    if SPENT[most] == "idle" and parts_of(ranks)[straggler].on_host:
+    if SPENT[most] == "idle" and on_host:
         cause = "is longer outside its operators"
     more = humanise(excess[most] / NS_PER_S, "s")
     return f", because it {cause} ({more} more than the other ranks' median, on average)"
@@ -242,7 +256,8 @@ def _mean_of_medians(of: Int64, ns: Int64) -> float:
     " reason only where the share cannot be chance (p < 0.01, corrected for the number of ranks: stat"
     " p_value) and its median lateness exceeds what the clocks leave unexplained; else no rank stands out."
     " With the rank stands why it is late: of computing, copying, other communication and idling since its"
-    " group's previous collective, what exceeds the other ranks' median most. By rank (category).",
+    " group's previous collective, what exceeds the other ranks' median most (stats excess_compute, _copy,"
+    " _communication, _idle; late_by is the lateness). By rank (category).",
     formula="instances the rank is last in / instances it takes part in; p = P(X ≥ last) · ranks, X a sum of"
     " trials of probability 1/n, one for each of its instances, n their ranks",
     unit="1",

@@ -18,7 +18,7 @@ from cclbench.analyzers.view.model_flops import flops_per_step
 from cclbench.analyzers.view.operators import PRODUCTS, Float64, Works
 from cclbench.analyzers.view.platform import accelerator, card_field, hbm_bytes_per_s
 from cclbench.analyzers.view.rank_view import RankView
-from cclbench.analyzers.view.values import NS_PER_S, per_step
+from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 from cclbench.intervals import Intervals, Mask
 from cclbench.normalize.operators import is_wrapper
 from cclbench.schema import CATEGORIES, PHASES
@@ -85,6 +85,33 @@ def _efficiency(works: Works, chosen: Mask, ideal: Float64, what: str, category:
         coverage=Coverage.of_rows(used[chosen], works.time_ns[chosen]),
         category=category,
     )
+
+
+@metric(
+    "compute.above_roofline",
+    definition="What the operators' kernels take beyond the least time that their FLOPs and compulsory bytes"
+    " need on the device, a step: of operators that have a cost model, by category too. What lies above for"
+    " each operator shows in `cclbench ops --sort gap`.",
+    formula="Σ (time − max(FLOPs / peak, bytes / memory bandwidth)) / windows, of calls whose time is longer",
+    unit="s",
+    better="lower",
+    inputs=_INPUTS,
+    not_applicable=_NO_MODEL,
+)
+def above_roofline(rank: RankView) -> Iterator[Value]:
+    works, device = rank.works, accelerator(rank)
+    ideal = works.roofline_ns(device.peak_flops_per_s, None, hbm_bytes_per_s(rank))
+    used = works.computes & ~np.isnan(ideal)
+    if not used.any():
+        raise NotApplicable("no operator in the window has a known least time")
+    above = np.where(used, np.maximum(works.time_ns - np.nan_to_num(ideal), 0), 0)
+    windows = len(rank.windows) * NS_PER_S
+    coverage = Coverage.of_rows(used[works.computes], works.time_ns[works.computes])
+    whole = float(above.sum()) / windows
+    yield Value(value=whole, provenance="derived", reason=_DERIVED, coverage=coverage)
+    for code in np.unique(works.category[used]).tolist():
+        own = float(above[works.category == code].sum()) / windows
+        yield Value(value=own, provenance="derived", category=CATEGORIES[code])
 
 
 @metric(
@@ -158,6 +185,7 @@ def _products(works: Works) -> list[int]:
     formula="|C∪K∪M| by phase",
     unit="s",
     inputs=("events", "operators", "steps"),
+    combine=parts_over_ranks,
     not_applicable="nothing in the trace tells one phase from another",
 )
 def phase(rank: RankView) -> Iterator[Value]:
@@ -178,6 +206,7 @@ def phase(rank: RankView) -> Iterator[Value]:
     formula="|C∪K∪M| by module",
     unit="s",
     inputs=("events", "operators", "steps"),
+    combine=parts_over_ranks,
     not_applicable="the trace names no modules (record them with with_stack), or the CPU is the device",
 )
 def module(rank: RankView) -> Iterator[Value]:

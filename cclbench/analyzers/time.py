@@ -11,6 +11,8 @@ import numpy as np
 
 from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Unknown, Value, metric
 from cclbench.analyzers.view.arrivals import matched
+from cclbench.analyzers.view.categories import shares
+from cclbench.analyzers.view.copies import exposed_copies
 from cclbench.analyzers.view.exposed import Exposed, Shared
 from cclbench.analyzers.view.idle import Idle
 from cclbench.analyzers.view.rank_view import RankView
@@ -20,6 +22,7 @@ from cclbench.analyzers.view.values import (
     OPEN_WINDOW,
     by_label,
     by_step,
+    parts_over_ranks,
     per_step,
     spread,
 )
@@ -166,11 +169,19 @@ def _shared(rank: RankView, shared: Shared) -> Iterator[Value]:
 
 @_seconds(
     "time.exposed_copy",
-    definition="Time in which only copies and memsets run.",
+    definition="Time in which only copies and memsets run; by direction and the host's memory (category), of"
+    " several at once in equal parts.",
     formula="|M \\ (C∪K)|",
+    version=2,
+    combine=parts_over_ranks,
 )
 def exposed_copy(rank: RankView) -> Iterator[Value]:
     yield from per_step(rank, rank.parts.exposed_copy, of_open=rank.open_parts.exposed_copy)
+    w = rank.windows
+    alone = exposed_copies(rank)
+    for label, ns in zip(alone, shares(alone, w.starts, w.ends).by_label(), strict=True):
+        if ns:
+            yield Value(value=float(ns / Fraction(len(w) * NS_PER_S)), category=label)
 
 
 @_seconds(

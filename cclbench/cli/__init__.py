@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "ingest": "Read traces into the store, without computing anything.",
     "merge": "Make the run of all shards that `cclbench ingest --shard` made of one source.",
     "metrics": "Compute the metrics of a run that is in the store.",
+    "diagnose": "Find what makes a run slow, what it would gain, and what to try.",
     "list": "List metrics, readers, hardware, runs or cards.",
     "explain": "Explain a metric: definition, formula, unit, inputs, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",

@@ -33,4 +33,4 @@ def metrics(run: str, form: str, verbosity: int, per_rank: bool, **wishes: Any) 
 
     with progress(verbosity) as bars:
         computed = compute(run, progress=bars, **wishes)
-    show(computed, form, verbosity, per_rank=per_rank)
+    show(computed, form, verbosity, per_rank=per_rank, whole=False)

@@ -42,10 +42,10 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
         check_picture(plot)
     with progress(verbosity) as bars:
         computed = compute(source, progress=bars, **wishes)
-    show(computed, form, verbosity, per_rank=per_rank)
+    show(computed, form, verbosity, per_rank=per_rank, whole=wishes["metrics"] == ("*",))
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
-        from cclbench.present.findings import step_numbers
+        from cclbench.present.run_summary import step_numbers
         from cclbench.record.results import scope_of
 
         steps = scope_of(computed.figures).steps

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from cclbench.comparison.subject import Subject
-from cclbench.present.findings import facts, summary
+from cclbench.present.run_summary import facts, summary
 from cclbench.record.manifest import File, Manifest
 
 MOST_FILES: Final = 300

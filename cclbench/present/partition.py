@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,10 +38,10 @@ def by_rank(rows: Sequence[Row]) -> Seconds:
     return found
 
 
-def bars_of(found: Seconds, *, finer: bool) -> list[Bar]:
+def bars_of(found: Seconds, *, finer: Callable[[Slice], bool]) -> list[Bar]:
     """A bar for each rank that has all five parts, by rank.
 
-    `finer`: a part is replaced by what it consists of where all these ranks have that.
+    A part for which `finer` holds is replaced by what it consists of where all these ranks have that.
     """
     ranks = sorted(set.intersection(*(set(found[one.metric]) for one in SLICES)))
     chosen = [
@@ -49,7 +49,7 @@ def bars_of(found: Seconds, *, finer: bool) -> list[Bar]:
         for whole in SLICES
         for one in (
             whole.finer
-            if finer and whole.finer and all(set(ranks) <= set(found[f.metric]) for f in whole.finer)
+            if whole.finer and finer(whole) and all(set(ranks) <= set(found[f.metric]) for f in whole.finer)
             else [whole]
         )
     ]

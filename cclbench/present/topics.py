@@ -32,6 +32,33 @@ _FIRST: Final = (
     "time.idle",
 )
 
+KEY_METRICS: Final = (
+    "serving.ttft",
+    "serving.tpot",
+    "serving.output_throughput",
+    "serving.iteration",
+    "time.step",
+    "throughput.tokens_per_device",
+    "throughput.samples",
+    "compute.mfu",
+    "compute.busy",
+    "compute.achieved_flops",
+    "compute.gemm_efficiency",
+    "compute.roofline_efficiency",
+    "memory.hbm_utilization",
+    "overlap.ratio",
+    "comm.bandwidth_utilization",
+    "comm.busbw",
+    "balance.load_imbalance",
+    "overlap.pipeline_bubble",
+    "memory.peak_allocated",
+    "memory.copy_bandwidth",
+    "compute.kernel_count",
+    "comm.volume",
+    "launch.queue_length",
+)
+"""What a person wants to know of a run, the first that it has."""
+
 
 def topic_of(metric: str) -> str:
     """The heading a metric stands under."""

@@ -9,6 +9,7 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
+from cclbench.findings.finding import Found
 from cclbench.operator_table import OperatorRow
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
@@ -115,3 +116,17 @@ def called(row: OperatorRow) -> Markup:
     operator, shapes = row.parts
     below = Markup('<div class="shapes">{}</div>').format(name(shapes)) if shapes else Markup("")
     return name(operator) + below
+
+
+def gained(found: Found) -> str:
+    """`gain: 3.2 % to 9.8 % of the step (10.2 ms to 31.1 ms)`, or that no time would be gained."""
+    if found.gain_s is None or found.gain_share is None:
+        return "no time to gain"
+    least, most = found.gain_s
+    of_step = found.gain_share / most if most else 0.0
+    if least and humanise(least, "s") == humanise(most, "s"):
+        return f"gain: {humanise(found.gain_share, '1')} of the step ({humanise(most, 's')})"
+    if not least:
+        return f"gain: at most {humanise(found.gain_share, '1')} of the step ({humanise(most, 's')})"
+    shares = f"{humanise(least * of_step, '1')} to {humanise(found.gain_share, '1')}"
+    return f"gain: {shares} of the step ({humanise(least, 's')} to {humanise(most, 's')})"

@@ -117,16 +117,16 @@ class Results:
         found = [row for row in self._by_metric.get(metric, ()) if row.narrowed and row.has_value]
         return found[:most], max(0, len(found) - most)
 
-    def ranks(self, metric: str) -> dict[int, float]:
-        """Each rank's number, by rank; modelled ones are none."""
-        return self._by("rank", metric)
+    def ranks(self, metric: str, **keys: str) -> dict[int, float]:
+        """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
+        return self._by("rank", metric, **keys)
 
     def steps(self, metric: str) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
         return self._by("step", metric)
 
-    def _by(self, key: str, metric: str) -> dict[int, float]:
-        own = self._numbers(metric, key)
+    def _by(self, key: str, metric: str, **keys: str) -> dict[int, float]:
+        own = self._numbers(metric, key, **keys)
         return dict(sorted(zip(own[key].to_pylist(), own["value"].to_pylist(), strict=True)))
 
     def grid(self, metric: str) -> Grid:
@@ -138,12 +138,15 @@ class Results:
         values[row, column] = own["value"].to_numpy()
         return Grid(ranks, steps, values)
 
-    def _numbers(self, metric: str, *of: str) -> pa.Table:
-        """The metric's numbers of single ranks or steps that nothing else narrows, modelled ones aside."""
+    def _numbers(self, metric: str, *of: str, **keys: str) -> pa.Table:
+        """The metric's numbers of single ranks or steps that only `keys` narrow, modelled ones aside."""
         table = self._table
         there = pc.equal(table["metric"], metric)
         for key in ("rank", "step", *KEYS):
-            there = pc.and_(there, table[key].is_valid() if key in of else table[key].is_null())
+            if key in keys:
+                there = pc.and_(there, pc.fill_null(pc.equal(table[key], keys[key]), False))
+            else:
+                there = pc.and_(there, table[key].is_valid() if key in of else table[key].is_null())
         own = table.select(["rank", "step", "value", "status", "provenance"]).filter(there)
         has_value = pc.is_in(own["status"], value_set=pa.array(HAS_VALUE))
         return own.filter(pc.and_(has_value, pc.not_equal(own["provenance"], "modelled")))

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typed import figures, record
 
-from cclbench.present.findings import summary
+from cclbench.present.run_summary import summary
 from cclbench.present.terminal import run as answer
 from cclbench.record.results import scope_of
 

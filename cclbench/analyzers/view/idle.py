@@ -19,9 +19,21 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LateLaunches:
+    """Gaps that end with an event which was launched late, in order; arrays of shape (gaps,), times in ns."""
+
+    starts: Int64
+    ends: Int64
+    call: Int64
+    """Index of the launch among the rank's launch calls."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Idle:
     """The gaps between device events from the first window's start to the last one's end, by cause."""
 
+    late: LateLaunches
+    """The gaps of `host`, one by one."""
     host: Intervals
     device: Intervals
     unknown: Intervals
@@ -35,26 +47,32 @@ def split(
     """The idle time of a rank, split by what the event that ends each gap waited for; `busy` is C∪K∪M."""
     gap_starts = np.append(np.append(window_starts, busy.starts).min(), busy.ends)
     gap_ends = np.append(busy.starts, np.append(window_ends, busy.ends).max())
-    launched, free = _launch_and_free(tables, calls, busy.starts)
-    known = launched < _NEVER
-    late = known & (launched > free)
+    call, free = _launch_and_free(tables, calls, busy.starts)
+    known = call >= 0
+    late = known & (np.append(calls.starts, _NEVER)[call] > free)
 
     def gaps(chosen: Mask, *, last: bool = False) -> Intervals:
         chosen = np.append(chosen, last)
         return intervals.union(gap_starts[chosen], gap_ends[chosen])
 
-    return Idle(gaps(late), gaps(known & ~late), gaps(~known, last=True), bool(known.any()))
+    return Idle(
+        late=LateLaunches(gap_starts[:-1][late], gap_ends[:-1][late], call[late]),
+        host=gaps(late),
+        device=gaps(known & ~late),
+        unknown=gaps(~known, last=True),
+        any_launch=bool(known.any()),
+    )
 
 
 def _launch_and_free(tables: Rank, calls: LaunchCalls, at: Int64) -> tuple[Int64, Int64]:
-    """Of the device event that starts at each of `at`: its launch's start and when its stream was free.
+    """Of the device event that starts at each of `at`: the index of its launch and when its stream was free.
 
-    Sorted `at` of shape (gaps,) gives two arrays of that shape; an unknown launch is at the end of
-    time, a stream without an earlier event is free since its beginning.
+    Sorted `at` of shape (gaps,) gives two arrays of that shape; an unknown launch is −1, a stream without an
+    earlier event is free since its beginning.
     """
     events = device_events(tables)
     events = events.where(events.ends > events.starts)  # what has no length occupies no stream
     by_start = np.lexsort((events.stream, events.starts))
     first = np.searchsorted(events.starts[by_start], at, side="left")
-    launched = np.append(calls.starts, _NEVER)[calls.of(events.correlations[by_start[first]])]
-    return launched, previous_ends(events.ends[by_start], events.stream[by_start])[first]
+    launch = calls.of(events.correlations[by_start[first]])
+    return launch, previous_ends(events.ends[by_start], events.stream[by_start])[first]

@@ -39,6 +39,8 @@ class LaunchCalls:
     correlations: Int64
     starts: Int64
     ends: Int64
+    threads: Int64
+    """Thread that called."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -49,23 +51,24 @@ class LaunchCalls:
         found = np.append(self.correlations, _NO_CORRELATION)[at] == correlations
         return np.where(found & (correlations != _NO_CORRELATION), at, -1)
 
-    def where(self, chosen: Mask) -> LaunchCalls:
-        """Those calls alone."""
-        return LaunchCalls(self.correlations[chosen], self.starts[chosen], self.ends[chosen])
+    def where(self, chosen: Mask | Int64) -> LaunchCalls:
+        """Those calls alone, by a mask or by their indices."""
+        columns = (self.correlations, self.starts, self.ends, self.threads)
+        return LaunchCalls(*(column[chosen] for column in columns))
 
 
 def launch_calls(tables: Rank) -> LaunchCalls:
     """The launch calls of a rank that state a correlation."""
-    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))]
-    for batch in tables.events(("launch",), ("correlation", "start_ns", "dur_ns")):
+    parts = [tuple(np.empty(0, np.int64) for _ in range(4))]
+    for batch in tables.events(("launch",), ("correlation", "start_ns", "dur_ns", "track")):
         known = batch.filter(batch["correlation"].is_valid())
-        starts = known["start_ns"].to_numpy()
-        parts.append((known["correlation"].to_numpy(), starts, starts + known["dur_ns"].to_numpy()))
-    correlations, starts, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = np.lexsort((-ends, starts, correlations))
-    correlations, starts, ends = correlations[order], starts[order], ends[order]
-    first = np.append(True, correlations[1:] != correlations[:-1])[: len(order)]
-    return LaunchCalls(correlations[first], starts[first], ends[first])
+        correlations, starts, durations, threads = (
+            known[name].to_numpy() for name in ("correlation", "start_ns", "dur_ns", "track")
+        )
+        parts.append((correlations, starts, starts + durations, threads))
+    calls = LaunchCalls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    calls = calls.where(np.lexsort((-calls.ends, calls.starts, calls.correlations)))
+    return calls.where(np.append(True, np.diff(calls.correlations) != 0)[: len(calls)])
 
 
 def correlations_of(batch: pa.RecordBatch) -> Int64:

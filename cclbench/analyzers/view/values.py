@@ -66,6 +66,16 @@ def spread_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     yield from (value for key, value in lacking.items() if key not in known)
 
 
+def parts_over_ranks(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
+    """Mean over the ranks that have a value; of a part the mean over them all, 0 of those that lack it."""
+    number = sum(1 for values in ranks.values() if any(v.has_value and v.category is None for v in values))
+    for value in mean_over_ranks(ranks):
+        if value.category is not None and value.value is not None:
+            have = sum(1 for values in ranks.values() for v in values if v.key == value.key)
+            value = replace(value, value=value.value * have / number)
+        yield value
+
+
 def per_step(
     rank: RankView,
     amounts: Int64 | Sequence[Fraction],

@@ -41,7 +41,7 @@ class Slice:
     """A part of a step: its metric, label, and the names of its colour and of the ink on it.
 
     `hatch` is matplotlib's pattern and the name of its colour, `finer` what the part consists of. A terminal
-    writes `short` and draws `glyphs`: one in Unicode, one in ASCII.
+    writes `short` and draws `glyphs`, one in Unicode, one in ASCII, of those that have them.
     """
 
     metric: str
@@ -63,9 +63,31 @@ SLICES: Final = (
         "transfer",
         "on-dark",
         finer=(
-            Slice("time.exposed_transfer", "exposed transfer", "transfer", "on-dark"),
-            Slice("time.exposed_wait", "exposed wait", "wait", "on-pale", ("////", "wait-hatch")),
-            Slice("time.exposed_unmatched", "exposed unmatched", "unmatched", "on-dark"),
+            Slice(
+                "time.exposed_transfer",
+                "exposed transfer",
+                "transfer",
+                "on-dark",
+                short="transfer",
+                glyphs=("▒", "="),
+            ),
+            Slice(
+                "time.exposed_wait",
+                "exposed wait",
+                "wait",
+                "on-pale",
+                ("////", "wait-hatch"),
+                short="wait",
+                glyphs=("▚", "~"),
+            ),
+            Slice(
+                "time.exposed_unmatched",
+                "exposed unmatched",
+                "unmatched",
+                "on-dark",
+                short="wait or transfer",
+                glyphs=("▞", "?"),
+            ),
         ),
         short="exposed comm.",
         glyphs=("▒", "="),

@@ -104,7 +104,7 @@ def picture(bars: Sequence[Bar], *, title: str, note: str = "") -> Figure:
 
 def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tuple[list[Bar], str]:
     """The mean of the ranks, then as many of them as have room beside the other runs; which are hidden."""
-    ranks = bars_of(found, finer=True)
+    ranks = bars_of(found, finer=lambda _: True)
     if not ranks:
         return [], ""
     number = len(ranks)

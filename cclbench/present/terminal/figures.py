@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, zip_longest
 from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.topics import place, topic_of
+from cclbench.present.topics import KEY_METRICS, place, topic_of
 from cclbench.present.words import partly
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
@@ -21,6 +21,7 @@ _LABEL: Final = 34
 _WIDTH: Final = 80
 _STUCK: Final = "\N{NO-BREAK SPACE}"
 _MOST_PARTS: Final = 5
+_KEY_FIGURES: Final = 10
 _NARROWED: Final = ("group", "collective", "category")
 
 
@@ -74,6 +75,19 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
             yield _line(title, "of the run", ranges, "bold")
         for figure in members:
             yield from _lines(figure, verbose)
+
+
+def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
+    """The ten figures of the run that matter most for what it is, two a line."""
+    own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
+    chosen = [own[metric] for metric in KEY_METRICS if metric in own][:_KEY_FIGURES]
+    half = (len(chosen) + 1) // 2
+    for left, right in zip_longest(chosen[:half], chosen[half:]):
+        line = Text()
+        for row in filter(None, (left, right)):
+            line.append(f"{row.metric:<27}").append(f"{_value(row):>12}", "bold").append("  ")
+        line.rstrip()
+        yield line
 
 
 def _lines(figure: Figure, verbose: bool) -> Iterator[Text]:

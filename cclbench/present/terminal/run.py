@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run on a terminal: what it was found to be, where its step went, its metrics."""
+"""A run on a terminal: what it is, where its step went, why, and its metrics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,39 +14,46 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.analyzers.verdict import verdict
-from cclbench.present.charts.palette import SLICES, light
-from cclbench.present.findings import facts, summary
-from cclbench.present.partition import Bar, bars_of, by_rank, extremes
+from cclbench.findings.diagnosis import findings
+from cclbench.findings.finding import Found
+from cclbench.present.run_summary import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
-from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
+from cclbench.present.terminal.bars import chart
+from cclbench.present.terminal.figures import key_figures, metrics_lines, missing, qualifiers
+from cclbench.present.terminal.findings import numbered
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.record.manifest import Manifest
-from cclbench.record.results import scope_of
-from cclbench.record.rows import Row, builtins
+from cclbench.record.results import Results, scope_of
+from cclbench.record.rows import Row, builtins, table_of
 from cclbench.record.run import Run
 from cclbench.schema import RESULTS
-from cclbench.text import bounded, printable
+from cclbench.text import bounded, shortened
 from cclbench.units import humanise
 
-_MOST_RANKS: Final = 16
-_BAR: Final = 34
+_FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
+"""Facts of the first screen."""
+_FEW_RANKS: Final = 8
+_MOST_CAUSES: Final = 3
+_NOTE: Final = 150
 
 
-def show(run: Run, form: str, verbosity: int, *, per_rank: bool) -> None:
+def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:
     """Print a run's results on stdout: as a document, as rows, or as what a person reads.
 
-    Documents and rows have the parts of single ranks (steps, groups, ...) with `per_rank` only.
+    `whole`: all metrics were asked for, of which the first screen shows what matters.  Documents and rows
+    have the parts of single ranks (steps, groups, ...) with `per_rank` only.
     """
     told = run.record, run.figures, run.window
     shown = (row for row in run.figures if per_rank or row.rank is None or not row.narrowed)
     rows = map(structs.asdict, shown)
+    short = whole and verbosity not in (QUIET, VERBOSE)
+    drawn = first_screen if short else partial(page, verbosity=verbosity)
     emit(
         form,
         document={**_head(*told), "results": rows},
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: page(*told, verbosity=verbosity, unicode=writes_unicode()),
+        table=lambda: drawn(*told, unicode=writes_unicode()),
     )
 
 
@@ -58,6 +67,50 @@ def _head(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
     return {"schema": "result.v1", "run": run}
 
 
+def first_screen(
+    record: Manifest, rows: Sequence[Row], window: str, *, unicode: bool = True
+) -> list[RenderableType]:
+    """What a person reads first: what the run is, its bars, why it takes that long, the main figures."""
+    found = summary(record, scope_of(rows), window)
+    known = [*facts(record, found)]
+    notes = [text for label, text in known if label == "note"]
+    told = [(label, text) for label, text in known if label in _FIRST]
+    if notes:
+        more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
+        told.append(("note", f"{shortened(notes[0], _NOTE)}{more}"))
+    parts: list[RenderableType] = [labelled((label, Text(bounded(text))) for label, text in told)]
+    if bars := list(chart(rows, unicode=unicode, most=_FEW_RANKS)):
+        parts += [Text(), Group(*bars)]
+    causes = findings(Results(table_of(rows)), record)
+    parts += [Text(), *_why(causes, rows)]
+    if matter := list(key_figures(rows)):
+        parts += [Text(), *matter]
+    none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
+    failed = f"; {none['failed']} failed" if none["failed"] else ""
+    of_all = f"all {len(causes)} findings" if len(causes) > _MOST_CAUSES else "evidence, what to try"
+    next_ = (
+        (f"cclbench diagnose {record.run}", of_all),
+        (f"cclbench report {record.run}", "all of it as a page"),
+        (f"cclbench metrics {record.run}", f"all metrics; {none['not_applicable']} not applicable{failed}"),
+    )
+    return [*parts, Text(), labelled((Text(command), Text(why, "dim")) for command, why in next_)]
+
+
+def _why(causes: Sequence[Found], rows: Sequence[Row]) -> Iterator[RenderableType]:
+    timed = [one for one in causes if one.gain_s is not None][:_MOST_CAUSES]
+    shown = timed or list(causes[:1])
+    yield Text("Why it takes that long" if timed else "Nothing takes 1 % of the step needlessly", "bold")
+    if not timed and (share := _computing(rows)) is not None:
+        yield Text(f"Kernels compute in {humanise(share, '1')} of it.")
+    yield from numbered(shown)
+
+
+def _computing(rows: Sequence[Row]) -> float | None:
+    """Share of the step in which the run computes."""
+    found = (row for row in rows if row.metric == "compute.busy" and row.rank is None and not row.narrowed)
+    return next((row.value for row in found if row.has_value), None)
+
+
 def page(
     record: Manifest,
     rows: Sequence[Row],
@@ -66,80 +119,27 @@ def page(
     verbosity: int = 0,
     unicode: bool = True,
 ) -> list[RenderableType]:
-    """What a person reads: findings, bars, verdict, metrics, what does not apply; quiet: metrics only."""
+    """All there is to read: facts, bars, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
-    parts: list[RenderableType] = [findings(record, rows, window, verbose=verbose)]
+    parts: list[RenderableType] = [facts_table(record, rows, window, verbose=verbose)]
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
-    inferred = record.inferred
-    if (sentence := verdict(rows, inferred)) is not None:
-        parts += [Text(), Text(printable(sentence))]
+    if verbose:
+        parts += [Text(), *_why(findings(Results(table_of(rows)), record), rows)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,
         *titled("Failed", missing(rows, "failed")),
-        *titled("Notes", qualifiers(rows, inferred)),
+        *titled("Notes", qualifiers(rows, record.inferred)),
         *titled("Not applicable", missing(rows, "not_applicable")),
     ]
 
 
-def findings(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
+def facts_table(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
     found = summary(record, scope_of(rows), window)
     return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))
-
-
-def chart(rows: Sequence[Row], *, unicode: bool, every_rank: bool = False) -> Iterator[Text]:
-    """The step partition as a stacked bar a rank, readable without colour: header, a line a rank, legend.
-
-    80 columns; nothing where no rank has all five parts.  A bar's length is its rank's window over the
-    longest; behind it the window and its shares in %.
-    """
-    ranks = bars_of(by_rank(rows), finer=False)
-    if not ranks:
-        return
-    shown = ranks if every_rank else extremes(ranks, _MOST_RANKS)
-    name = max(len(rank.name) for rank in shown)
-    header = Text(f"{'':{name}}  {'':{_BAR}} {'window':>8}", "dim")
-    for part in SLICES:
-        header.append(f"{part.glyphs[not unicode]:>5}", light(part.colour))
-    header.append(" %", "dim")
-    yield header
-    longest = max(rank.seconds for rank in ranks)
-    for rank in shown:
-        line = Text(f"{rank.name:{name}}  ")
-        line.append_text(_bar(rank, longest, unicode))
-        line.append(f" {humanise(rank.seconds, 's'):>8}")
-        for _, seconds in rank.slices:
-            line.append(f"{_percent(seconds, rank.seconds):>5}")
-        yield line
-    if len(shown) < len(ranks):
-        yield Text(
-            f"{len(ranks) - len(shown)} ranks between the slowest and the fastest not shown (-v: all)", "dim"
-        )
-    legend = Text()
-    for part in SLICES:
-        legend.append(part.glyphs[not unicode], light(part.colour)).append(f" {part.short}   ")
-    legend.rstrip()
-    yield legend
-
-
-def _percent(seconds: float, step: float) -> str:
-    percent = 100 * seconds / step if step else 0.0
-    return "<1" if 0 < percent < 0.5 else f"{percent:.0f}"
-
-
-def _bar(rank: Bar, longest: float, unicode: bool) -> Text:
-    """Each part ends at the cell nearest to where it ends in time, so that errors do not add up."""
-    bar, end, cells = Text(), 0.0, 0
-    for part, seconds in rank.slices:
-        end += seconds
-        upto = round(_BAR * end / longest) if longest else 0
-        bar.append(part.glyphs[not unicode] * (upto - cells), light(part.colour))
-        cells = upto
-    bar.append(" " * (_BAR - cells))
-    return bar

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies and memsets by where they move bytes from and to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cclbench import intervals
+from cclbench.analyzers.view.columns import codes, spans
+from cclbench.intervals import Intervals
+
+if TYPE_CHECKING:
+    from cclbench.analyzers.view.rank_view import RankView
+
+
+def exposed_copies(rank: RankView) -> dict[str, Intervals]:
+    """When copies and memsets of each label run while no kernel does; empty where the CPU is the device.
+
+    A label is the direction, with `pageable` or `pinned` where the profiler names the host's memory.
+    """
+    if rank.on_host:
+        return {}
+    pieces: dict[str, list[Intervals]] = {}
+    columns = ("kind", "name", "copy_direction", "start_ns", "dur_ns")
+    for batch in rank.tables.events(("copy", "memset"), columns):
+        starts, ends = spans(batch)
+        named = [codes(batch, column) for column in ("kind", "name", "copy_direction")]
+        distinct, key = np.unique(np.stack([number for number, _ in named]), axis=1, return_inverse=True)
+        for at, numbers in enumerate(distinct.T.tolist()):
+            kind, name, direction = (words[n] for n, (_, words) in zip(numbers, named, strict=True))
+            here = key.ravel() == at
+            label = _label(kind, name or "", direction)
+            pieces.setdefault(label, []).append(intervals.union(starts[here], ends[here]))
+    kernels = intervals.join(rank.compute, rank.communication)
+    return {
+        label: intervals.subtract(intervals.join(*parts), kernels) for label, parts in sorted(pieces.items())
+    }
+
+
+def _label(kind: str | None, name: str, direction: str | None) -> str:
+    if kind == "memset":
+        return "memset"
+    memory = next((word for word in ("pageable", "pinned") if word in name.lower()), None)
+    return " ".join(filter(None, (direction or "copy", memory)))

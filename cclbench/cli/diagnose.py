@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench diagnose`: what makes a run slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@options.run
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N findings.")
+@click.option(
+    "--fail-on",
+    "limits",
+    metavar="NAME>SHARE",
+    multiple=True,
+    help="Exit with 1 if a finding may gain more of the step than that, such as host_bound>20%, or any>5%;"
+    " repeatable.",
+)
+@options.window
+@options.steps
+@options.ranks
+@options.opening
+@options.page
+def diagnose(
+    run: str,
+    form: str,
+    verbosity: int,
+    store: Path,
+    engine: Engine,
+    inference: bool,
+    top: int | None,
+    limits: tuple[str, ...],
+    **wishes: Any,
+) -> None:
+    """Find what makes a run slow, what it would gain, and what to try.
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. Findings follow from the run's result
+    rows; each has a claim, its evidence, a bound on what a step would gain without it, how sure that is, and
+    SQL that lists the events behind it. They are ranked by the middle of that bound; what gains less than 1 %
+    of the step is left out. `cclbench list findings` names what is looked for.
+
+    \b
+    Examples:
+      cclbench diagnose traces/my-job
+      cclbench diagnose my-job-3f2a91c0 --top 3 --json
+      cclbench diagnose my-job-3f2a91c0 --fail-on 'host_bound>20%'
+    """
+    from cclbench.api import metrics
+    from cclbench.errors import CheckFailed
+    from cclbench.findings.diagnosis import Limit, diagnosis
+    from cclbench.present.terminal.findings import COLUMNS, page
+    from cclbench.present.terminal.output import emit, progress
+
+    asked = [Limit.of(text) for text in limits]
+    with progress(verbosity) as bars:
+        computed = metrics(run, store=store, engine=engine, inference=inference, progress=bars, **wishes)
+    found = diagnosis(computed)
+    emit(
+        form,
+        document=found.document(top),
+        rows=found.rows(top),
+        columns=COLUMNS,
+        table=lambda: page(found.run, found.findings, top),
+    )
+    broken = [told for limit in asked for told in limit.broken(found.findings)]
+    if broken:
+        raise CheckFailed("; ".join(broken))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run as findings see it: its result rows, what its manifest says, and what a step would gain at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+from cclbench.findings.finding import Confidence, Evidence, Found
+from cclbench.record.manifest import Manifest
+from cclbench.record.results import Results
+from cclbench.record.rows import Row
+
+_WAITS: Final = ("time.exposed_wait", "time.exposed_unmatched")
+"""Where the time of a rank is that others may free it of."""
+
+
+class Case:
+    """One run's evidence."""
+
+    def __init__(self, results: Results, record: Manifest) -> None:
+        self.results, self.record = results, record
+
+    @cached_property
+    def windows(self) -> dict[int, float]:
+        """Seconds of each rank's step, its mean."""
+        return self.results.ranks("time.step")
+
+    @cached_property
+    def step_s(self) -> float:
+        """Seconds of a step on the rank whose steps are longest; 0 without any."""
+        return max(self.windows.values(), default=0.0)
+
+    @property
+    def slowest(self) -> int | None:
+        """That rank."""
+        return max(self.windows, key=lambda rank: self.windows[rank], default=None)
+
+    @cached_property
+    def _waits(self) -> dict[int, float]:
+        found = [self.results.ranks(metric) for metric in _WAITS]
+        return {rank: sum(one.get(rank, 0.0) for one in found) for rank in self.windows}
+
+    def ranks(self, metric: str, **keys: str) -> dict[int, float]:
+        """Each rank's number of a metric, or of the part that the keys name."""
+        return self.results.ranks(metric, **keys)
+
+    def number(self, metric: str, **keys: str) -> float | None:
+        """The run's number of it."""
+        return self.results.value(metric, **keys)
+
+    def gain(self, lost: Mapping[int, float], *, anywhere: bool = False) -> tuple[float, float]:
+        """What a step gains where each rank is spared `lost` seconds of it: at least, and at most.
+
+        At least: ranks go on waiting as they do.  At most: what a rank waits goes, too, as far as others lose
+        more than it does, or all of it where they lose it `anywhere`, at other moments of the step.
+        """
+        kept, freed = [0.0], [0.0]
+        for rank, length in self.windows.items():
+            own = lost.get(rank, 0.0)
+            others = sum(max(0.0, other - own) for other in lost.values())
+            wait = self._waits[rank] if anywhere else min(self._waits[rank], others)
+            kept.append(length - own)
+            freed.append(length - own - wait)
+        most = min(self.step_s - max(freed), sum(lost.values()))
+        return max(0.0, min(most, self.step_s - max(kept))), max(0.0, most)
+
+    def gain_of_waits(self, waits: Mapping[int, float]) -> float:
+        """What a step gains at most where ranks do not wait for those seconds."""
+        left = [length - waits.get(rank, 0.0) for rank, length in self.windows.items()]
+        return max(0.0, self.step_s - max(left, default=0.0))
+
+    def framework(self) -> str | None:
+        """The framework whose advice applies, by the traces' producer."""
+        names = " ".join((rank.facts.producer or "").lower() for rank in self.record.ranks)
+        return "pytorch" if "pytorch" in names else "jax" if "xla" in names or "jax" in names else None
+
+    def row(self, metric: str, **keys: str) -> Row | None:
+        """The run's row, where it has a number."""
+        row = self.results.row(metric, **keys)
+        return row if row is not None and row.has_value else None
+
+    def evidence(self, *asked: str | tuple[str, Mapping[str, str]]) -> list[Evidence]:
+        """The run's rows of those metrics, or of the parts that keys name, that have a number."""
+        pairs = [(one, {}) if isinstance(one, str) else one for one in asked]
+        rows = [row for metric, keys in pairs if (row := self.row(metric, **keys)) is not None]
+        keys = ("rank", "group", "collective", "category", "stat")
+        return [
+            Evidence(
+                metric=row.metric,
+                value=row.number,
+                unit=row.unit,
+                **{key: getattr(row, key) for key in keys},
+            )
+            for row in rows
+        ]
+
+    def found(
+        self,
+        name: str,
+        claim: str,
+        *,
+        because: str,
+        lost: Mapping[int, float] | None = None,
+        gain_s: tuple[float, float] | None = None,
+        confidence: Confidence = "high",
+        ranks: Sequence[int] = (),
+        evidence: Sequence[Evidence] = (),
+        query: str | None = None,
+    ) -> Found:
+        """What a finding yields: `lost` are the seconds of a step that it takes each rank.
+
+        Without `gain_s` the gain is from 0 to what sparing all ranks those seconds brings.
+        """
+        whole = self.step_s
+        most = None if lost is None else max(lost.values(), default=0.0)
+        if gain_s is None and lost is not None:
+            gain_s = 0.0, self.gain(lost)[1]
+        return Found(
+            name=name,
+            claim=claim,
+            share=None if most is None or not whole else most / whole,
+            lost_s=most,
+            gain_s=gain_s,
+            gain_share=None if gain_s is None or not whole else gain_s[1] / whole,
+            confidence=confidence,
+            because=because,
+            ranks=list(ranks),
+            evidence=list(evidence),
+            query=query,
+        )

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capture: what it lacks for an answer, and what in it is no usual step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.units import humanise
+
+_LONGER: Final = 1.3
+"""How much longer than the others' median first steps take from which on they are warm-up."""
+_LEAST_STEPS: Final = 3
+_UNLINKED: Final = 0.1
+"""Share of the step that is idle for an unknown reason from which on launches are missed."""
+
+
+@finding(
+    "warm_up",
+    title="the first steps take longer than the others",
+    rule="time.step of the first steps 1.3 times the median of all others and more, of three steps and more",
+    gain="none: it is the mean that changes; leave them out",
+    actions={
+        "any": (
+            "leave them out: --steps N: ; or capture after a warm-up, as"
+            " torch.profiler.schedule(wait=..., warmup=...)"
+            " does",
+        ),
+    },
+)
+def warm_up(case: Case) -> Iterator[Found]:
+    steps = list(case.results.steps("time.step").items())
+    if len(steps) < _LEAST_STEPS:
+        return
+    usual = median(seconds for _, seconds in steps[1:])
+    first = [number for number, seconds in steps[: len(steps) // 2] if seconds >= _LONGER * usual]
+    # Steps in the middle that take longer are no warm-up.
+    first = [number for place, number in enumerate(first) if number == steps[place][0]]
+    if first and usual:
+        until = dict(steps)[first[-1]]
+        after = next(number for number, _ in steps if number > first[-1])
+        yield case.found(
+            "warm_up",
+            f"Step {first[-1]} takes {humanise(until, 's')}, the others {humanise(usual, 's')}: leave"
+            f" it out with"
+            f" --steps {after}:.",
+            because="exact step times",
+            evidence=case.evidence(
+                "time.step", ("time.step", {"stat": "p50"}), ("time.step", {"stat": "max"})
+            ),
+            query="SELECT rank, step, source, end_ns - start_ns AS ns FROM steps ORDER BY rank, start_ns",
+        )
+
+
+@finding(
+    "missing_ranks",
+    title="ranks of the job have no trace",
+    rule="fewer traces than ranks of the world, and there are collectives",
+    gain="none: waiting cannot be told from transfer",
+    actions={"any": ("capture all ranks, or all of one replica, and put their files into one folder",)},
+)
+def missing_ranks(case: Case) -> Iterator[Found]:
+    ranks = case.record.ranks
+    world = max((rank.facts.world_size or 0 for rank in ranks), default=0)
+    unmatched = case.number("time.exposed_unmatched")
+    if 0 < len(ranks) < world and unmatched:
+        yield case.found(
+            "missing_ranks",
+            f"{len(ranks)} of {world} ranks have a trace: of {humanise(unmatched, 's')} exposed communication"
+            " nobody can tell how much is waiting.",
+            because="the traces state the size of the world",
+            evidence=case.evidence("time.exposed_unmatched"),
+        )
+
+
+@finding(
+    "open_step",
+    title="the capture holds no whole step",
+    rule="no step is followed by another, so that nobody knows where it ends",
+    gain="none: the step's end is that of its last device event",
+    actions={"any": ("capture two steps and more: torch.profiler.schedule(active=5)",)},
+)
+def open_step(case: Case) -> Iterator[Found]:
+    scope = case.results.scope
+    if scope.open_steps and not scope.steps:
+        yield case.found(
+            "open_step",
+            "The capture holds one step, which none follows: where it ends, and how steps differ, is"
+            " not known.",
+            because="the step annotations of the trace",
+            evidence=case.evidence("time.step"),
+        )
+
+
+@finding(
+    "no_steps",
+    title="nothing marks steps",
+    rule="the figures are of the whole trace",
+    gain="none: what a step takes is not known",
+    actions={
+        "pytorch": ("call profiler.step() at the end of each step, or name your own: --step-annotation",),
+        "any": ("annotate steps; name their annotation with --step-annotation",),
+    },
+)
+def no_steps(case: Case) -> Iterator[Found]:
+    if case.results.scope.windows == ["trace"] and case.record.ranks:
+        yield case.found(
+            "no_steps",
+            "No step is marked in the traces: the figures are of all that was captured.",
+            because="no annotation of a known form, and no main module's runs",
+            evidence=case.evidence("time.step"),
+        )
+
+
+@finding(
+    "no_shapes",
+    title="operators are recorded without shapes",
+    rule="kernels are linked to operators, and no FLOPs follow",
+    gain="none: how far kernels are from the device's limits is not known",
+    actions={"pytorch": ("profile with record_shapes=True, with_stack=True for modules",)},
+)
+def no_shapes(case: Case) -> Iterator[Found]:
+    linked = any(rank.operators for rank in case.record.ranks)
+    if linked and case.number("compute.achieved_flops") is None and case.number("compute.busy"):
+        why = case.results.why_not("compute.achieved_flops")
+        yield case.found(
+            "no_shapes",
+            f"How far kernels are from the device's limits is not known: {why}.",
+            because="the operators' recorded arguments",
+        )
+
+
+@finding(
+    "unlinked_launches",
+    title="launches are not recorded",
+    rule="10 % of the step is idle, and nobody can tell whether the host is late",
+    gain="none: who makes the device wait is not known",
+    actions={
+        "pytorch": ("record the host, too: ProfilerActivity.CPU beside CUDA",),
+        "any": ("trace the runtime's calls beside the device (nsys --trace=cuda,nvtx)",),
+    },
+)
+def unlinked_launches(case: Case) -> Iterator[Found]:
+    unknown, step = case.number("time.idle_unknown"), case.step_s
+    if unknown and step and unknown / step >= _UNLINKED:
+        yield case.found(
+            "unlinked_launches",
+            f"The device is idle for {humanise(unknown, 's')} of a step, and no launch is recorded"
+            f" that tells why.",
+            because="no launch record is linked to what ends those gaps",
+            evidence=case.evidence("time.idle_unknown", "time.idle"),
+        )

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exposed transfers: over a slow link, too small to use one, beside idle compute, or as long as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.record.rows import Row
+from cclbench.units import humanise
+
+_TRANSFER: Final = "time.exposed_transfer"
+_GAIN: Final = "the exposed transfer of those collectives on each rank"
+_SLOW, _SLOW_OF_TWO = 0.75, 0.5
+"""Share of its peers' bandwidth below which a group's links are slow, and of a single peer's."""
+_SMALL_BYTES: Final = 256 * 1024
+_MANY: Final = 8
+"""Calls a step from which on several could be one."""
+_LATENCY: Final = 0.5
+"""Share of the transfer that is latency from which on messages are small."""
+_SHOWN: Final = 3
+"""Groups that a claim names."""
+_HIDDEN: Final = 0.1
+"""Share of the transfer that runs beside compute below which nothing is overlapped."""
+_CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
+FROM collectives WHERE kind = '{kind}'{more} ORDER BY ns - coalesce(wait_ns, 0) DESC LIMIT 20"""
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """The collectives of one kind in groups of one shape, such as all pairs of neighbours."""
+
+    kind: str
+    shape: tuple[int, ...]
+    groups: list[str] = field(default_factory=list)
+    exposed: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`all_reduce in groups 0-3, 4-7`."""
+        shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
+        return f"{self.kind} in group{'s' * (len(self.groups) > 1)} {shown}"
+
+
+def shape_of(group: str) -> tuple[int, ...]:
+    """How many ranks a group has, by its id, and the strides between them; the same of groups alike.
+
+    Of an abbreviated group the number alone.
+    """
+    if abbreviated := re.fullmatch(r"n(\d+):[0-9a-f]+", group):
+        return (int(abbreviated[1]),)
+    if spanned := re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?", group):
+        first, last, stride = int(spanned[1]), int(spanned[2]), int(spanned[3] or 1)
+        ranks: Sequence[int] = range(first, last + 1, stride)
+    else:
+        ranks = [int(rank) for rank in group.split(",") if rank.isdigit()]
+    return len(ranks), *sorted({b - a for a, b in pairwise(ranks)})
+
+
+def _parts(case: Case, metric: str) -> list[Row]:
+    """The run's rows of the metric by kind and group."""
+    rows, _ = case.results.parts(metric, most=1 << 20)
+    return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
+
+
+def _traffic(case: Case) -> list[_Traffic]:
+    """What is exposed of each kind and shape of group, the largest first."""
+    found: dict[tuple[str, tuple[int, ...]], _Traffic] = {}
+    for row in _parts(case, _TRANSFER):
+        kind, group = row.collective or "", row.group or ""
+        shape = shape_of(group)
+        own = found.setdefault((kind, shape), _Traffic(kind, shape))
+        own.groups.append(group)
+        for rank, seconds in case.ranks(_TRANSFER, collective=kind, group=group).items():
+            own.exposed[rank] = own.exposed.get(rank, 0.0) + seconds
+    return sorted(found.values(), key=lambda one: -max(one.exposed.values(), default=0.0))
+
+
+def _amount(case: Case, metric: str, traffic: _Traffic) -> float:
+    """A rank's amount of a metric by kind and group: of all groups alike the mean."""
+    keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
+    values = [value for key in keys if (value := case.number(metric, **key)) is not None]
+    return sum(values) / len(values) if values else 0.0
+
+
+def _kinds(traffic: _Traffic) -> str:
+    return _CALLS.format(kind=traffic.kind, more="")
+
+
+def _evidence(traffic: _Traffic, *metrics: str) -> list[tuple[str, Mapping[str, str]]]:
+    keys = {"collective": traffic.kind}
+    if len(traffic.groups) == 1:
+        keys["group"] = traffic.groups[0]
+    return [(metric, keys) for metric in metrics]
+
+
+@finding(
+    "slow_link",
+    title="one group's links are slower than those of groups like it",
+    rule="comm.busbw of a kind and group below 75 % of the median of other groups of that kind, message size,"
+    " number of ranks and stride; below 50 % where there is one such group",
+    gain="what its exposed transfers take beyond the peers' bandwidth, and what ranks wait meanwhile",
+    actions={
+        "any": (
+            "run nccl-tests between those ranks alone, and look at the NIC's or link's errors, its negotiated"
+            " width and speed, and the PCIe and NUMA place of its ranks",
+            "leave the node out, or place the group within one",
+        ),
+    },
+)
+def slow_link(case: Case) -> Iterator[Found]:
+    for (kind, group), (rate, usual, peers) in _slow_groups(case).items():
+        exposed = case.ranks(_TRANSFER, collective=kind, group=group)
+        lost = {rank: seconds * (1 - rate / usual) for rank, seconds in exposed.items()}
+        yield case.found(
+            "slow_link",
+            f"{kind} in group {group} moves {humanise(rate, 'B/s')} where groups like it move"
+            f" {humanise(usual, 'B/s')} with messages of the same size.",
+            lost=lost,
+            gain_s=case.gain(lost),
+            confidence="high" if peers > 2 else "medium",
+            because="transfers alone are compared, from the last rank's arrival on, with those of"
+            f" {peers} group{'s' * (peers > 1)} like it",
+            evidence=case.evidence(
+                ("comm.busbw", {"collective": kind, "group": group}),
+                (_TRANSFER, {"collective": kind, "group": group}),
+            ),
+            query=_CALLS.format(kind=kind, more=f" AND \"group\" = '{group}'"),
+        )
+
+
+def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
+    """By kind and group that is slow: its bus bandwidth, that of its peers, and how many those are.
+
+    Of message sizes that it shares with peers, the one in the middle of its ratios to them.
+    """
+    rates: dict[tuple[str, tuple[int, ...], str], dict[str, float]] = {}
+    rows, _ = case.results.parts("comm.busbw", most=1 << 20)
+    for row in rows:
+        if row.collective and row.group and row.category and not row.stat and row.provenance != "modelled":
+            rates.setdefault((row.collective, shape_of(row.group), row.category), {})[row.group] = row.number
+    compared: dict[tuple[str, str], list[tuple[float, float, float, int]]] = {}
+    for (kind, _, _), of in rates.items():
+        for group, rate in of.items():
+            others = [other for name, other in of.items() if name != group]
+            if others:
+                usual = median(others)
+                compared.setdefault((kind, group), []).append((rate / usual, rate, usual, len(others)))
+    found: dict[tuple[str, str], tuple[float, float, int]] = {}
+    for key, ratios in compared.items():
+        ratio, rate, usual, peers = sorted(ratios)[len(ratios) // 2]
+        if ratio < (_SLOW if peers > 1 else _SLOW_OF_TWO):
+            found[key] = rate, usual, peers
+    return found
+
+
+@finding(
+    "small_messages",
+    title="collectives are too small to use their links",
+    rule="in a kind and shape of group 8 calls a step and more, of which latency is half of the transfer (the"
+    " line through their points, comm.alpha), or else of 256 KiB and less on average",
+    gain="the latency in its exposed transfers, else their time but for one call's, and waits meanwhile",
+    actions={
+        "pytorch": (
+            "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
+        ),
+        "any": ("send what is ready together in one call",),
+    },
+)
+def small_messages(case: Case) -> Iterator[Found]:
+    for traffic in _traffic(case):
+        calls, transfer = _amount(case, "comm.count", traffic), _amount(case, "comm.transfer", traffic)
+        share = _latency_share(case, traffic, calls, transfer)
+        if share is not None:
+            volume = _amount(case, "comm.volume", traffic)
+            lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
+            yield case.found(
+                "small_messages",
+                f"{calls:,.0f} calls of {traffic.name} a step move {humanise(volume / calls, 'B')} each: some"
+                f" {share:.0%} of their transfer is latency.".replace("%", " %"),
+                lost=lost,
+                confidence="medium",
+                because="that calls can be joined is not in the trace: what depends on each one's"
+                " result cannot",
+                evidence=case.evidence(
+                    *_evidence(traffic, "comm.count", "comm.volume", "comm.alpha", _TRANSFER)
+                ),
+                query=_kinds(traffic),
+            )
+
+
+def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
+    """The share of the transfer that is latency where that makes the messages small; None elsewhere."""
+    if calls < _MANY or not transfer_s or traffic.kind == "barrier":
+        return None
+    keys = [{"collective": traffic.kind, "group": group} for group in traffic.groups]
+    alpha = [value for key in keys if (value := case.number("comm.alpha", **key)) is not None]
+    if alpha:
+        share = min(1.0, median(alpha) * calls / transfer_s)
+        return share if share >= _LATENCY else None
+    small = 0 < _amount(case, "comm.volume", traffic) / calls <= _SMALL_BYTES
+    return 1 - 1 / calls if small else None
+
+
+@finding(
+    "exposed_communication",
+    title="the device transfers and computes nothing",
+    rule=_TRANSFER + " by kind and shape of group, but for slow links and small messages",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "overlap it: FSDP prefetch (forward_prefetch, backward_prefetch), DDP buckets that begin earlier,"
+            " asynchronous tensor parallelism, a stream of its own",
+            "move less: another parallel plan, lower precision, fewer ranks in the group",
+        ),
+        "jax": ("XLA's latency-hiding scheduler and collective pipelining; another sharding",),
+        "any": ("overlap it with compute that does not need its result", "move less, or over faster links"),
+    },
+)
+def exposed_communication(case: Case) -> Iterator[Found]:
+    for traffic in _traffic(case):
+        largest = max(traffic.exposed.values(), default=0.0)
+        if not largest:
+            continue
+        transfer = _amount(case, "comm.transfer", traffic)
+        hidden = max(0.0, 1 - _amount(case, _TRANSFER, traffic) / transfer) if transfer else 0.0
+        beside = (
+            "none of it beside compute" if hidden < _HIDDEN else f"{hidden:.0%} more runs beside compute"
+        ).replace("%", " %")
+        sure: Confidence = "high" if hidden < _HIDDEN else "medium"
+        yield case.found(
+            "exposed_communication",
+            f"{traffic.name} transfers for {humanise(largest, 's')} of a step while nothing computes;"
+            f" {beside}.",
+            lost=traffic.exposed,
+            confidence=sure,
+            because="time after the last rank's arrival alone; whether compute could run beside it depends on"
+            " what needs its result",
+            evidence=case.evidence(
+                *_evidence(traffic, _TRANSFER, "comm.transfer", "comm.busbw", "comm.bandwidth_utilization")
+            ),
+            query=_kinds(traffic),
+        )
+    yield from _unmatched(case)
+
+
+def _unmatched(case: Case) -> Iterator[Found]:
+    """Exposed communication that may wait or transfer: nobody can tell."""
+    lost = case.ranks("time.exposed_unmatched")
+    if not any(lost.values()):
+        return
+    rows, _ = case.results.parts("overlap.exposed_by", most=1 << 20)
+    kinds = sorted(
+        ((row.number, row.collective) for row in rows if row.collective and not (row.group or row.category)),
+        reverse=True,
+    )
+    listed = ", ".join(f"{kind} {humanise(seconds, 's')}" for seconds, kind in kinds[:3] if seconds)
+    named = f" ({listed})" if listed else ""
+    yield case.found(
+        "exposed_communication",
+        f"Communication runs for {humanise(max(lost.values()), 's')} of a step while nothing computes{named};"
+        " how much of it waits for other ranks nobody can tell.",
+        lost=lost,
+        confidence="medium",
+        because="the time is exact; it is not matched across ranks, so that waiting is among it",
+        evidence=case.evidence("time.exposed_unmatched", "time.exposed_comm", "overlap.ratio"),
+        query=_CALLS.replace("WHERE kind = '{kind}'{more} ", ""),
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute: kernels slower than they need be, slowed by communication or by time, or run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.units import humanise
+
+PRACTICAL: Final = 0.8
+"""Share of a device's dense peak that large matrix products reach in practice."""
+_LOW: Final = 0.6
+"""Efficiency of matrix products below which they are slow."""
+_SLOWED: Final = 1.03
+"""How much longer kernels take from which on that is no noise."""
+_APART: Final = 0.95
+"""Share of pairs of an early and a late step of which the late one has to be longer."""
+_MEMORY_BOUND: Final = ("elementwise", "copy", "normalization", "reduction")
+_LEAST_SHARE: Final = 0.3
+"""Share of compute time in such kernels from which on fusing them is worth a look."""
+_OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
+WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
+
+
+@finding(
+    "low_gemm_efficiency",
+    title="matrix products run far below the device's peak",
+    rule="compute.gemm_efficiency below 60 %",
+    gain="what they take beyond 80 % of the dense peak, which large ones reach in practice, or"
+    " beyond what their"
+    " bytes allow",
+    actions={
+        "pytorch": (
+            "look at `cclbench ops SOURCE --by shape --sort gap`: pad odd sizes to multiples of 64"
+            " (vocabulary,"
+            " heads), batch small products, use bf16 or fp8 instead of fp32",
+            "torch.backends.cuda.matmul.allow_tf32 and torch.compile(mode='max-autotune')",
+        ),
+        "any": ("make sizes multiples of the tile, and products larger: a larger batch, fused projections",),
+    },
+)
+def low_gemm_efficiency(case: Case) -> Iterator[Found]:
+    reached = case.number("compute.gemm_efficiency")
+    if reached is None or not 0 < reached < _LOW:
+        return
+    above = case.ranks("compute.above_roofline", category="gemm")
+    spare = (1 - reached / PRACTICAL) / (1 - reached)
+    lost = {rank: seconds * spare for rank, seconds in above.items()}
+    if any(lost.values()):
+        yield case.found(
+            "low_gemm_efficiency",
+            f"Matrix products reach {humanise(reached, '1')} of the device's dense peak.",
+            lost=lost,
+            confidence="medium",
+            because=f"FLOPs by formula from the recorded sizes; that {PRACTICAL:.0%} could be reached is"
+            " experience with large ones".replace("%", " %"),
+            evidence=case.evidence(
+                "compute.gemm_efficiency",
+                ("compute.above_roofline", {"category": "gemm"}),
+                ("compute.category_share", {"category": "gemm"}),
+            ),
+            query=_OPERATORS,
+        )
+
+
+@finding(
+    "memory_bound",
+    title="much of the compute time moves bytes and computes little",
+    rule="elementwise, copying, normalising and reducing kernels take 30 % of the compute time and more",
+    gain="their time: fusing can at most remove them",
+    actions={
+        "pytorch": (
+            "fuse them: torch.compile, fused norms, activations and optimizers, FlashAttention",
+            "look for .contiguous(), casts and copies that a layout or precision chosen once would save",
+        ),
+        "any": ("fuse neighbouring kernels, so that what lies between stays on chip", "lower precision"),
+    },
+)
+def memory_bound(case: Case) -> Iterator[Found]:
+    shares = [case.ranks("compute.category_share", category=name) for name in _MEMORY_BOUND]
+    compute, exposed = case.ranks("compute.time"), case.ranks("time.exposed_comm")
+    lost = {}
+    for rank, seconds in compute.items():
+        # The shares are of the time in which any kernel runs, communication among them.
+        kernels = seconds + exposed.get(rank, 0.0)
+        lost[rank] = min(seconds, kernels * sum(of.get(rank, 0.0) for of in shares))
+    share = max((own / compute[rank] for rank, own in lost.items() if compute[rank]), default=0.0)
+    if share < _LEAST_SHARE:
+        return
+    parts = [(case.number("compute.category_share", category=name) or 0.0, name) for name in _MEMORY_BOUND]
+    listed = ", ".join(
+        f"{name} {humanise(part, '1')}" for part, name in sorted(parts, reverse=True)[:3] if part
+    )
+    yield case.found(
+        "memory_bound",
+        f"{humanise(share, '1')} of the compute time is in kernels that move bytes"
+        f" and compute"
+        f" little ({listed} of all kernel time).",
+        lost=lost,
+        confidence="low",
+        because="by the kernels' kind; how many of them can be fused away is not in the trace",
+        evidence=case.evidence(
+            *[("compute.category_share", {"category": name}) for _, name in parts],
+            "memory.bound_share",
+            "memory.hbm_utilization",
+            "compute.roofline_efficiency",
+        ),
+        query="SELECT rank, category, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events WHERE"
+        " kind = 'kernel'"
+        " AND category IN ('elementwise', 'copy', 'normalization', 'reduction')"
+        " GROUP BY ALL ORDER BY ns DESC LIMIT 20",
+    )
+
+
+@finding(
+    "contention",
+    title="kernels are slower beside communication",
+    rule="compute.contention above 1.03",
+    gain="what overlapped kernels take longer than alone",
+    actions={
+        "pytorch": (
+            "give communication fewer SMs: NCCL_MAX_CTAS, NCCL_MIN_CTAS; or none: copy engines, NVLink SHARP",
+        ),
+        "any": ("let communication use fewer of the device's cores and less of its memory's bandwidth",),
+    },
+)
+def contention(case: Case) -> Iterator[Found]:
+    row = case.row("compute.contention")
+    if row is None or row.number < _SLOWED or "confounded" in (row.reason or ""):
+        return
+    overlapped = case.ranks("time.overlapped")
+    lost = {rank: seconds * (1 - 1 / row.number) for rank, seconds in overlapped.items()}
+    if any(lost.values()):
+        yield case.found(
+            "contention",
+            f"Kernels take {humanise(row.number, 'ratio')} as long beside communication as alone.",
+            lost=lost,
+            confidence="medium",
+            because="the same kernels, grid and shapes are compared; what else differs beside"
+            " communication is"
+            " not known",
+            evidence=case.evidence("compute.contention", "time.overlapped"),
+            query="SELECT name, rank, count(*) AS kernels, avg(dur_ns) AS mean_ns, min(dur_ns) AS least_ns,"
+            " max(dur_ns) AS most_ns FROM events WHERE kind = 'kernel' AND category != 'communication'"
+            " GROUP BY ALL HAVING count(*) > 1 ORDER BY most_ns - least_ns DESC LIMIT 20",
+        )
+
+
+@finding(
+    "throttling",
+    title="the same kernels become slower from step to step",
+    rule="compute.drift above 1.03, last third of the steps against the first, and nearly every step of the"
+    " last longer than every one of the first (stat later_longer, 95 %)",
+    gain="what the kernels of the last third take longer",
+    actions={
+        "any": (
+            "look at clocks, power limit and temperature over time (nvidia-smi dmon, rocm-smi), and at the"
+            " room's cooling",
+            "lock the clocks for measurements: nvidia-smi --lock-gpu-clocks",
+        ),
+    },
+)
+def throttling(case: Case) -> Iterator[Found]:
+    apart = case.ranks("compute.drift", stat="later_longer")
+    ratios = {rank: ratio for rank, ratio in case.ranks("compute.drift").items() if apart[rank] >= _APART}
+    worst = max(ratios, key=lambda rank: ratios[rank], default=None)
+    if worst is None or ratios[worst] < _SLOWED:
+        return
+    compute = case.ranks("compute.time")
+    lost = {
+        rank: compute.get(rank, 0.0) * (1 - 1 / ratio) for rank, ratio in ratios.items() if ratio > _SLOWED
+    }
+    alone = len(lost) < len(apart)
+    yield case.found(
+        "throttling",
+        f"The same kernels take {ratios[worst] - 1:.0%} longer in the last third of the steps than in"
+        f" the first"
+        f" on rank {worst}.".replace("%", " %"),
+        lost=lost,
+        confidence="medium",
+        because="kernels of one name and grid are compared; work that grows from step to step looks like it",
+        ranks=sorted(lost) if alone else (),
+        evidence=case.evidence("compute.drift"),
+        query="SELECT rank, step, name, grid_x, count(*) AS kernels, avg(dur_ns) AS mean_ns FROM events"
+        " WHERE kind = 'kernel' AND category != 'communication' GROUP BY ALL ORDER BY name, grid_x,"
+        " rank, step",
+    )
+
+
+@finding(
+    "recompute",
+    title="the backward pass runs forward operators again",
+    rule="compute.recompute_share above 0",
+    gain="their time, at the price of the memory that activation checkpointing saves",
+    actions={
+        "any": (
+            "checkpoint fewer layers, or selectively (attention alone), where memory allows it: see"
+            " `cclbench memory SOURCE`",
+            "keep activations in lower precision, or offload them",
+        ),
+    },
+)
+def recompute(case: Case) -> Iterator[Found]:
+    shares, compute = case.ranks("compute.recompute_share"), case.ranks("compute.time")
+    lost = {rank: share * compute.get(rank, 0.0) for rank, share in shares.items()}
+    if any(lost.values()):
+        yield case.found(
+            "recompute",
+            f"The backward pass runs forward operators again (activation checkpointing):"
+            f" {humanise(max(shares.values()), '1')} of the compute time.",
+            lost=lost,
+            because="operators that autograd records anew within a node of the backward graph",
+            evidence=case.evidence(
+                "compute.recompute_share", "memory.peak_allocated", "memory.peak_reserved"
+            ),
+            query="SELECT rank, name, module, count(*) AS calls, sum(device_ns) AS ns FROM operators"
+            " WHERE recomputed GROUP BY ALL ORDER BY ns DESC LIMIT 20",
+        )

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device: copies that nothing runs beside, stalls between its streams, memory in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.units import humanise
+
+_STALL_S: Final = 10e-6
+"""Idle time a kernel from which on it is no gap between kernels one after another."""
+_LEAST_FREE: Final = 0.2
+"""Share of the reserved memory that is free from which on it is fragmented."""
+
+
+@finding(
+    "exposed_copies",
+    title="the device copies and computes nothing",
+    rule="time.exposed_copy",
+    gain="the exposed copies of each rank, and what ranks wait meanwhile",
+    actions={
+        "pytorch": (
+            "pin the host's memory (DataLoader(pin_memory=True), tensor.pin_memory()) and copy with"
+            " .to(device, non_blocking=True) on a stream of its own",
+            "keep on the device what is copied each step; offload less",
+        ),
+        "any": ("copy from pinned memory beside compute, or do not copy",),
+    },
+)
+def exposed_copies(case: Case) -> Iterator[Found]:
+    lost = case.ranks("time.exposed_copy")
+    if not any(lost.values()):
+        return
+    rows, _ = case.results.parts("time.exposed_copy")
+    parts = sorted((row for row in rows if row.category), key=lambda row: -row.number)
+    listed = ", ".join(f"{row.category} {humanise(row.number, 's')}" for row in parts[:3] if row.number)
+    pageable = sum(row.number for row in parts if "pageable" in (row.category or ""))
+    whole = sum(row.number for row in parts)
+    slow = " Most of it is from or to pageable memory." if whole and pageable > whole / 2 else ""
+    yield case.found(
+        "exposed_copies",
+        f"Only copies and memsets run for {humanise(max(lost.values()), 's')} of a step ({listed} on"
+        f" average).{slow}",
+        lost=lost,
+        because="an exact part of the step",
+        evidence=case.evidence(
+            "time.exposed_copy",
+            *[("time.exposed_copy", {"category": row.category or ""}) for row in parts[:3]],
+            "memory.copy_bandwidth",
+        ),
+        query="SELECT rank, name, copy_direction, bytes, start_ns, dur_ns FROM events"
+        " WHERE kind IN ('copy', 'memset') ORDER BY dur_ns DESC LIMIT 20",
+    )
+
+
+@finding(
+    "device_stalls",
+    title="the device is idle though its work was launched in time",
+    rule="time.idle_device of 10 µs a kernel and more: work that waits for an event or another stream",
+    gain="that idle time on each rank, and what ranks wait meanwhile",
+    actions={
+        "any": (
+            "look at what the kernels after the gaps wait for (cclbench timeline): events of other streams,"
+            " host callbacks, graph launches",
+            "record profiler rows of event waits (CUDA synchronization events), so that the cause is"
+            " in the trace",
+        ),
+    },
+)
+def device_stalls(case: Case) -> Iterator[Found]:
+    lost, kernels = case.ranks("time.idle_device"), case.number("compute.kernel_count")
+    if kernels and max(lost.values(), default=0.0) / kernels >= _STALL_S:
+        yield case.found(
+            "device_stalls",
+            f"The device is idle for {humanise(max(lost.values()), 's')} of a step though what follows was"
+            " launched in time.",
+            lost=lost,
+            confidence="medium",
+            because="the gaps are exact; what the device waits for is not in the trace",
+            evidence=case.evidence("time.idle_device", "compute.kernel_count"),
+            query="SELECT * FROM (SELECT rank, name, start_ns, start_ns - max(start_ns + dur_ns) OVER"
+            " (PARTITION BY rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+            " AS gap_ns"
+            " FROM events WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0"
+            " ORDER BY gap_ns DESC LIMIT 20",
+        )
+
+
+@finding(
+    "fragmentation",
+    title="much of the reserved memory is free and cannot be used",
+    rule="memory.fragmentation of 20 % and more",
+    gain="memory, no time: larger batches or less recomputing",
+    actions={
+        "pytorch": ("set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",),
+        "any": ("keep shapes the same from step to step; allocate long-lived buffers first",),
+    },
+)
+def fragmentation(case: Case) -> Iterator[Found]:
+    free = case.number("memory.fragmentation")
+    if free is not None and free >= _LEAST_FREE:
+        yield case.found(
+            "fragmentation",
+            f"{humanise(free, '1')} of the memory that the allocator holds is free at its fullest moment.",
+            because="the allocator's own figures; how much of it larger requests could use is not known",
+            confidence="medium",
+            evidence=case.evidence("memory.fragmentation", "memory.peak_reserved", "memory.peak_allocated"),
+        )

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device waits for its host: for data, memory, the device itself, launches of short kernels, Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.units import humanise
+
+BY: Final = "time.idle_host_by"
+_GAIN: Final = "the idle time of that kind on each rank, and what ranks wait for one another meanwhile"
+_EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
+_SHORT_KERNEL_S: Final = 10e-6
+_GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
+WHERE side = 'host' AND kind IN ({kinds}){more} ORDER BY dur_ns DESC LIMIT 20"""
+_ELSEWHERE: Final = """SELECT * FROM (SELECT rank, track, name AS launched, start_ns - lag(start_ns + dur_ns)
+OVER (PARTITION BY rank, track ORDER BY start_ns) AS gap_ns, start_ns FROM events
+WHERE side = 'device' AND kind IN ('kernel', 'copy', 'memset')) WHERE gap_ns > 0
+ORDER BY gap_ns DESC LIMIT 20"""
+
+
+def _held(case: Case, *names: str) -> dict[int, float]:
+    """Seconds of each rank's step in which that held its host while the device waited."""
+    found: dict[int, float] = {}
+    for name in names:
+        for rank, seconds in case.ranks(BY, category=name).items():
+            found[rank] = found.get(rank, 0.0) + seconds
+    return found
+
+
+def _of_step(case: Case, lost: Mapping[int, float]) -> str:
+    """`1.2 ms of a step of 10 ms`, of the rank that loses most."""
+    most = max(lost, key=lambda rank: lost[rank])
+    whole = case.windows.get(most, case.step_s)
+    where = f" on rank {most}" if len(lost) > 1 else ""
+    return f"{humanise(lost[most], 's')} of a step of {humanise(whole, 's')}{where}"
+
+
+def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
+    return [(BY, {"category": name}) for name in names]
+
+
+@finding(
+    "data_loading",
+    title="the device waits for data",
+    rule="time.idle_host_by loading",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "raise DataLoader(num_workers=...), set pin_memory=True, persistent_workers=True and"
+            " prefetch_factor",
+            "move decoding and tokenising before training, or the input nearer: node-local disk, a cache",
+        ),
+        "any": ("load the next batch while the device computes this one", "read larger, fewer files"),
+    },
+)
+def data_loading(case: Case) -> Iterator[Found]:
+    lost = _held(case, "loading")
+    if any(lost.values()):
+        yield case.found(
+            "data_loading",
+            f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
+            lost=lost,
+            gain_s=case.gain(lost, anywhere=True),
+            because="the thread that launches is in a loader's or checkpoint's range during the gaps",
+            evidence=case.evidence("time.idle_host", *_by("loading"), "data.stall"),
+            query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
+        )
+
+
+@finding(
+    "device_allocation",
+    title="the device waits while its memory is allocated",
+    rule="time.idle_host_by allocation",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that the cache is not emptied"
+            " and refilled",
+            "leave out torch.cuda.empty_cache(), and keep shapes the same from step to step",
+        ),
+        "any": ("allocate before the steps, and reuse",),
+    },
+)
+def device_allocation(case: Case) -> Iterator[Found]:
+    lost = _held(case, "allocation")
+    if any(lost.values()):
+        yield case.found(
+            "device_allocation",
+            f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
+            lost=lost,
+            gain_s=case.gain(lost, anywhere=True),
+            because=_EXACT,
+            evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
+            query=_GAPS.format(
+                kinds="'other'",
+                more=" AND (name ILIKE '%malloc%' OR name ILIKE '%free%' OR name ILIKE '%alloc%')",
+            ),
+        )
+
+
+@finding(
+    "synchronization",
+    title="the host waits for the device, and then the device for the host",
+    rule="time.idle_host_by synchronization: gaps that begin while the launching thread waits for the device",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
+            " every N steps, and copy with non_blocking=True",
+            "find them with torch.cuda.set_sync_debug_mode('warn')",
+        ),
+        "any": ("let the host run ahead of the device: wait once a step at most",),
+    },
+)
+def synchronization(case: Case) -> Iterator[Found]:
+    lost = _held(case, "synchronization")
+    if any(lost.values()):
+        yield case.found(
+            "synchronization",
+            "The host waits for the device, which then runs dry until the host launches again:"
+            f" {_of_step(case, lost)}.",
+            lost=lost,
+            gain_s=case.gain(lost, anywhere=True),
+            because=_EXACT,
+            evidence=case.evidence("time.idle_host", *_by("synchronization"), "launch.delay"),
+            query=_GAPS.format(kinds="'sync'", more=""),
+        )
+
+
+@finding(
+    "short_kernels",
+    title="many short kernels: launching them takes longer than running them",
+    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch or 10 µs;"
+    " and time.idle_device between such kernels",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "capture the step as CUDA graphs: torch.compile(mode='reduce-overhead') or torch.cuda.graph",
+            "fuse: torch.compile, foreach or fused optimizers, larger batches",
+        ),
+        "any": ("launch fewer, larger kernels: fuse, batch, or replay a graph",),
+    },
+)
+def short_kernels(case: Case) -> Iterator[Found]:
+    if not _short(case):
+        return
+    lost = _held(case, "launch", "operators")
+    between = case.ranks("time.idle_device")
+    kernels, middle = case.number("compute.kernel_count"), case.number("compute.kernel_time")
+    lost = {rank: own + _launch_gaps(between.get(rank, 0.0), kernels) for rank, own in lost.items()}
+    if kernels and middle and any(lost.values()):
+        yield case.found(
+            "short_kernels",
+            f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
+            f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
+            lost=lost,
+            gain_s=case.gain(lost, anywhere=True),
+            because=_EXACT,
+            evidence=case.evidence(
+                *_by("launch", "operators"),
+                "time.idle_device",
+                "launch.short_kernels",
+                "compute.kernel_time",
+                "compute.launch_bound_share",
+            ),
+            query="SELECT rank, name, count(*) AS kernels, sum(dur_ns) AS ns FROM events WHERE kind"
+            " = 'kernel'"
+            " AND dur_ns < 10000 GROUP BY ALL ORDER BY kernels DESC LIMIT 20",
+        )
+
+
+def _short(case: Case) -> bool:
+    """Whether most kernels run shorter than the call that launches them, or than 10 µs."""
+    short = case.number("launch.short_kernels")
+    median = case.row("compute.kernel_time")
+    return (short or 0.0) >= 0.5 or (median is not None and median.number < _SHORT_KERNEL_S)
+
+
+def _launch_gaps(idle_s: float, kernels: float | None) -> float:
+    """The device's own idle time, where it is short gaps between kernels."""
+    return idle_s if kernels and idle_s / kernels < _SHORT_KERNEL_S else 0.0
+
+
+@finding(
+    "host_bound",
+    title="the host is too slow for the device",
+    rule="time.idle_host_by elsewhere; launch and operators too where kernels are not short",
+    gain=_GAIN,
+    actions={
+        "pytorch": (
+            "profile the host (py-spy, with_stack=True) for what runs between launches: Python"
+            " loops, logging,"
+            " garbage collection (gc.freeze, gc.disable in the step), locks",
+            "compile the step with torch.compile, or capture it as a CUDA graph",
+        ),
+        "jax": ("dispatch further ahead: do not read results in the loop, donate buffers, scan over steps",),
+        "any": ("let the host prepare the next launches while the device works",),
+    },
+)
+def host_bound(case: Case) -> Iterator[Found]:
+    names = ("elsewhere",) if _short(case) else ("elsewhere", "operators", "launch")
+    lost = _held(case, *names)
+    if any(lost.values()):
+        words = {
+            "elsewhere": "outside of operators (Python, or unrecorded)",
+            "operators": "in operators",
+            "launch": "in launches",
+        }
+        parts = [(case.number(BY, category=name) or 0.0, words[name]) for name in names]
+        split = ", ".join(f"{humanise(s, 's')} {what}" for s, what in sorted(parts, reverse=True) if s)
+        of = f"; on average {split}" if len(names) > 1 and split else f", {words[names[0]]}"
+        yield case.found(
+            "host_bound",
+            f"The device waits for its host: {_of_step(case, lost)}{of}.",
+            lost=lost,
+            gain_s=case.gain(lost, anywhere=True),
+            because=_EXACT,
+            evidence=case.evidence("time.idle_host", *_by(*names), "launch.delay", "launch.queue_length"),
+            query=_ELSEWHERE,
+        )

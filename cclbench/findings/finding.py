@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finding is: a function over a run's results that says what makes it slow, registered by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from cclbench.registry import Registry
+
+if TYPE_CHECKING:
+    from cclbench.findings.case import Case
+
+Confidence = Literal["high", "medium", "low"]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A result row that a claim rests on."""
+
+    metric: str
+    value: float
+    unit: str
+    rank: int | None = None
+    group: str | None = None
+    collective: str | None = None
+    category: str | None = None
+    stat: str | None = None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was found in a run.
+
+    `lost_s` is the time of a step that it takes, the largest of any rank, and `share` what that is of the
+    step; `gain_s` bounds what the step would gain without it, from the least to the most; None where it
+    takes no time that could be gained.
+    """
+
+    name: str
+    claim: str
+    share: float | None = None
+    lost_s: float | None = None
+    gain_s: tuple[float, float] | None = None
+    gain_share: float | None = None
+    """The most that the step would gain, of the step."""
+    confidence: Confidence
+    because: str
+    """What the confidence rests on."""
+    ranks: list[int] = []
+    """The ranks that cause it; empty where no single ones do."""
+    evidence: list[Evidence] = []
+    query: str | None = None
+    """SQL that lists the events behind it (`cclbench sql RUN ...`)."""
+    try_: list[str] = msgspec.field(default_factory=list, name="try")
+    docs: str = ""
+
+
+Looks = Callable[["Case"], "Iterator[Found]"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered finding; every text is shown by `cclbench explain`."""
+
+    name: str
+    title: str
+    """What is the matter, in a few words."""
+    rule: str
+    """When it is found."""
+    gain: str
+    """What bounds its gain."""
+    actions: Mapping[str, Sequence[str]]
+    """What to try, by framework; `any` is for all."""
+    looks: Looks
+
+    def advice(self, framework: str | None) -> list[str]:
+        """What to try with that framework first, then with any."""
+        return [*self.actions.get(framework or "", ()), *self.actions.get("any", ())]
+
+
+FINDINGS: Registry[Finding] = Registry("finding", home="cclbench.findings.causes", group="cclbench.findings")
+DOCS: Final = "docs/findings.md"
+
+
+def finding(
+    name: str, *, title: str, rule: str, gain: str, actions: Mapping[str, Sequence[str]]
+) -> Callable[[Looks], Looks]:
+    """Register the decorated function as finding `name`.
+
+    The function takes a `Case` and yields what it found, `Case.found(...)`, or nothing.
+    """
+
+    def register(function: Looks) -> Looks:
+        made = Finding(name=name, title=title, rule=rule, gain=gain, actions=actions, looks=function)
+        FINDINGS.add(name, made, origin=function.__module__)
+        return function
+
+    return register

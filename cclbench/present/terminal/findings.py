@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings on a terminal: what makes a run slow, what it would gain, what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.findings.finding import Found
+from cclbench.present.words import gained
+from cclbench.text import bounded, printable, shortened
+from cclbench.units import humanise
+
+COLUMNS: Final = (
+    *("name", "claim", "gain_share", "lost_s", "share", "confidence", "because", "ranks", "try", "query"),
+)
+
+
+def numbered(found: Sequence[Found]) -> Iterator[RenderableType]:
+    """A few findings: claim and gain; of the first one also what to try."""
+    table = Table.grid(padding=(0, 1))
+    for number, one in enumerate(found, 1):
+        told = Text(bounded(one.claim), overflow="fold")
+        told.append(f"\n{gained(one)}", "italic")
+        if number == 1 and one.try_:
+            told.append(f"\ntry: {bounded(one.try_[0])}", "dim")
+        table.add_row(Text(str(number), "bold"), told)
+    yield table
+
+
+def page(run: str, found: Sequence[Found], top: int | None) -> list[RenderableType]:
+    """All findings, each with its evidence and a query that lists the events behind it."""
+    shown = found if top is None else found[:top]
+    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number(len(found))}", "bold")]
+    for number, one in enumerate(shown, 1):
+        parts += [Text(), Text(f"{number}  {one.name}", "bold"), Padding(_whole(run, one), (0, 0, 0, 3))]
+    if len(shown) < len(found):
+        parts += [Text(), Text(f"{len(found) - len(shown)} more: --top or --json")]
+    return parts
+
+
+def _number(findings: int) -> str:
+    return (
+        f"{findings} finding{'s'[: findings != 1]}"
+        if findings
+        else "nothing takes 1 % of the step needlessly"
+    )
+
+
+def _whole(run: str, one: Found) -> RenderableType:
+    lines: list[RenderableType] = [Text(bounded(one.claim), overflow="fold"), Text(gained(one), "italic")]
+    lines.append(Text(f"{one.confidence} confidence: {printable(one.because)}", overflow="fold"))
+    for row in one.evidence:
+        about = (row.collective, row.group, row.category, row.stat)
+        label = " ".join(filter(None, (row.metric, *about)))
+        lines.append(
+            Text(f"{shortened(printable(label), 50):<50} {humanise(row.value, row.unit):>12}", "dim")
+        )
+    lines += [Text(f"try: {printable(action)}", overflow="fold") for action in one.try_]
+    if one.query:
+        asked = " ".join(one.query.split()).replace('"', '\\"')
+        lines.append(Text(f'cclbench sql {printable(run)} "{asked}"', "dim", overflow="fold"))
+    return Group(*lines)
