@@ -112,12 +112,12 @@ def most_often_last(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
         clocks = f"the ranks' clocks agree to {humanise(residual_ns / NS_PER_S, 's')} only"
         reason = f"no rank stands out: {said}, {after}, and {clocks}"
     else:
-        excess = _excess(found, foremost)
-        reason = f"{said}, {after}{_because(excess, on_host=parts_of(ranks)[foremost].on_host)}"
+        more = excess(found, foremost)
+        reason = f"{said}, {after}{_because(more, on_host=parts_of(ranks)[foremost].on_host)}"
         late = [Value(value=late_ns / NS_PER_S, stat=LATE_BY, category=str(foremost), unit="s")]
         late += [
             Value(value=ns / NS_PER_S, stat=f"excess_{what}", category=str(foremost), unit="s")
-            for what, ns in zip(SPENT, excess, strict=bool(excess))
+            for what, ns in zip(SPENT, more, strict=bool(more))
         ]
     yield of_instances(ranks, found, own.share, reason)
     yield Value(value=p, stat="p_value", category=str(foremost), provenance="derived")
@@ -211,7 +211,7 @@ _CAUSES = (
 """Of each of `arrivals.SPENT`: what it means that the last rank spent more of it."""
 
 
-def _excess(found: Instances, straggler: int) -> list[float]:
+def excess(found: Instances, straggler: int) -> list[float]:
     """What the rank does longer than others since its group's previous collective, ns, of each of `SPENT`.
 
     For each instance it is last in: its own ns less the median of the ranks that ran the same previous

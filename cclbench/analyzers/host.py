@@ -11,6 +11,7 @@ from cclbench.analyzers.time import linked
 from cclbench.analyzers.view.host_gaps import RESTART_NS, host_gaps
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
+from cclbench.intervals import Intervals
 
 
 @metric(
@@ -21,7 +22,7 @@ from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
     " event that ends the gap to its begin; operators, the framework's; elsewhere, none of those: Python and"
     " what the profiler does not record. Of the thread that launches that event; of two at once the first."
     f" A gap that begins while that thread waits for the device counts up to {RESTART_NS // 1000} µs, and no"
-    " more than the wait, as synchronization: the host has to begin anew.",
+    " more than the wait, as synchronization: the host has to begin anew; stat whole_gaps is all of such gaps.",
     formula="|{gaps of time.idle_host} ∩ {what the launching thread does} ∩ W|",
     unit="s",
     better="lower",
@@ -32,6 +33,11 @@ from cclbench.analyzers.view.values import NS_PER_S, parts_over_ranks, per_step
 def idle_host_by(rank: RankView) -> Iterator[Value]:
     whole = linked(rank).host
     yield from per_step(rank, rank.inside(whole))
-    windows = len(rank.windows) * NS_PER_S
-    for held, gaps in host_gaps(rank).items():
-        yield Value(value=float(Fraction(int(rank.inside(gaps).sum()), windows)), category=held)
+    gaps, windows = host_gaps(rank), len(rank.windows) * NS_PER_S
+
+    def seconds(held: Intervals) -> float:
+        return float(Fraction(int(rank.inside(held).sum()), windows))
+
+    for what, held in gaps.by.items():
+        yield Value(value=seconds(held), category=what)
+    yield Value(value=seconds(gaps.drained), category="synchronization", stat="whole_gaps")

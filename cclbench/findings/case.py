@@ -5,15 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Final
 
 from cclbench.findings.finding import Confidence, Evidence, Found
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
-
-_WAITS: Final = ("time.exposed_wait", "time.exposed_unmatched")
-"""Where the time of a rank is that others may free it of."""
 
 
 class Case:
@@ -37,11 +33,6 @@ class Case:
         """That rank."""
         return max(self.windows, key=lambda rank: self.windows[rank], default=None)
 
-    @cached_property
-    def _waits(self) -> dict[int, float]:
-        found = [self.results.ranks(metric) for metric in _WAITS]
-        return {rank: sum(one.get(rank, 0.0) for one in found) for rank in self.windows}
-
     def ranks(self, metric: str, **keys: str) -> dict[int, float]:
         """Each rank's number of a metric, or of the part that the keys name."""
         return self.results.ranks(metric, **keys)
@@ -50,25 +41,34 @@ class Case:
         """The run's number of it."""
         return self.results.value(metric, **keys)
 
-    def gain(self, lost: Mapping[int, float], *, anywhere: bool = False) -> tuple[float, float]:
+    def gain(self, lost: Mapping[int, float], *, idle: bool = False) -> tuple[float, float]:
         """What a step gains where each rank is spared `lost` seconds of it: at least, and at most.
 
-        At least: ranks go on waiting as they do.  At most: what a rank waits goes, too, as far as others lose
-        more than it does, or all of it where they lose it `anywhere`, at other moments of the step.
+        At least: what communication a rank does not hide stays.  At most: it goes, too, as far as others lose
+        more than the rank does: waiting for them goes, and transfers find compute to hide behind.  Where the
+        device is `idle` in that time, or copies, it is idle beside communication, too, of which all may go.
         """
+        exposed = self.ranks("time.exposed_comm")
         kept, freed = [0.0], [0.0]
         for rank, length in self.windows.items():
-            own = lost.get(rank, 0.0)
+            own, beside = lost.get(rank, 0.0), exposed.get(rank, 0.0)
             others = sum(max(0.0, other - own) for other in lost.values())
-            wait = self._waits[rank] if anywhere else min(self._waits[rank], others)
             kept.append(length - own)
-            freed.append(length - own - wait)
-        most = min(self.step_s - max(freed), sum(lost.values()))
-        return max(0.0, min(most, self.step_s - max(kept))), max(0.0, most)
+            freed.append(length - own - (beside if idle else min(beside, others)))
+        most = max(0.0, self.step_s - max(freed))
+        if not idle:
+            most = min(most, sum(lost.values()))
+        return max(0.0, min(most, self.step_s - max(kept))), most
 
-    def gain_of_waits(self, waits: Mapping[int, float]) -> float:
-        """What a step gains at most where ranks do not wait for those seconds."""
+    def gain_if_even(self, waits: Mapping[int, float]) -> float:
+        """What a step gains at most where work is so even that ranks do not wait for those seconds."""
         left = [length - waits.get(rank, 0.0) for rank, length in self.windows.items()]
+        return max(0.0, self.step_s - sum(left) / len(left)) if left else 0.0
+
+    def gain_without(self, late: int, waits: Mapping[int, float]) -> float:
+        """What a step gains at most where one rank is not late: as much sooner as any other waits."""
+        spared = dict(waits) | {late: max(waits.values(), default=0.0)}
+        left = [length - spared.get(rank, 0.0) for rank, length in self.windows.items()]
         return max(0.0, self.step_s - max(left, default=0.0))
 
     def framework(self) -> str | None:

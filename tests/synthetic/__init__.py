@@ -20,6 +20,7 @@ from synthetic.program import (
     Pause,
     Program,
     Straggler,
+    Synchronise,
     Transfer,
 )
 from synthetic.simulation import simulate
@@ -44,6 +45,7 @@ __all__ = [
     "Row",
     "StepTruth",
     "Straggler",
+    "Synchronise",
     "Transfer",
     "Truth",
     "Written",

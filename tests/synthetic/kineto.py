@@ -175,6 +175,9 @@ class _Trace:
         for row in truth.rows:
             if row.op_start_ns >= self.begin:
                 yield from self._of(row)
+        for held in self.truth.host.get(self.rank, ()):
+            if held.start_ns >= self.begin:
+                yield self._row(held.category, held.name, PID, THREAD, held.start_ns, held.end_ns, {})
         if self.d.events:
             for number, wait in enumerate(self.truth.waits[self.rank]):
                 if wait.at_ns >= self.begin:
@@ -222,7 +225,7 @@ class _Trace:
             args = ids | place | {"bytes": row.nbytes}
         elif row.instance is None:
             call, category = "cudaLaunchKernel", "kernel"
-            name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
+            name = row.name or "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
             args = ids | place | {"grid": [132, 1, 1], "block": [256, 1, 1]}
         else:
             yield from self._communication(row, self.truth.instances[row.instance], ids, place)

@@ -54,9 +54,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A kernel of `ns` on the compute stream."""
+    """A kernel of `ns` on the compute stream; a matrix product unless it has another name."""
 
     ns: int
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,15 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The host launches nothing for `ns`."""
+    """The host launches nothing for `ns`; a trace has a row of that category and name for it, or none."""
 
     ns: int
+    row: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronise:
+    """The host waits for the compute stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class Await:
     label: str
 
 
-Op = Compute | Copy | Pause | Collective | Transfer | Await
+Op = Compute | Copy | Pause | Synchronise | Collective | Transfer | Await
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +133,16 @@ class Straggler:
     ns: int
     op: int = 0
     step: int | None = None
+    name: str | None = None
+    """Of a kernel that is no matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """What every rank does in each of `steps`.
 
-    Kernels last `slow[rank]` ‰ of their time, plus up to `jitter` ‰ of it by chance.  With `synchronise`
+    Kernels last `slow[rank]` ‰ of their time, plus up to `jitter` ‰ of it by chance, and in the last step
+    `drift` ‰ longer than in the first.  With `synchronise`
     the host waits for the device at the end of each step; without, it runs ahead.  A `closing` step of one
     short kernel follows the others, so that it alone is open.
     """
@@ -140,6 +150,7 @@ class Program:
     ops: tuple[Op, ...]
     steps: int = 1
     jitter: int = 0
+    drift: int = 0
     slow: Mapping[int, int] = field(default_factory=dict)
     stragglers: tuple[Straggler, ...] = ()
     synchronise: bool = True

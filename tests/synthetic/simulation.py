@@ -28,9 +28,10 @@ from synthetic.program import (
     Op,
     Pause,
     Program,
+    Synchronise,
     Transfer,
 )
-from synthetic.truth import Instance, Row, StreamWait, Truth
+from synthetic.truth import HostRow, Instance, Row, StreamWait, Truth
 
 T0_NS = 1_000_000_000
 STEP_NS = 1_000
@@ -115,6 +116,7 @@ class _Rank:
         self.step = 0
         self.launches = 0
         self.waits: list[StreamWait] = []
+        self.host_rows: list[HostRow] = []
         self.launched: dict[int, tuple[int, int]] = {}
         """Stream and end of the launch of the rank's part in each call."""
 
@@ -149,18 +151,25 @@ class _Rank:
                     self.host += s.ns
                 else:
                     yield from self._settle()
-                    self._work("copy" if s.cause == "copy" else "compute", COMPUTE_STREAM, s.ns, 1 << 20)
+                    kind = "copy" if s.cause == "copy" else "compute"
+                    self._work(kind, COMPUTE_STREAM, s.ns, 1 << 20, s.name)
 
     def _do(self, op: Op) -> Iterator[str]:
         if isinstance(op, Pause):
-            self.host += op.ns
+            self._hold(op.ns, op.row)
+        elif isinstance(op, Synchronise):
+            yield from self._settle()
+            free = max(self.host, self.free.get(COMPUTE_STREAM, 0))
+            self._hold(free + SYNCHRONISE_NS - self.host, ("cuda_runtime", "cudaStreamSynchronize"))
         elif isinstance(op, Await):
             if op.label in self.labelled:
                 self.awaited.append(self.labelled.pop(op.label))
         elif isinstance(op, Compute):
             yield from self._settle()
-            ns = op.ns * self.all.program.slow.get(self.rank, 1000) // 1000
-            self._work("compute", COMPUTE_STREAM, ns + ns * self._chance() // 1000)
+            program = self.all.program
+            ns = op.ns * program.slow.get(self.rank, 1000) // 1000
+            ns += ns * program.drift * self.step // (1000 * max(program.steps - 1, 1))
+            self._work("compute", COMPUTE_STREAM, ns + ns * self._chance() // 1000, name=op.name)
         elif isinstance(op, Copy):
             if not op.beside:
                 yield from self._settle()
@@ -191,13 +200,23 @@ class _Rank:
         self.launches += 1
         return begin
 
-    def _work(self, kind: str, stream: int, ns: int, nbytes: int | None = None) -> None:
+    def _hold(self, ns: int, row: tuple[str, str] | None) -> None:
+        """The host does something else for that long."""
+        if row is not None:
+            self.host_rows.append(HostRow(*row, self.host, self.host + ns))
+        self.host += ns
+
+    def _work(
+        self, kind: str, stream: int, ns: int, nbytes: int | None = None, name: str | None = None
+    ) -> None:
         launch = self._launch()
         start = max(launch + LATENCY_NS, self.free.get(stream, 0))
         self.free[stream] = start + ns
         own = nbytes if kind == "copy" else None
         times = (launch, launch, self.host, self.host)
-        self.rows.append(Row(kind, stream, start, start + ns, self.step, self.launches, *times, own))
+        self.rows.append(
+            Row(kind, stream, start, start + ns, self.step, self.launches, *times, own, name=name)
+        )
 
     def _transfer(self, op: Transfer) -> Iterator[str]:
         group = self.all.groups["pp", self.rank]
@@ -266,7 +285,11 @@ def simulate(layout: Layout, program: Program, network: Network | None = None, s
     }
     annotations = {r: rank.annotations for r, rank in ranks.items()}
     truth = truth_of(layout, program, network, seed, T0_NS, instances, rows, annotations)
-    return replace(truth, waits={r: tuple(rank.waits) for r, rank in ranks.items()})
+    return replace(
+        truth,
+        waits={r: tuple(rank.waits) for r, rank in ranks.items()},
+        host={r: tuple(rank.host_rows) for r, rank in ranks.items()},
+    )
 
 
 def _instance(call: _Call, network: Network, name: str) -> Instance:

@@ -57,6 +57,8 @@ class Row:
     nbytes: int | None = None
     instance: int | None = None
     """Index into `Truth.instances`."""
+    name: str | None = None
+    """Of a kernel that is no matrix product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,16 @@ class StreamWait:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRow:
+    """A row of the host: category and name as the profiler writes them."""
+
+    category: str
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Truth:
     """The whole run."""
 
@@ -216,3 +228,5 @@ class Truth:
     """Σ bubble / ΣW over ranks and steps."""
     waits: dict[int, tuple[StreamWait, ...]] = field(default_factory=dict)
     """What each rank's host tells its streams to wait for, in order of time."""
+    host: dict[int, tuple[HostRow, ...]] = field(default_factory=dict)
+    """What each rank's host does besides launching, in order of time."""

@@ -106,6 +106,8 @@ class Arrivals:
     members: npt.NDArray[np.int32]
     before: Int64
     spent: Int64
+    window: npt.NDArray[np.int32]
+    """Index of the rank's window that it begins in."""
 
 
 def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
@@ -124,6 +126,7 @@ def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
         members=np.where(np.isin(kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
         before=before,
         spent=spent,
+        window=rank.window_of(table["start_ns"].to_numpy()).astype(np.int32),
     ), found
 
 
@@ -179,6 +182,8 @@ class Instances:
     first: Int64
     count: Int64
     incomplete: int
+    window: Int64
+    """Of each row, the index of its rank's window."""
 
     def of_groups(self) -> Instances:
         """Without sends and receives, in which one side waits by design; not applicable without any left."""
@@ -191,7 +196,10 @@ class Instances:
         count = self.count[kept]
         return replace(
             self,
-            **{name: getattr(self, name)[rows] for name in ("rank", "arrival_ns", "before", "label")},
+            **{
+                name: getattr(self, name)[rows]
+                for name in ("rank", "arrival_ns", "before", "label", "window")
+            },
             spent=self.spent[:, rows],
             first=np.cumsum(count) - count,
             count=count,
@@ -224,9 +232,9 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
         ]
     )
     rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
-    instance, arrival, members, before = (
+    instance, arrival, members, before, window = (
         np.concatenate([getattr(part, name) for part in parts.values()])
-        for name in ("instance", "arrival_ns", "members", "before")
+        for name in ("instance", "arrival_ns", "members", "before", "window")
     )
     spent = np.concatenate([part.spent for part in parts.values()], axis=1)
     order = np.lexsort((arrival, instance))
@@ -246,6 +254,7 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
         first=np.cumsum(count) - count,
         count=count,
         incomplete=int((~whole).sum()),
+        window=window[order],
     )
 
 

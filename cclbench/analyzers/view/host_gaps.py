@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,8 +28,17 @@ _BLOCKING: Final = "Memcpy"
 """Copies wait for the device, too, where they are not from pinned memory."""
 
 
-def host_gaps(rank: RankView) -> dict[str, Intervals]:
-    """The idle time of `time.idle_host` by what held the host: sets that partition it, in order of `HELD`.
+@dataclass(frozen=True, slots=True, eq=False)
+class HostGaps:
+    """The idle time of `time.idle_host` by what held the host: sets that partition it, in order of `HELD`."""
+
+    by: dict[str, Intervals]
+    drained: Intervals
+    """Gaps that begin while the host waits for the device, whatever holds it then."""
+
+
+def host_gaps(rank: RankView) -> HostGaps:
+    """What held the host of a rank in each gap.
 
     A gap lasts until its event begins.  From the begin of the call that launches that on it is `launch`.
     Before, each instant goes to what the thread of that call does: `loading` (a loader's or checkpoint's
@@ -43,10 +53,13 @@ def host_gaps(rank: RankView) -> dict[str, Intervals]:
     called = np.clip(calls.starts[late.call], late.starts, late.ends)
     found["launch"].append(intervals.union(called, late.ends))
     rows = _rows_by_thread(rank, np.unique(thread))
+    waited: list[Intervals] = []
     for one, held in rows.items():
         own = thread == one
         starts, until = late.starts[own], called[own]
-        drained = np.minimum(starts + _blocked(held["blocking"], starts), until)
+        wait = _blocked(held["blocking"], starts)
+        waited.append(intervals.union(starts[wait > 0], late.ends[own][wait > 0]))
+        drained = np.minimum(starts + wait, until)
         blocked, free = intervals.union(starts, drained), intervals.union(drained, until)
         for name in ("loading", "allocation"):
             here = held[name]
@@ -57,7 +70,8 @@ def host_gaps(rank: RankView) -> dict[str, Intervals]:
             found[name].append(intervals.intersect(free, held[name]))
             free = intervals.subtract(free, held[name])
         found["elsewhere"].append(free)
-    return {name: intervals.join(*parts) for name, parts in found.items()}
+    by = {name: intervals.join(*parts) for name, parts in found.items()}
+    return HostGaps(by, intervals.join(*waited))
 
 
 def _blocked(calls: Intervals, at: Int64) -> Int64:

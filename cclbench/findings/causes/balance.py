@@ -16,6 +16,8 @@ _WAIT: Final = "time.exposed_wait"
 _PAIRS: Final = ("send", "recv", "send_recv")
 _SLOWER, _APART, _LEAST_RANKS = 0.05, 4, 3
 """A device is slow whose same kernels take so much longer, and so many times what ranks usually differ by."""
+_CHANCE, _SURE = 0.05, 0.01
+"""Probability below which a rank's being late is no chance, and surely none."""
 _GAIN: Final = "the exposed waits of that kind, on each rank"
 _LATEST: Final = """SELECT rank, count(*) AS last_of FROM collectives
 WHERE wait_ns = 0 AND instance IS NOT NULL GROUP BY rank ORDER BY last_of DESC"""
@@ -71,7 +73,7 @@ def pipeline_bubble(case: Case) -> Iterator[Found]:
             "pipeline_bubble",
             f"Stages of the pipeline wait up to {humanise(largest, 's')} of a step for one another.",
             lost=waits,
-            gain_s=(0.0, case.gain_of_waits(waits)),
+            gain_s=(0.0, case.gain_if_even(waits)),
             because="matched sends and receives; some of it belongs to every pipeline that fills and drains",
             confidence="medium",
             evidence=case.evidence(
@@ -102,7 +104,7 @@ def expert_imbalance(case: Case) -> Iterator[Found]:
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step in all_to_all for the one whose"
             " experts have most to do.",
             lost=waits,
-            gain_s=(0.0, case.gain_of_waits(waits)),
+            gain_s=(0.0, case.gain_if_even(waits)),
             confidence="medium",
             because="all_to_all waits for its last rank; how many tokens each expert has is not in the trace",
             evidence=case.evidence(
@@ -162,7 +164,7 @@ def slow_device(case: Case) -> Iterator[Found]:
     title="ranks wait for one that comes late",
     rule="balance.straggler_rank names a rank, and it is no slow device; waits in pipelines and of"
     " experts aside",
-    gain=_GAIN + "; at least what it delays its collectives by beyond the median rank, on average",
+    gain=_GAIN + "; at least what collectives wait for it alone",
     actions={
         "any": (
             "look at what that rank does before the collectives (cclbench timeline): more work, its"
@@ -173,40 +175,57 @@ def slow_device(case: Case) -> Iterator[Found]:
     },
 )
 def late_rank(case: Case) -> Iterator[Found]:
-    rows, _ = case.results.parts("balance.straggler_rank")
-    late = next((row for row in rows if row.stat == "late_by" and row.category), None)
-    if late is None or any(slow_device(case)):
+    named, waits = _named(case), _other_waits(case)
+    if named is None or not any(waits.values()) or any(slow_device(case)):
         return
-    rank, waits = str(late.category), _other_waits(case)
-    if not any(waits.values()):
-        return
-    share = case.number("balance.straggler_rank", category=rank) or 0.0
-    excess = {
-        what: case.number("balance.straggler_rank", category=rank, stat=f"excess_{what}") or 0.0
-        for what in _EXCESS
-    }
-    most = max(excess, key=lambda what: excess[what])
-    at_most = case.gain_of_waits(waits)
-    median_late = (case.number("balance.straggler_delay") or 0.0) * case.step_s
-    because = f", because {_EXCESS[most]}{_held(case, int(rank), most)}" if excess[most] > 0 else ""
-    said = f"{share:.0%}".replace("%", " %")
+    metric, rank, told = named
+    more = {what: case.number(metric, category=rank, stat=f"excess_{what}") or 0.0 for what in _EXCESS}
+    most = max(more, key=lambda what: more[what])
+    because = f", because {_EXCESS[most]}{_held(case, int(rank), most)}" if more[most] > 0 else ""
+    caused = case.number("balance.caused_wait", category=rank) or 0.0
+    at_most = case.gain_without(int(rank), waits)
+    p = case.number(metric, category=rank, stat="p_value")
     yield case.found(
         "late_rank",
         f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step; rank {rank} comes last in"
-        f" {said} of its collectives, {humanise(late.number, 's')} after the median rank{because}.",
+        f" {told}{because}.",
         lost=waits,
-        gain_s=(min(at_most, share * median_late), at_most),
-        because="that it comes last so often is no chance, and it is later than the clocks can be wrong",
+        gain_s=(min(at_most, caused), at_most),
+        confidence="medium" if p is None or p >= _SURE else "high",
+        because=f"that it is the same rank so often is no chance (p = {p or 0.0:.2g}), and it is later than"
+        " clocks can be wrong",
         ranks=[int(rank)],
         evidence=case.evidence(
-            ("balance.straggler_rank", {"category": rank}),
-            ("balance.straggler_rank", {"category": rank, "stat": "late_by"}),
-            ("balance.straggler_rank", {"category": rank, "stat": f"excess_{most}"}),
+            ("balance.caused_wait", {"category": rank}),
+            (metric, {"category": rank, "stat": "p_value"}),
+            (metric, {"category": rank, "stat": f"excess_{most}"}),
             _WAIT,
             "balance.load_imbalance",
         ),
         query=_LATEST,
     )
+
+
+def _named(case: Case) -> tuple[str, str, str] | None:
+    """The metric that names a late rank, that rank, and how often it is late; None where none stands out."""
+    rows, _ = case.results.parts("balance.straggler_rank")
+    late = next((row for row in rows if row.stat == "late_by" and row.category), None)
+    if late is not None:
+        share = case.number("balance.straggler_rank", category=str(late.category)) or 0.0
+        said = f"{share:.0%} of its collectives, {humanise(late.number, 's')} after the median rank"
+        return "balance.straggler_rank", str(late.category), said.replace("%", " %")
+    rows, _ = case.results.parts("balance.caused_wait")
+    own = {row.stat: row for row in rows if row.stat}
+    p, steps = own.get("p_value"), own.get("steps")
+    if p is None or steps is None or p.number >= _CHANCE:
+        return None
+    rank = str(p.category)
+    caused, whole = case.number("balance.caused_wait", category=rank), case.number("balance.caused_wait")
+    residual = own["clock_residual"].number if "clock_residual" in own else 0.0
+    if not caused or not whole or caused < whole / 2 or caused <= residual:
+        return None
+    each = f"in {steps.number:,.0f} of {len(case.results.scope.steps) or 1} steps"
+    return "balance.caused_wait", rank, f"{each.removeprefix('in ')}, by {humanise(caused, 's')} a step"
 
 
 def _held(case: Case, rank: int, most: str) -> str:
@@ -253,7 +272,7 @@ def uneven_ranks(case: Case) -> Iterator[Found]:
             "uneven_ranks",
             f"Ranks wait up to {humanise(max(waits.values()), 's')} of a step for one another; {told}.",
             lost=waits,
-            gain_s=(0.0, case.gain_of_waits(waits)),
+            gain_s=(0.0, case.gain_if_even(waits)),
             confidence="medium",
             because="the waits are exact; what makes ranks late takes turns",
             evidence=case.evidence(_WAIT, "balance.straggler_rank", "balance.load_imbalance", "comm.skew"),

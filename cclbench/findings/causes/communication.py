@@ -224,11 +224,13 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
     },
 )
 def exposed_communication(case: Case) -> Iterator[Found]:
+    slow = _slow_groups(case)
     for traffic in _traffic(case):
+        transfer, calls = _amount(case, "comm.transfer", traffic), _amount(case, "comm.count", traffic)
         largest = max(traffic.exposed.values(), default=0.0)
-        if not largest:
+        small = _latency_share(case, traffic, calls, transfer) is not None
+        if not largest or small or any((traffic.kind, group) in slow for group in traffic.groups):
             continue
-        transfer = _amount(case, "comm.transfer", traffic)
         hidden = max(0.0, 1 - _amount(case, _TRANSFER, traffic) / transfer) if transfer else 0.0
         beside = (
             "none of it beside compute" if hidden < _HIDDEN else f"{hidden:.0%} more runs beside compute"

@@ -19,7 +19,7 @@ _SLOWED: Final = 1.03
 _APART: Final = 0.95
 """Share of pairs of an early and a late step of which the late one has to be longer."""
 _MEMORY_BOUND: Final = ("elementwise", "copy", "normalization", "reduction")
-_LEAST_SHARE: Final = 0.3
+_LEAST_SHARE: Final = 0.15
 """Share of compute time in such kernels from which on fusing them is worth a look."""
 _OPERATORS: Final = """SELECT name, shapes, count(*) AS calls, sum(device_ns) AS ns FROM operators
 WHERE kernels > 0 GROUP BY ALL ORDER BY ns DESC LIMIT 20"""
@@ -69,7 +69,7 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
 @finding(
     "memory_bound",
     title="much of the compute time moves bytes and computes little",
-    rule="elementwise, copying, normalising and reducing kernels take 30 % of the compute time and more",
+    rule="elementwise, copying, normalising and reducing kernels take 15 % of the compute time and more",
     gain="their time: fusing can at most remove them",
     actions={
         "pytorch": (

@@ -11,7 +11,7 @@ from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
 BY: Final = "time.idle_host_by"
-_GAIN: Final = "the idle time of that kind on each rank, and what ranks wait for one another meanwhile"
+_GAIN: Final = "the idle time of that kind on each rank, and communication that nothing hides"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
 _SHORT_KERNEL_S: Final = 10e-6
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
@@ -64,7 +64,7 @@ def data_loading(case: Case) -> Iterator[Found]:
             "data_loading",
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, anywhere=True),
+            gain_s=case.gain(lost, idle=True),
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loading"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
@@ -92,7 +92,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
             "device_allocation",
             f"The device waits while the host allocates or frees its memory: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, anywhere=True),
+            gain_s=case.gain(lost, idle=True),
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("allocation"), "memory.peak_reserved"),
             query=_GAPS.format(
@@ -106,7 +106,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
     "synchronization",
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by synchronization: gaps that begin while the launching thread waits for the device",
-    gain=_GAIN,
+    gain="at least that time on each rank, at most all of those gaps and communication that nothing hides",
     actions={
         "pytorch": (
             "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
@@ -118,13 +118,14 @@ def device_allocation(case: Case) -> Iterator[Found]:
 )
 def synchronization(case: Case) -> Iterator[Found]:
     lost = _held(case, "synchronization")
+    whole = case.ranks(BY, category="synchronization", stat="whole_gaps")
     if any(lost.values()):
         yield case.found(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
             f" {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, anywhere=True),
+            gain_s=(case.gain(lost, idle=True)[0], case.gain(whole, idle=True)[1]),
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("synchronization"), "launch.delay"),
             query=_GAPS.format(kinds="'sync'", more=""),
@@ -134,7 +135,7 @@ def synchronization(case: Case) -> Iterator[Found]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch or 10 µs;"
+    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the mean one than 10 µs;"
     " and time.idle_device between such kernels",
     gain=_GAIN,
     actions={
@@ -158,7 +159,7 @@ def short_kernels(case: Case) -> Iterator[Found]:
             f"The device waits for launches between short kernels ({kernels:,.0f} a step,"
             f" half of them below {humanise(middle, 's')}): {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, anywhere=True),
+            gain_s=case.gain(lost, idle=True),
             because=_EXACT,
             evidence=case.evidence(
                 *_by("launch", "operators"),
@@ -174,10 +175,10 @@ def short_kernels(case: Case) -> Iterator[Found]:
 
 
 def _short(case: Case) -> bool:
-    """Whether most kernels run shorter than the call that launches them, or than 10 µs."""
+    """Whether most kernels run shorter than the call that launches them, or the mean one than 10 µs."""
     short = case.number("launch.short_kernels")
-    median = case.row("compute.kernel_time")
-    return (short or 0.0) >= 0.5 or (median is not None and median.number < _SHORT_KERNEL_S)
+    mean = case.number("compute.mean_kernel")
+    return (short or 0.0) >= 0.5 or (mean is not None and mean < _SHORT_KERNEL_S)
 
 
 def _launch_gaps(idle_s: float, kernels: float | None) -> float:
@@ -217,7 +218,7 @@ def host_bound(case: Case) -> Iterator[Found]:
             "host_bound",
             f"The device waits for its host: {_of_step(case, lost)}{of}.",
             lost=lost,
-            gain_s=case.gain(lost, anywhere=True),
+            gain_s=case.gain(lost, idle=True),
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by(*names), "launch.delay", "launch.queue_length"),
             query=_ELSEWHERE,
