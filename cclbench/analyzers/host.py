@@ -22,7 +22,7 @@ from cclbench.intervals import Intervals
     " event that ends the gap to its begin; operators, the framework's; elsewhere, none of those: Python and"
     " what the profiler does not record. Of the thread that launches that event; of two at once the first."
     f" A gap that begins while that thread waits for the device counts up to {RESTART_NS // 1000} µs, and no"
-    " more than the wait, as synchronization: the host has to begin anew; stat whole_gaps is all of such gaps.",
+    " more than the wait, as synchronization: the host has to begin anew; stat whole_gaps: all such gaps.",
     formula="|{gaps of time.idle_host} ∩ {what the launching thread does} ∩ W|",
     unit="s",
     better="lower",

@@ -46,7 +46,7 @@ class Case:
 
         At least: what communication a rank does not hide stays.  At most: it goes, too, as far as others lose
         more than the rank does: waiting for them goes, and transfers find compute to hide behind.  Where the
-        device is `idle` in that time, or copies, it is idle beside communication, too, of which all may go.
+        device is `idle` in that time, or copies, that goes on beside communication, too: as much again may go.
         """
         exposed = self.ranks("time.exposed_comm")
         kept, freed = [0.0], [0.0]
@@ -54,7 +54,7 @@ class Case:
             own, beside = lost.get(rank, 0.0), exposed.get(rank, 0.0)
             others = sum(max(0.0, other - own) for other in lost.values())
             kept.append(length - own)
-            freed.append(length - own - (beside if idle else min(beside, others)))
+            freed.append(length - own - min(beside, others + (own if idle else 0.0)))
         most = max(0.0, self.step_s - max(freed))
         if not idle:
             most = min(most, sum(lost.values()))

@@ -11,7 +11,7 @@ from cclbench.findings.finding import Found, finding
 from cclbench.units import humanise
 
 BY: Final = "time.idle_host_by"
-_GAIN: Final = "the idle time of that kind on each rank, and communication that nothing hides"
+_GAIN: Final = "the idle time of that kind on each rank, and as much of its exposed communication"
 _EXACT: Final = "each gap on the device is told by the launch that ends it and by what its thread did"
 _SHORT_KERNEL_S: Final = 10e-6
 _GAPS: Final = """SELECT rank, name, start_ns, dur_ns FROM events
@@ -135,8 +135,8 @@ def synchronization(case: Case) -> Iterator[Found]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the mean one than 10 µs;"
-    " and time.idle_device between such kernels",
+    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the mean"
+    " one than 10 µs; and time.idle_device between such kernels",
     gain=_GAIN,
     actions={
         "pytorch": (
