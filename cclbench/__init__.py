@@ -4,6 +4,7 @@
     import cclbench
     run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
     run.results                               # pandas DataFrame, one row a number
+    cclbench.diagnose(run).findings           # what makes it slow, what it would gain, what to try
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
     cclbench.compare("run-a", "run-b").versus[0].words
 
@@ -22,12 +23,12 @@ if sys.version_info < (3, 11):  # noqa: UP036 (a checkout can be imported withou
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cclbench.api import ingest, metrics, run, runs, whatif
+    from cclbench.api import diagnose, ingest, metrics, run, runs, whatif
     from cclbench.comparison.build import compare
     from cclbench.record.run import Run
 
 __version__ = "0.1.0"
-__all__ = ["Run", "compare", "ingest", "metrics", "run", "runs", "whatif"]
+__all__ = ["Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
 
 
 def __getattr__(name: str) -> Any:

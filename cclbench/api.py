@@ -12,6 +12,7 @@ import pyarrow as pa
 from cclbench.analyzers.metric import resolve
 from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
+from cclbench.findings.diagnosis import Diagnosis, diagnosis
 from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
@@ -91,6 +92,14 @@ def metrics(
     with engine_for(engine, jobs, client) as runs_on:
         opened = open_run(run, store=store, engine=runs_on, inference=inference)
         return _computed(opened, chosen, Selection(window, steps, ranks, model, replay), runs_on, progress)
+
+
+def diagnose(run: str | Path | Run, **options: Any) -> Diagnosis:
+    """What makes a run of the store, or of a SOURCE, slow: findings, by what a step would gain without each.
+
+    `options` are those of `metrics`, but for `metrics` itself.
+    """
+    return diagnosis(metrics(run, **options))
 
 
 def full_results(

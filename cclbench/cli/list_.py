@@ -16,11 +16,11 @@ _PATH: Final = 23
 
 
 @click.command()
-@click.argument("what", type=click.Choice(("metrics", "readers", "hardware", "runs", "cards")))
+@click.argument("what", type=click.Choice(("metrics", "findings", "readers", "hardware", "runs", "cards")))
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, readers, hardware, runs or cards.
+    """List metrics, findings, readers, hardware, runs or cards.
 
     Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
     did not load is listed with its error. `cclbench hardware show ID` has every figure with its source.
@@ -70,6 +70,14 @@ def _metrics(_: Path) -> Rows:
         for m in map(METRICS.get, METRICS)
     ]
     return rows + _broken(METRICS.broken, "definition")
+
+
+def _findings(_: Path) -> Rows:
+    from cclbench.findings.finding import FINDINGS
+    from cclbench.present.terminal.explanation import of_finding
+
+    rows = [of_finding(FINDINGS.get(name)) for name in FINDINGS]
+    return rows + _broken(FINDINGS.broken, "title")
 
 
 def _readers(_: Path) -> Rows:
@@ -147,6 +155,7 @@ def _cards(_: Path) -> Rows:
 
 _LISTS: Final = {
     "metrics": (("name", "unit", "better", "definition"), _metrics),
+    "findings": (("name", "title"), _findings),
     "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (("id", "kind", "summary"), _hardware),
     "runs": (("run", "ranks", "steps", "card", "published", "source"), _runs),

@@ -46,7 +46,8 @@ class Case:
 
         At least: what communication a rank does not hide stays.  At most: it goes, too, as far as others lose
         more than the rank does: waiting for them goes, and transfers find compute to hide behind.  Where the
-        device is `idle` in that time, or copies, that goes on beside communication, too: as much again may go.
+        device is `idle` in that time, or copies, that goes on beside communication, too: as much again may be
+        gained.
         """
         exposed = self.ranks("time.exposed_comm")
         kept, freed = [0.0], [0.0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first screen: what a step of a run takes and why, in a sentence and in a few numbers."""
+"""What comes first: what a step of a run takes, in a sentence and in a few numbers, and why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 from markupsafe import Markup
 
 from cclbench.analyzers.step_parts import PARTS
-from cclbench.analyzers.verdict import verdict
 from cclbench.comparison.subject import Subject
+from cclbench.findings.diagnosis import findings
+from cclbench.findings.finding import Found
 from cclbench.present.words import number
 from cclbench.units import humanise
 
@@ -44,18 +45,22 @@ def _below(run: Subject, metric: str) -> str:
     return f"{humanise(min(ranks), unit)} .. {humanise(max(ranks), unit)}" if len(ranks) > 1 else ""
 
 
-def story(run: Subject) -> list[str]:
-    """The sentences: where a step goes; whether waiting or the network exposes communication."""
-    step, sentences = run.results.run.get("time.step"), []
-    if step and step.has_value:
-        what = "The whole trace takes" if step.window == "trace" else "A step takes"
-        parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
-        largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
-        shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
-        of = f": on its slowest rank {_listed(shares)}" if shares else ""
-        sentences.append(f"{what} {humanise(step.number, 's')}{of}.")
-    said = verdict(list(run.results.run.values()), run.stored.inferred)
-    return [*sentences, *([said] if said else [])]
+def story(run: Subject) -> str | None:
+    """Where a step goes, in a sentence; None where the run has no step."""
+    step = run.results.run.get("time.step")
+    if step is None or not step.has_value:
+        return None
+    what = "The whole trace takes" if step.window == "trace" else "A step takes"
+    parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
+    largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
+    shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
+    of = f": on its slowest rank {_listed(shares)}" if shares else ""
+    return f"{what} {humanise(step.number, 's')}{of}."
+
+
+def causes(run: Subject) -> list[Found]:
+    """What is found in the run; nothing in published figures."""
+    return [] if run.published else findings(run.results, run.stored.record)
 
 
 def _percent(share: float) -> str:

@@ -18,13 +18,13 @@ from cclbench.present.charts.chart import charts_of, together
 from cclbench.present.charts.palette import colour
 from cclbench.present.charts.waterfall import signed, waterfall
 from cclbench.present.facts_section import facts_section
-from cclbench.present.headline import story, tiles
+from cclbench.present.headline import causes, story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
 from cclbench.present.operators import NO_OPERATORS, operator_section
 from cclbench.present.sections import has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
-from cclbench.present.words import breakable, called, hover, name, quantity
+from cclbench.present.words import breakable, called, gained, hover, name, quantity
 from cclbench.units import humanise
 
 MOST_WORKS: Final = 40
@@ -38,6 +38,7 @@ def run_page(subject: Subject, *, engine: Engine = SERIAL, progress: Progress | 
     run = replace(subject, letter="")
     context = {
         "story": story(run),
+        "causes": causes(run),
         "tiles": tiles(run),
         "topics": of_run(run),
         "operators": operator_section(run, engine=engine, progress=progress),

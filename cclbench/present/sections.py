@@ -21,6 +21,8 @@ from cclbench.comparison.comparison import (
 )
 from cclbench.comparison.subject import Subject
 from cclbench.comparison.verdict import signed
+from cclbench.present.headline import causes
+from cclbench.present.words import gained
 from cclbench.text import printable, shortened, shown
 from cclbench.units import humanise
 
@@ -48,6 +50,13 @@ def headline(subject: Subject) -> str:
         told.append(f"{steps} step{'s' * (steps != 1)}" if steps else "no numbered steps")
         told.append(subject.stored.reader or "no trace")
     return safe(", ".join(told))
+
+
+def foremost(subject: Subject) -> Iterator[str]:
+    """The finding that would gain most, and that gain; nothing where none would."""
+    first = next((one for one in causes(subject) if one.gain_s), None)
+    if first is not None:
+        yield f"{printable(first.claim)} {gained(first).capitalize()}."
 
 
 def safe(text: str) -> str:

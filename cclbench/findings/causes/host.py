@@ -135,8 +135,8 @@ def synchronization(case: Case) -> Iterator[Found]:
 @finding(
     "short_kernels",
     title="many short kernels: launching them takes longer than running them",
-    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the mean"
-    " one than 10 µs; and time.idle_device between such kernels",
+    rule="time.idle_host_by launch and operators, where most kernels run shorter than their launch, or the"
+    " mean one than 10 µs; and time.idle_device between such kernels",
     gain=_GAIN,
     actions={
         "pytorch": (

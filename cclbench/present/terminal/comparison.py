@@ -53,6 +53,7 @@ def _subjects(comparison: Comparison) -> Table:
         for row in (
             (subject.letter, Text(sections.safe(subject.id))),
             ("", Text(sections.headline(subject), "dim")),
+            *(("", Text(line)) for line in sections.foremost(subject)),
         )
     )
 
