@@ -98,7 +98,7 @@ def test_a_file_can_be_read_in_one_go(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PACKAGE, ids=place)
 def test_what_is_public_is_explained(path: Path) -> None:
-    """A metric's function is explained by its `definition`, which its decorator demands."""
+    """A metric's function is explained by its `definition`, a finding's by its `rule`."""
     silent = [
         f"{path.name}:{node.lineno} {node.name}"
         for node in _public(ast.parse(path.read_text()))
@@ -125,7 +125,7 @@ def _is_metric(node: Named) -> bool:
     return any(
         isinstance(decorator, ast.Call)
         and isinstance(decorator.func, ast.Name)
-        and any(keyword.arg == "definition" for keyword in decorator.keywords)
+        and any(keyword.arg in ("definition", "rule") for keyword in decorator.keywords)
         for decorator in node.decorator_list
     )
 

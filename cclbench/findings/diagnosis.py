@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cclbench.analyzers.metric import METRICS
 from cclbench.errors import UsageError, near
 from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
@@ -23,6 +24,7 @@ from cclbench.units import humanise
 
 LEAST_GAIN: Final = 0.01
 """Share of the step below which a gain is not worth a finding."""
+_MOST_ACTIONS: Final = 3
 
 
 def findings(results: Results, record: Manifest) -> list[Found]:
@@ -42,7 +44,7 @@ def findings(results: Results, record: Manifest) -> list[Found]:
         except Exception as error:  # noqa: BLE001 - a stranger's function may raise anything
             warnings.warn(f"finding {name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
             continue
-        found += [_completed(one, item, framework) for item in own if _counts(item)]
+        found += [_completed(one, item, framework, record) for item in own if _counts(item)]
     return sorted(found, key=lambda one: (-_middle(one), -(one.lost_s or 0.0), one.name))
 
 
@@ -54,10 +56,14 @@ def _counts(found: Found) -> bool:
     return found.gain_share is None or found.gain_share >= LEAST_GAIN
 
 
-def _completed(one: Finding, found: Found, framework: str | None) -> Found:
-    return msgspec.structs.replace(
-        found, try_=[*found.try_, *one.advice(framework)][:3], docs=f"{DOCS}#{one.name.replace('_', '-')}"
+def _completed(one: Finding, found: Found, framework: str | None, record: Manifest) -> Found:
+    """With what to try, where that is told, and what process groups rest on where the claim rests on them."""
+    on_groups = any(
+        METRICS.get(row.metric).rests_on_groups for row in found.evidence if row.metric in METRICS
     )
+    because = "; ".join(filter(None, (found.because, record.inferred if on_groups else None)))
+    advice = one.advice(framework)[:_MOST_ACTIONS]
+    return msgspec.structs.replace(found, because=because, try_=advice, docs=f"{DOCS}#{one.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FINDINGS: Registry[Finding] = Registry("finding", home="cclbench.findings.causes", group="cclbench.findings")
-DOCS: Final = "docs/findings.md"
+DOCS: Final = "reference/findings.md"
+"""Page of the documentation's site that explains each."""
 
 
 def finding(

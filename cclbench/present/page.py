@@ -84,6 +84,7 @@ _CALLED: Final = (
     breakable,
     called,
     colour,
+    gained,
     has_roofline,
     headline,
     hover,

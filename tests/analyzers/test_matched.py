@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
-from typed import figures
 
 from cclbench.analyzers.balance import chance
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
-from cclbench.analyzers.verdict import verdict
 from cclbench.analyzers.view.arrivals import SPENT
 from cclbench.analyzers.waiting import AT_ONCE
 
@@ -390,9 +388,14 @@ def often(late: Sequence[dict[str, Any]], times: int) -> list[Any]:
 @pytest.mark.parametrize(("late", "cause"), LATE)
 def test_the_straggler_its_share_and_why(late: list[dict[str, Any]], cause: str) -> None:
     """Last in 6 of 12, of which 6 come together: 3⁻⁶ · 3 ranks = 0.0041 by chance."""
-    row, *shares, p_value = rows_of("balance.straggler_rank", *often(late, 6))
-    assert {share["category"]: share["value"] for share in shares} == {"0": 0, "1": 0, "2": 0.5}
-    assert (row["value"], p_value["category"]) == (0.5, "2")
+    row, *others = rows_of("balance.straggler_rank", *often(late, 6))
+    shares = {one["category"]: one["value"] for one in others if one["stat"] is None}
+    assert shares == {"0": 0, "1": 0, "2": 0.5}
+    told = {one["stat"]: one for one in others if one["stat"]}
+    assert {one["category"] for one in told.values()} == {"2"}
+    p_value, late_by = told["p_value"], told["late_by"]
+    assert (row["value"], late_by["value"], late_by["unit"]) == (0.5, pytest.approx(100 * NS), "s")
+    assert sorted(told["excess_" + what]["value"] for what in SPENT) == pytest.approx([0, 0, 0, 100 * NS])
     assert p_value["value"] == pytest.approx(3 * 3**-6, rel=1e-9)
     assert row["reason"].startswith(
         "rank 2 arrives last in 6 of 12 collectives, 100 ns after the median rank"
@@ -470,29 +473,3 @@ def test_straggler_delay_is_beyond_the_median_arrival() -> None:
     assert rows_of("balance.straggler_delay", *ranks_of(*calls))[0]["value"] == pytest.approx(30 / 1000)
     pair = [[met("all_reduce", 1, at, 110, 100 - at)] for at in (10, 100)]
     assert rows_of("balance.straggler_delay", *ranks_of(*pair))[0]["value"] == pytest.approx(45 / 1000)
-
-
-def sentence(wait: float | None, transfer: float | None, unmatched: float = 0.0) -> str | None:
-    own = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
-    told = {"comm": 5.8e-3, "wait": wait, "transfer": transfer, "unmatched": unmatched}
-    rows = [
-        {"metric": f"time.exposed_{name}", "value": value, "status": "ok", "window": "steps", **own}
-        for name, value in told.items()
-        if value is not None
-    ]
-    late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps"}
-    return verdict(figures([*rows, {**own, **late, "reason": "rank 7 arrives last in 4 of 8 collectives"}]))
-
-
-def test_the_verdict() -> None:
-    assert sentence(4.9e-3, 0.9e-3) == (
-        "Of 5.80 ms exposed communication per step, 4.90 ms (84 %) is waiting and 900 µs is transfer: a"
-        " balance problem, not the network; rank 7 arrives last in 4 of 8 collectives."
-    )
-    assert sentence(0.9e-3, 4.9e-3) == (
-        "Of 5.80 ms exposed communication per step, 900 µs (16 %) is waiting and 4.90 ms is transfer: a"
-        " network problem more than one of balance."
-    )
-    assert "most of it is not matched" in (sentence(0.4e-3, 0.4e-3, 5e-3) or "")
-    assert sentence(None, None) is None
-    assert verdict([]) is None

@@ -155,7 +155,7 @@ def test_markdown_escapes_bars(call: Callable[..., Any]) -> None:
 
 
 def test_table_of_run(call: Callable[..., Any], trace: Path) -> None:
-    answer = call("run", trace)
+    answer = call("metrics", trace)
     assert (answer.code, answer.err) == (0, "")
     assert "\x1b" not in answer.out
     assert max(map(len, answer.out.splitlines())) <= 80

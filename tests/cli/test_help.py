@@ -38,6 +38,7 @@ def test_the_contract_has_its_commands() -> None:
         "metrics",
         "list",
         "explain",
+        "diagnose",
         "sql",
         "ops",
         "sequences",

@@ -14,7 +14,6 @@ from synthetic import Collective, Compute, Distortion, Layout, Program, simulate
 from typed import figures
 
 from cclbench.analyzers.rows import with_caveat
-from cclbench.analyzers.verdict import verdict
 from cclbench.cli import cli
 
 Call = Callable[..., Any]
@@ -50,11 +49,16 @@ def test_every_command_that_reads_traces_has_the_switch(path: str) -> None:
 
 
 def test_a_page_says_what_groups_rest_on(call: Call, traces: Path) -> None:
-    out = " ".join(call("run", traces).out.split())
-    assert "groups 0-3 inferred (R1): all 4 ranks run one sequence of 8 collectives in step" in out
-    assert f"; {SAID}." in out, "the verdict"
-    assert out.count(SAID) == 2, "the verdict, and one note for all metrics"
-    quiet = " ".join(call("run", traces, "--no-inference").out.split())
+    first = " ".join(call("run", traces).out.split())
+    out = " ".join(call("metrics", traces).out.split())
+    for page in (first, out):
+        assert "groups 0-3 inferred (R1): all 4 ranks run one sequence of 8 collectives in step" in page
+    assert out.count(SAID) == 1, "one note for all metrics"
+    found = json.loads(call("diagnose", traces, "--json").out)["findings"]
+    resting = [one for one in found if one["name"] in ("uneven_ranks", "late_rank")]
+    assert resting
+    assert all(one["because"].endswith(SAID) for one in resting)
+    quiet = " ".join(call("metrics", traces, "--no-inference").out.split())
     assert "groups" not in quiet.split("Notes")[0]
     assert "32: its process group is unknown" in quiet
     assert "inferred" not in quiet
@@ -112,21 +116,3 @@ def test_rows_that_rest_on_groups_carry_the_caveat() -> None:
     reasons = [one.reason for one in with_caveat(given, "inferred")]
     assert reasons == ["left out: 2; inferred", "inferred", "none", None, "inferred", None]
     assert with_caveat(given, None) == given
-
-
-def test_the_verdict_ends_with_the_caveat_once() -> None:
-    keys = dict.fromkeys(("rank", "step", "group", "collective", "category", "stat"))
-    exposed = {"comm": 3.0, "wait": 2.0, "transfer": 1.0}
-    rows = [
-        {"metric": f"time.exposed_{part}", "value": value, "status": "ok", "window": "steps", **keys}
-        for part, value in exposed.items()
-    ]
-    said = verdict(figures(rows), "groups are inferred")
-    assert said is not None
-    assert said.endswith("a balance problem, not the network; groups are inferred.")
-    late = {"metric": "balance.straggler_rank", "value": 0.5, "status": "ok", "window": "steps", **keys}
-    named = verdict(
-        figures([*rows, late | {"reason": "rank 1 arrives last; groups are inferred"}]), "groups are inferred"
-    )
-    assert named is not None
-    assert named.endswith("not the network; rank 1 arrives last; groups are inferred.")

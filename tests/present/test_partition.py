@@ -34,7 +34,7 @@ def bar(name: str, *seconds: float) -> Bar:
 
 
 def partitions(rows: list[Row]) -> list[Bar]:
-    return bars_of(by_rank(rows), finer=False)
+    return bars_of(by_rank(rows), finer=lambda _: False)
 
 
 def drawn(*bars: Bar, **options: Any) -> Axes:

@@ -17,6 +17,7 @@ from cclbench.intervals import Int64, Intervals, Mask
 from cclbench.normalize.phases import LOADER
 
 if TYPE_CHECKING:
+    from cclbench.analyzers.view.launches import LaunchCalls
     from cclbench.analyzers.view.rank_view import RankView
 
 HELD: Final = ("loading", "allocation", "synchronization", "launch", "operators", "elsewhere")
@@ -33,8 +34,8 @@ class HostGaps:
     """The idle time of `time.idle_host` by what held the host: sets that partition it, in order of `HELD`."""
 
     by: dict[str, Intervals]
-    drained: Intervals
-    """Gaps that begin while the host waits for the device, whatever holds it then."""
+    after_wait: Intervals
+    """Gaps that end with the first launch after the host waited for the device, whatever held it then."""
 
 
 def host_gaps(rank: RankView) -> HostGaps:
@@ -58,7 +59,8 @@ def host_gaps(rank: RankView) -> HostGaps:
         own = thread == one
         starts, until = late.starts[own], called[own]
         wait = _blocked(held["blocking"], starts)
-        waited.append(intervals.union(starts[wait > 0], late.ends[own][wait > 0]))
+        after = _first_after(held["blocking"], calls, one)[late.call[own]]
+        waited.append(intervals.union(starts[after], late.ends[own][after]))
         drained = np.minimum(starts + wait, until)
         blocked, free = intervals.union(starts, drained), intervals.union(drained, until)
         for name in ("loading", "allocation"):
@@ -72,6 +74,19 @@ def host_gaps(rank: RankView) -> HostGaps:
         found["elsewhere"].append(free)
     by = {name: intervals.join(*parts) for name, parts in found.items()}
     return HostGaps(by, intervals.join(*waited))
+
+
+def _first_after(blocking: Intervals, calls: LaunchCalls, thread: int) -> Mask:
+    """Which calls are the thread's first launch after it waited for the device, shape (calls,)."""
+    own = np.flatnonzero(calls.threads == thread)
+    own = own[np.argsort(calls.starts[own], kind="stable")]
+    before = np.append(np.iinfo(np.int64).min, calls.ends[own][:-1])
+    last = np.append(blocking.ends, np.iinfo(np.int64).min)[
+        np.searchsorted(blocking.ends, calls.starts[own], side="right") - 1
+    ]
+    first = np.zeros(len(calls), np.bool_)
+    first[own] = (last >= before) & (last > np.iinfo(np.int64).min)
+    return first
 
 
 def _blocked(calls: Intervals, at: Int64) -> Int64:

@@ -42,10 +42,10 @@ class _Traffic:
     exposed: dict[int, float] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """`all_reduce in groups 0-3, 4-7`."""
+    def where(self) -> str:
+        """`groups 0-3, 4-7`."""
         shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
-        return f"{self.kind} in group{'s' * (len(self.groups) > 1)} {shown}"
+        return f"group{'s' * (len(self.groups) > 1)} {shown}"
 
 
 def shape_of(group: str) -> tuple[int, ...]:
@@ -163,9 +163,9 @@ def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
 @finding(
     "small_messages",
     title="collectives are too small to use their links",
-    rule="in a kind and shape of group 8 calls a step and more, of which latency is half of the transfer (the"
+    rule="in a kind and shape of group 8 calls a step and more, of which latency is half the transfer (the"
     " line through their points, comm.alpha), or else of 256 KiB and less on average",
-    gain="the latency in its exposed transfers, else their time but for one call's, and waits meanwhile",
+    gain="the latency in its exposed transfers, else their time but for one call's; as large a part of waits",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -180,11 +180,14 @@ def small_messages(case: Case) -> Iterator[Found]:
         if share is not None:
             volume = _amount(case, "comm.volume", traffic)
             lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
+            waits = {rank: seconds * share for rank, seconds in _waits(case, traffic).items()}
+            both = {rank: seconds + waits.get(rank, 0.0) for rank, seconds in lost.items()}
             yield case.found(
                 "small_messages",
-                f"{calls:,.0f} calls of {traffic.name} a step move {humanise(volume / calls, 'B')} each: some"
+                f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move {humanise(volume / calls, 'B')} each: some"
                 f" {share:.0%} of their transfer is latency.".replace("%", " %"),
                 lost=lost,
+                gain_s=(0.0, case.gain(both)[1]),
                 confidence="medium",
                 because="that calls can be joined is not in the trace: what depends on each one's"
                 " result cannot",
@@ -193,6 +196,15 @@ def small_messages(case: Case) -> Iterator[Found]:
                 ),
                 query=_kinds(traffic),
             )
+
+
+def _waits(case: Case, traffic: _Traffic) -> dict[int, float]:
+    """What each rank waits in those collectives while nothing computes."""
+    found: dict[int, float] = {}
+    for group in traffic.groups:
+        for rank, seconds in case.ranks("time.exposed_wait", collective=traffic.kind, group=group).items():
+            found[rank] = found.get(rank, 0.0) + seconds
+    return found
 
 
 def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
@@ -211,7 +223,7 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
 @finding(
     "exposed_communication",
     title="the device transfers and computes nothing",
-    rule=_TRANSFER + " by kind and shape of group, but for slow links and small messages",
+    rule=_TRANSFER + " by shape of group, but for slow links and small messages",
     gain=_GAIN,
     actions={
         "pytorch": (
@@ -225,29 +237,46 @@ def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: floa
 )
 def exposed_communication(case: Case) -> Iterator[Found]:
     slow = _slow_groups(case)
+    shapes: dict[tuple[int, ...], list[_Traffic]] = {}
     for traffic in _traffic(case):
         transfer, calls = _amount(case, "comm.transfer", traffic), _amount(case, "comm.count", traffic)
-        largest = max(traffic.exposed.values(), default=0.0)
         small = _latency_share(case, traffic, calls, transfer) is not None
-        if not largest or small or any((traffic.kind, group) in slow for group in traffic.groups):
+        if not small and not any((traffic.kind, group) in slow for group in traffic.groups):
+            shapes.setdefault(traffic.shape, []).append(traffic)
+    for listed in shapes.values():
+        lost: dict[int, float] = {}
+        for traffic in listed:
+            for rank, seconds in traffic.exposed.items():
+                lost[rank] = lost.get(rank, 0.0) + seconds
+        largest = max(lost.values(), default=0.0)
+        if not largest:
             continue
-        hidden = max(0.0, 1 - _amount(case, _TRANSFER, traffic) / transfer) if transfer else 0.0
-        beside = (
-            "none of it beside compute" if hidden < _HIDDEN else f"{hidden:.0%} more runs beside compute"
-        ).replace("%", " %")
+        transfer, alone = (
+            sum(_amount(case, metric, traffic) for traffic in listed)
+            for metric in ("comm.transfer", _TRANSFER)
+        )
+        hidden = max(0.0, 1 - alone / transfer) if transfer else 0.0
+        beside = "none of it" if hidden < _HIDDEN else f"{hidden:.0%} more".replace("%", " %")
         sure: Confidence = "high" if hidden < _HIDDEN else "medium"
+        means = [(traffic.kind, _amount(case, _TRANSFER, traffic)) for traffic in listed]
+        kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
         yield case.found(
             "exposed_communication",
-            f"{traffic.name} transfers for {humanise(largest, 's')} of a step while nothing computes;"
-            f" {beside}.",
-            lost=traffic.exposed,
+            f"Transfers in {listed[0].where} take {humanise(largest, 's')} of a step while nothing computes"
+            f" ({kinds} on average); {beside} runs beside compute.",
+            lost=lost,
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"
             " what needs its result",
             evidence=case.evidence(
-                *_evidence(traffic, _TRANSFER, "comm.transfer", "comm.busbw", "comm.bandwidth_utilization")
+                *[
+                    one
+                    for traffic in listed
+                    for one in _evidence(traffic, _TRANSFER, "comm.transfer", "comm.busbw")
+                ],
+                "comm.bandwidth_utilization",
             ),
-            query=_kinds(traffic),
+            query=_kinds(listed[0]),
         )
     yield from _unmatched(case)
 

@@ -85,8 +85,8 @@ def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
     for left, right in zip_longest(chosen[:half], chosen[half:]):
         line = Text()
         for row in filter(None, (left, right)):
-            line.append(f"{row.metric:<27}").append(f"{_value(row):>12}", "bold").append("  ")
-        line.rstrip()
+            line.append("  " if line else "").append(row.metric)
+            line.append(f"{_value(row):>{_WIDTH // 2 - 1 - len(row.metric)}}", "bold")
         yield line
 
 

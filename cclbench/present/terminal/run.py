@@ -88,12 +88,11 @@ def first_screen(
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
     of_all = f"all {len(causes)} findings" if len(causes) > _MOST_CAUSES else "evidence, what to try"
-    next_ = (
-        (f"cclbench diagnose {record.run}", of_all),
-        (f"cclbench report {record.run}", "all of it as a page"),
-        (f"cclbench metrics {record.run}", f"all metrics; {none['not_applicable']} not applicable{failed}"),
-    )
-    return [*parts, Text(), labelled((Text(command), Text(why, "dim")) for command, why in next_)]
+    parts += [Text(), Text(f"cclbench diagnose {record.run}: {of_all}", "dim")]
+    return [
+        *parts,
+        Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim"),
+    ]
 
 
 def _why(causes: Sequence[Found], rows: Sequence[Row]) -> Iterator[RenderableType]:
