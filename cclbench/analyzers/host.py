@@ -18,9 +18,9 @@ from cclbench.intervals import Intervals
     "time.idle_host_by",
     definition="Idle time in which the device waits for its host (time.idle_host) by what held the host"
     " (category), exactly: loading, a range of a data loader or of a checkpoint; allocation, calls that"
-    " allocate or free memory of the device or pinned memory; synchronization, calls that wait for the device;"
-    " launch, calls that launch, and from the launch of the event that ends the gap to its begin; operators,"
-    " the framework's; elsewhere, none of those: Python and what the profiler does not record. Of the thread"
+    " allocate or free memory of the device or pinned memory; synchronization, calls that wait for the"
+    " device; launch, calls that launch, and from the launch of the event that ends the gap to its begin;"
+    " operators, the framework's; elsewhere, none of those: Python and what the profiler does not record. Of the thread"
     " that launches that event; of two at once the first. A gap that begins while that thread waits for the"
     f" device counts up to {RESTART_NS // 1000} µs, and no more than the wait, as synchronization: the host"
     " has to begin anew. Stat whole_gaps: the gaps that end with the first launch after a wait, whole.",

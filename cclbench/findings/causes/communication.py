@@ -184,8 +184,8 @@ def small_messages(case: Case) -> Iterator[Found]:
             both = {rank: seconds + waits.get(rank, 0.0) for rank, seconds in lost.items()}
             yield case.found(
                 "small_messages",
-                f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move {humanise(volume / calls, 'B')} each: some"
-                f" {share:.0%} of their transfer is latency.".replace("%", " %"),
+                f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move"
+                f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is latency.",
                 lost=lost,
                 gain_s=(0.0, case.gain(both)[1]),
                 confidence="medium",

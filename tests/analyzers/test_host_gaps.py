@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What held the host while the device waited for it, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hand_made import a_rank, compute, event, main, values, window
+
+from cclbench.analyzers.view.host_gaps import HELD, RESTART_NS
+from cclbench.analyzers.view.rank_view import RankView
+
+NS = 1e-9
+US = 1_000
+THREAD, OTHER = 1, 2
+
+
+def host(kind: str, start: int, end: int, name: str, track: int = THREAD, **columns: Any) -> dict[str, Any]:
+    return event(kind, start, end, name=name, track=track, side="host", **columns)
+
+
+def launched(start: int, end: int, correlation: int) -> dict[str, Any]:
+    return host("launch", start, end, "cudaLaunchKernel", correlation=correlation)
+
+
+def held(rank: RankView) -> dict[str, float]:
+    """ns by what held the host, of those that are not 0."""
+    found = [value for value in values(rank, "time.idle_host_by") if value.category and value.stat is None]
+    assert [value.category for value in found] == list(HELD)
+    assert sum(value.value or 0 for value in found) == pytest.approx(main(rank, "time.idle_host"))
+    return {value.category or "": round((value.value or 0) / NS) for value in found if value.value}
+
+
+def whole_gaps(rank: RankView) -> int:
+    (found,) = [value for value in values(rank, "time.idle_host_by") if value.stat == "whole_gaps"]
+    return round((found.value or 0) / NS)
+
+
+def a_gap(*rows: dict[str, Any], begins: int = 100, launch: int = 180, ends: int = 200) -> RankView:
+    """A device that is idle between two kernels, the second one launched late."""
+    kernels = [compute(0, begins, correlation=1), compute(ends, ends + 50, correlation=2)]
+    calls = [launched(0, 5, 1), launched(launch, launch + 10, 2)]
+    return a_rank([*kernels, *calls, *rows], [window(0, ends + 50)])
+
+
+def test_each_instant_goes_to_what_the_thread_does_then() -> None:
+    rows = [
+        host("annotation", 90, 120, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"),
+        host("other", 115, 130, "cudaMalloc"),
+        host("sync", 128, 140, "cudaDeviceSynchronize"),
+        host("op", 135, 160, "aten::mm"),
+        host("launch", 158, 165, "cudaMemsetAsync"),
+        host("python", 165, 180, "train.py(1): step"),
+        host("op", 100, 180, "aten::elsewhere", OTHER),
+    ]
+    assert held(a_gap(*rows)) == {
+        "loading": 20,
+        "allocation": 10,
+        "synchronization": 10,
+        "launch": 7 + 20,
+        "operators": 18,
+        "elsewhere": 15,
+    }
+
+
+def test_what_other_threads_do_does_not_count() -> None:
+    assert held(a_gap(host("sync", 90, 180, "cudaStreamSynchronize", OTHER))) == {
+        "elsewhere": 80,
+        "launch": 20,
+    }
+
+
+def test_a_gap_after_a_wait_is_the_waits_up_to_its_length() -> None:
+    waited = host("sync", 70, 102, "cudaStreamSynchronize")
+    rank = a_gap(waited)
+    # The wait took 32 ns: from 100 on as much is its own, the rest is not.
+    assert held(rank) == {"synchronization": 32, "elsewhere": 80 - 32, "launch": 20}
+    assert whole_gaps(rank) == 100
+
+
+def test_a_gap_after_a_wait_is_the_waits_up_to_a_restart() -> None:
+    begins, ends = 1000 * US, 2000 * US
+    waited = host("sync", 100 * US, begins + 1 * US, "cudaDeviceSynchronize")
+    rank = a_gap(waited, begins=begins, launch=ends, ends=ends)
+    own = RESTART_NS + 1 * US
+    assert held(rank) == {"synchronization": own, "elsewhere": 1000 * US - own}
+
+
+def test_loading_and_allocation_go_before_a_wait() -> None:
+    rows = [
+        host("sync", 10, 101, "cudaStreamSynchronize"),
+        host("op", 110, 150, "enumerate(DataLoader)#next"),
+        host("other", 160, 165, "hipMalloc"),
+    ]
+    assert held(a_gap(*rows)) == {
+        "loading": 40,
+        "allocation": 5,
+        "synchronization": 80 - 45,
+        "launch": 20,
+    }
+
+
+def test_a_copy_from_pageable_memory_is_a_wait() -> None:
+    copied = host("launch", 60, 104, "cudaMemcpyAsync")
+    assert held(a_gap(copied)) == {"synchronization": 44, "elsewhere": 80 - 44, "launch": 20}
+
+
+def test_a_gap_whose_launch_came_before_is_all_launch() -> None:
+    rows = [
+        compute(0, 100, correlation=1),
+        compute(0, 150, correlation=2, track=8),
+        compute(200, 250, correlation=3, track=9),
+        *(launched(0, 5, number) for number in (1, 2)),
+        launched(120, 130, 3),
+    ]
+    assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
