@@ -18,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import combinations, cycle, islice
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -50,8 +49,7 @@ def tried(seed: str, case: tuple[int, tuple[str, ...]]) -> tuple[tuple[str, ...]
     """The causes planted, whether they are named, whether the gain holds, and what was found."""
     number, causes = case
     diseases = _synthetic("synthetic.diseases")
-    random = Random(f"{seed}/{number}/{causes}")  # noqa: S311 - wants repeating, not guessing
-    job = diseases.sick(random, *causes)
+    job = diseases.sick(diseases.chance(f"{seed}/{number}/{causes}"), *causes)
     found = diagnosed(job)
     said = "; ".join(f"{one.name} {one.gain_share or 0:.1%}" for one in found[:4])
     if not causes:
@@ -80,7 +78,7 @@ def main() -> None:
     asked = parser.parse_args()
     diseases = _synthetic("synthetic.diseases")
     pairs = [pair for pair in combinations(diseases.DISEASES, 2) if diseases.go_together(*pair)]
-    Random(asked.seed).shuffle(pairs)  # noqa: S311
+    diseases.chance(asked.seed).shuffle(pairs)
     cases: list[tuple[str, ...]] = [
         *islice(cycle([(name,) for name in diseases.DISEASES]), asked.one),
         *islice(cycle(pairs), asked.two),

@@ -20,10 +20,10 @@ from cclbench.intervals import Intervals
     " (category), exactly: loading, a range of a data loader or of a checkpoint; allocation, calls that"
     " allocate or free memory of the device or pinned memory; synchronization, calls that wait for the"
     " device; launch, calls that launch, and from the launch of the event that ends the gap to its begin;"
-    " operators, the framework's; elsewhere, none of those: Python and what the profiler does not record. Of the thread"
-    " that launches that event; of two at once the first. A gap that begins while that thread waits for the"
-    f" device counts up to {RESTART_NS // 1000} µs, and no more than the wait, as synchronization: the host"
-    " has to begin anew. Stat whole_gaps: the gaps that end with the first launch after a wait, whole.",
+    " operators, the framework's; elsewhere, none of those: Python and what the profiler does not record."
+    " Of the thread that launches that event; of two at once the first. A gap that begins while that thread"
+    f" waits for the device counts up to {RESTART_NS // 1000} µs, and no more than the wait, as"
+    " synchronization: the host has to begin anew. Stat whole_gaps: gaps before a wait's first launch.",
     formula="|{gaps of time.idle_host} ∩ {what the launching thread does} ∩ W|",
     unit="s",
     better="lower",

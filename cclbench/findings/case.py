@@ -28,11 +28,6 @@ class Case:
         """Seconds of a step on the rank whose steps are longest; 0 without any."""
         return max(self.windows.values(), default=0.0)
 
-    @property
-    def slowest(self) -> int | None:
-        """That rank."""
-        return max(self.windows, key=lambda rank: self.windows[rank], default=None)
-
     def ranks(self, metric: str, **keys: str) -> dict[int, float]:
         """Each rank's number of a metric, or of the part that the keys name."""
         return self.results.ranks(metric, **keys)

@@ -35,6 +35,11 @@ _LAUNCH_NS: Final = 2_000
 """What the simulated host takes for a launch."""
 
 
+def chance(seed: object) -> Random:
+    """Chance that repeats."""
+    return Random(str(seed))  # noqa: S311
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What to simulate, and what is wrong with it."""
@@ -317,9 +322,9 @@ def sick(random: Random, *causes: str) -> Job:
     healed = job
     for place, (one, strength) in enumerate(zip(ordered, strengths, strict=True)):
         if len(ordered) == 1 and one.heal != "prepared":
-            again = Random(drawn)  # noqa: S311
+            again = chance(drawn)
             healed = None if one.heal is None else one.heal(job, again, strength)
-        job = one.worsen(job, Random(drawn + place), strength)  # noqa: S311 - chance that repeats
+        job = one.worsen(job, chance(drawn + place), strength)
     return replace(job, planted=tuple(one.finding for one in ordered), healed=healed)
 
 

@@ -185,7 +185,8 @@ def small_messages(case: Case) -> Iterator[Found]:
             yield case.found(
                 "small_messages",
                 f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move"
-                f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is latency.",
+                f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is"
+                " latency.",
                 lost=lost,
                 gain_s=(0.0, case.gain(both)[1]),
                 confidence="medium",

@@ -76,7 +76,10 @@ def low_gemm_efficiency(case: Case) -> Iterator[Found]:
             "fuse them: torch.compile, fused norms, activations and optimizers, FlashAttention",
             "look for .contiguous(), casts and copies that a layout or precision chosen once would save",
         ),
-        "any": ("fuse neighbouring kernels, so that what lies between stays on chip", "lower precision"),
+        "any": (
+            "fuse neighbouring kernels, so that what lies between stays on chip",
+            "keep what is moved in lower precision",
+        ),
     },
 )
 def memory_bound(case: Case) -> Iterator[Found]:

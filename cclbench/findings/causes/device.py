@@ -61,7 +61,7 @@ def exposed_copies(case: Case) -> Iterator[Found]:
     "device_stalls",
     title="the device is idle though its work was launched in time",
     rule="time.idle_device of 10 µs a kernel and more: work that waits for an event or another stream",
-    gain="that idle time on each rank, and communication that nothing hides",
+    gain="that idle time on each rank",
     actions={
         "any": (
             "look at what the kernels after the gaps wait for (cclbench timeline): events of other streams,"
@@ -79,7 +79,6 @@ def device_stalls(case: Case) -> Iterator[Found]:
             f"The device is idle for {humanise(max(lost.values()), 's')} of a step though what follows was"
             " launched in time.",
             lost=lost,
-            gain_s=(0.0, case.gain(lost, idle=True)[1]),
             confidence="medium",
             because="the gaps are exact; what the device waits for is not in the trace",
             evidence=case.evidence("time.idle_device", "compute.kernel_count"),

@@ -34,7 +34,7 @@ _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts of the first screen."""
 _FEW_RANKS: Final = 8
 _MOST_CAUSES: Final = 3
-_NOTE: Final = 150
+_NOTE: Final = 64
 
 
 def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) -> None:

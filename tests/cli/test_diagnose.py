@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench diagnose`, and the first screen of `cclbench run`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+
+def test_findings_are_listed_with_evidence_and_queries(call: Call, trace: Path) -> None:
+    answer = call("diagnose", trace)
+    assert (answer.code, answer.err) == (0, "")
+    assert max(map(len, answer.out.splitlines())) <= 80
+    for word in ("host_bound", "gain: ", "confidence: ", "try: ", "time.idle_host_by", "cclbench sql "):
+        assert word in answer.out
+
+
+def test_as_json_and_rows(call: Call, trace: Path) -> None:
+    document = json.loads(call("diagnose", trace, "--json").out)
+    assert document["schema"] == "diagnosis.v1"
+    assert document["findings"][0]["name"] == "host_bound"
+    only = json.loads(call("diagnose", trace, "--top", "1", "--json").out)
+    assert only["findings"] == document["findings"][:1]
+    header, first, *_ = call("diagnose", trace, "--format", "csv").out.splitlines()
+    assert header.startswith("name,claim,gain_share")
+    assert first.startswith("host_bound,")
+
+
+def test_a_query_runs(call: Call, trace: Path) -> None:
+    document = json.loads(call("diagnose", trace, "--json").out)
+    query = document["findings"][0]["query"]
+    assert json.loads(call("sql", document["run"], query, "--json").out)["rows"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("host_bound>20%", 1), ("any>20%", 1), ("host_bound>99%", 0), ("slow_link>1%", 0)]
+)
+def test_a_limit_is_checked(call: Call, trace: Path, limit: str, code: int) -> None:
+    answer = call("diagnose", trace, "--fail-on", limit)
+    assert answer.code == code
+    assert answer.out
+    if code:
+        assert "host_bound may gain" in answer.err
+        assert f"more than {limit.split('>')[1].replace('%', '.0 %')} of the step" in answer.err
+
+
+@pytest.mark.parametrize("limit", ["host_bound", "host_buond>1%", "host_bound>-1%"])
+def test_a_limit_that_means_nothing(call: Call, trace: Path, limit: str) -> None:
+    answer = call("diagnose", trace, "--fail-on", limit)
+    assert (answer.code, answer.out) == (2, "")
+    if "buond" in limit:
+        assert "host_bound" in answer.err
+
+
+def test_the_first_screen_says_why(call: Call, trace: Path) -> None:
+    out = call("run", trace).out
+    lines = out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    at = lines.index("Why it takes that long")
+    assert lines[at + 1].startswith("1 ")
+    assert any(line.startswith("  gain: ") for line in lines[at:])
+    assert any(line.startswith("cclbench diagnose ") for line in lines)
+    assert "not applicable" in lines[-1]
+    every = call("run", trace, "-v").out
+    assert "Why it takes that long" in every
+    assert "  time.idle  " in every
+    chosen = call("run", trace, "--metric", "time.*").out
+    assert "Why it takes that long" not in chosen
+
+
+def test_findings_are_explained_and_listed(call: Call) -> None:
+    assert "try with pytorch" in call("explain", "host_bound").out
+    both = json.loads(call("explain", "host_bound", "time.idle", "--json").out)
+    assert [one["name"] for one in both["metrics"]] == ["time.idle"]
+    assert [one["name"] for one in both["findings"]] == ["host_bound"]
+    assert "late_rank" in call("list", "findings").out

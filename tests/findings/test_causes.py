@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a cause is found and when it is not, in results written down by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hand_results import Row, a_rank, by_rank, found, listed, row
+
+STEP = by_rank("time.step", 1.0, 1.0)
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    assert found() == {}
+    assert set(found(*STEP)) == set()
+
+
+@pytest.mark.parametrize(
+    ("held", "name"),
+    [
+        ("loading", "data_loading"),
+        ("allocation", "device_allocation"),
+        ("synchronization", "synchronization"),
+        ("elsewhere", "host_bound"),
+    ],
+)
+def test_what_holds_the_host(held: str, name: str) -> None:
+    rows = by_rank("time.idle_host_by", 0.2, 0.1, category=held)
+    rows += by_rank("time.idle_host_by", 0.3, 0.2, category="synchronization", stat="whole_gaps")
+    one = found(*STEP, *rows)[name]
+    assert (one.lost_s, one.share) == (0.2, 0.2)
+    assert "200 ms of a step of 1.00 s on rank 0" in one.claim
+    assert [row.value for row in one.evidence if row.category == held] == [pytest.approx(0.15)]
+    less = by_rank("time.idle_host_by", 0.009, 0.009, category=held)
+    assert name not in found(*STEP, *less)
+
+
+def test_operators_are_the_hosts_fault_unless_kernels_are_short() -> None:
+    rows = [*STEP, *by_rank("time.idle_host_by", 0.3, 0.3, category="operators")]
+    rows += [row("compute.kernel_count", 100.0), row("compute.kernel_time", 1e-5)]
+    assert set(found(*rows)) == {"host_bound"}
+    assert set(found(*rows, row("launch.short_kernels", 0.5))) == {"short_kernels"}
+    assert set(found(*rows, row("compute.mean_kernel", 9e-6))) == {"short_kernels"}
+
+
+def test_gaps_between_short_kernels_count_unless_they_are_long() -> None:
+    rows = [*STEP, *by_rank("time.idle_host_by", 0.1, 0.1, category="launch")]
+    rows += [row("launch.short_kernels", 0.9), row("compute.kernel_time", 5e-6)]
+    rows += by_rank("time.idle_device", 0.05, 0.05)
+    assert found(*rows, row("compute.kernel_count", 10_000.0))["short_kernels"].lost_s == pytest.approx(0.15)
+    few = found(*rows, row("compute.kernel_count", 100.0))
+    assert few["short_kernels"].lost_s == pytest.approx(0.1)
+    assert few["device_stalls"].lost_s == pytest.approx(0.05)
+
+
+def exposed(kind: str, group: str, seconds: float) -> list[Row]:
+    keys = {"collective": kind, "group": group}
+    return [*by_rank("time.exposed_transfer", seconds, seconds, **keys), row("comm.count", 2.0, **keys),
+            row("comm.transfer", 2 * seconds, **keys)]  # fmt: skip
+
+
+def test_transfers_are_told_apart_by_the_shape_of_their_groups() -> None:
+    rows = [*exposed("all_gather", "0-1", 0.1), *exposed("all_gather", "2-3", 0.3)]
+    rows += exposed("reduce_scatter", "0,2", 0.05)
+    claims = [one.claim for one in listed(*STEP, *rows)]
+    assert len(claims) == 2
+    assert claims[0].startswith("Transfers in groups 0-1, 2-3 take 400 ms of a step while nothing computes")
+    assert "50 % more runs beside compute" in claims[0]
+    assert "group 0,2 take 50.0 ms" in claims[1]
+
+
+def busbw(group: str, rate: float, size: str = "1 MiB") -> Row:
+    return row("comm.busbw", rate, collective="all_reduce", group=group, category=size)
+
+
+def test_a_link_is_slow_beside_its_peers() -> None:
+    groups = ("0-1", "2-3", "4-5")
+    rows = [one for group in groups for one in exposed("all_reduce", group, 0.1)]
+    alike = [busbw(group, 100.0) for group in groups]
+    assert "slow_link" not in found(*STEP, *rows, *alike)
+    slow = found(*STEP, *rows, busbw("0-1", 100.0), busbw("2-3", 110.0), busbw("4-5", 40.0))["slow_link"]
+    assert slow.claim.startswith("all_reduce in group 4-5 moves 40.0 B/s where groups like it move 105 B/s")
+    assert slow.lost_s == pytest.approx(0.1 * (1 - 40 / 105))
+    # Groups of another stride, or messages of another size, are no peers.
+    assert "slow_link" not in found(*STEP, *rows, busbw("0-1", 100.0), busbw("0,4", 40.0))
+    assert "slow_link" not in found(*STEP, *rows, busbw("0-1", 100.0), busbw("4-5", 40.0, "16 KiB"))
+
+
+def test_of_two_groups_one_has_to_be_half_as_fast() -> None:
+    rows = [*exposed("all_reduce", "0-1", 0.1), *exposed("all_reduce", "2-3", 0.1)]
+    assert "slow_link" not in found(*STEP, *rows, busbw("0-1", 100.0), busbw("2-3", 60.0))
+    assert "slow_link" in found(*STEP, *rows, busbw("0-1", 100.0), busbw("2-3", 49.0))
+
+
+@pytest.mark.parametrize(
+    ("calls", "nbytes", "alpha", "small"),
+    [
+        (10.0, 10 * 200 * 1024.0, None, True),
+        (10.0, 10 * 300 * 1024.0, None, False),
+        (7.0, 7 * 1024.0, None, False),
+        (10.0, 1e12, 0.006, True),
+        (10.0, 10 * 1024.0, 0.004, False),
+    ],
+)
+def test_messages_are_small(calls: float, nbytes: float, alpha: float | None, small: bool) -> None:
+    keys = {"collective": "all_gather", "group": "0-1"}
+    rows = [*STEP, *by_rank("time.exposed_transfer", 0.1, 0.1, **keys), row("comm.transfer", 0.1, **keys)]
+    rows += [row("comm.count", calls, **keys), row("comm.volume", nbytes, **keys)]
+    rows += [row("comm.alpha", alpha, **keys)] if alpha else []
+    names = set(found(*rows))
+    assert names == ({"small_messages"} if small else {"exposed_communication"})
+
+
+def test_unmatched_communication_is_told_as_such() -> None:
+    rows = [
+        *by_rank("time.exposed_unmatched", 0.5, 0.4),
+        row("overlap.exposed_by", 0.45, collective="all_reduce"),
+    ]
+    one = found(*STEP, *rows)["exposed_communication"]
+    assert "500 ms of a step while nothing computes (all_reduce 450 ms); how much of it waits" in one.claim
+
+
+def waits(*seconds: float, kind: str = "all_reduce") -> list[Row]:
+    exposed = by_rank("time.exposed_comm", *seconds)
+    return [
+        *exposed,
+        *by_rank("time.exposed_wait", *seconds),
+        *by_rank("time.exposed_wait", *seconds, collective=kind),
+    ]
+
+
+def caused(rank: str, steps: float, p: float, **stats: float) -> list[Row]:
+    rows = [row("balance.caused_wait", 0.3), row("balance.caused_wait", 0.25, category=rank)]
+    own = {"p_value": p, "steps": steps, **stats}
+    return [
+        *rows,
+        *(row("balance.caused_wait", value, category=rank, stat=stat) for stat, value in own.items()),
+    ]
+
+
+def test_a_rank_is_late_that_is_so_by_no_chance() -> None:
+    rows = [*STEP, *waits(0.3, 0.0)]
+    one = found(*rows, *caused("1", 5.0, 0.02, excess_idle=0.2, excess_compute=0.01))["late_rank"]
+    assert (one.ranks, one.confidence) == ([1], "medium")
+    assert "rank 1 comes last in 5 of" in one.claim
+    assert one.claim.endswith("because its host launches later.")
+    assert set(found(*rows, *caused("1", 5.0, 0.06))) == {"uneven_ranks"}
+    within = caused("1", 5.0, 0.02, clock_residual=0.26)
+    assert set(found(*rows, *within)) == {"uneven_ranks"}
+
+
+def test_a_late_rank_computes_longer() -> None:
+    rows = [*STEP, *waits(0.3, 0.0), *caused("1", 5.0, 0.001, excess_compute=0.2)]
+    one = found(*rows)["late_rank"]
+    assert one.claim.endswith("because it computes longer.")
+    assert one.confidence == "high"
+
+
+def test_a_slow_device_is_no_late_rank() -> None:
+    rows = [
+        *by_rank("time.step", 1.0, 1.0, 1.0),
+        *waits(0.2, 0.2, 0.0),
+        *by_rank("compute.time", 0.7, 0.7, 0.9),
+    ]
+    rows += caused("2", 5.0, 0.001)
+    ratios = [
+        row("balance.kernel_speed", ratio, category=str(rank)) for rank, ratio in enumerate((1, 0.99, 1.25))
+    ]
+    names = found(*rows, *ratios)
+    assert set(names) == {"slow_device"}
+    assert names["slow_device"].lost_s == pytest.approx(0.9 * (1 - 1 / 1.25))
+    # One that itself waits most is not what others wait for; nor is one among ranks that all differ as much.
+    waiting = [
+        *by_rank("time.step", 1.0, 1.0, 1.0),
+        *waits(0.0, 0.2, 0.4),
+        *by_rank("compute.time", 0.7, 0.7, 0.5),
+    ]
+    assert "slow_device" not in found(*waiting, *ratios)
+    scattered = [
+        row("balance.kernel_speed", ratio, category=str(rank)) for rank, ratio in enumerate((1, 0.85, 1.2))
+    ]
+    assert "slow_device" not in found(*rows, *scattered)
+
+
+def test_waits_of_pipelines_and_experts_have_their_own_names() -> None:
+    assert set(found(*STEP, *waits(0.3, 0.2, kind="recv"))) == {"pipeline_bubble"}
+    assert set(found(*STEP, *waits(0.3, 0.2, kind="all_to_all"))) == {"uneven_ranks"}
+    moe = row("compute.category_share", 0.1, category="moe")
+    assert set(found(*STEP, *waits(0.3, 0.2, kind="all_to_all"), moe)) == {"expert_imbalance"}
+
+
+def test_matrix_products_far_below_the_peak() -> None:
+    above = by_rank("compute.above_roofline", 0.3, 0.3, category="gemm")
+    one = found(*STEP, *above, row("compute.gemm_efficiency", 0.4))["low_gemm_efficiency"]
+    # 0.5 s at 40 % of the peak are 0.25 s at 80 %.
+    assert one.lost_s == pytest.approx(0.25)
+    assert "low_gemm_efficiency" not in found(*STEP, *above, row("compute.gemm_efficiency", 0.6))
+
+
+def test_kernels_that_move_bytes() -> None:
+    rows = [*STEP, *by_rank("compute.time", 0.8, 0.8), *by_rank("time.exposed_comm", 0.2, 0.2)]
+    one = found(*rows, *by_rank("compute.category_share", 0.4, 0.4, category="elementwise"))["memory_bound"]
+    assert one.lost_s == pytest.approx(0.4)
+    assert one.claim.startswith("50.0 % of the compute time")
+    few = by_rank("compute.category_share", 0.1, 0.1, category="elementwise")
+    assert "memory_bound" not in found(*rows, *few)
+
+
+def test_contention_unless_it_is_confounded() -> None:
+    rows = [*STEP, *by_rank("time.overlapped", 0.5, 0.5)]
+    one = found(*rows, row("compute.contention", 1.25))["contention"]
+    assert one.lost_s == pytest.approx(0.1)
+    assert "contention" not in found(*rows, row("compute.contention", 1.02))
+    assert "contention" not in found(*rows, row("compute.contention", 1.25, reason="confounded: ..."))
+
+
+def test_throttling_where_late_steps_are_longer() -> None:
+    rows = [*STEP, *by_rank("compute.time", 0.6, 0.9), *by_rank("compute.drift", 1.0, 1.2)]
+    rows += by_rank("time.exposed_comm", 0.4, 0.1)
+    apart = by_rank("compute.drift", 0.5, 0.99, stat="later_longer")
+    one = found(*rows, *apart)["throttling"]
+    assert (one.ranks, one.lost_s) == ([1], pytest.approx(0.9 * (1 - 1 / 1.2)))
+    assert "throttling" not in found(*rows, *by_rank("compute.drift", 0.5, 0.9, stat="later_longer"))
+
+
+def test_what_the_backward_pass_runs_again() -> None:
+    rows = [*STEP, *by_rank("compute.time", 0.8, 0.8), *by_rank("compute.recompute_share", 0.25, 0.25)]
+    assert found(*rows)["recompute"].lost_s == pytest.approx(0.2)
+
+
+def test_exposed_copies_name_the_memory() -> None:
+    rows = by_rank("time.exposed_copy", 0.1, 0.1)
+    parts = [
+        row("time.exposed_copy", 0.08, category="h2d pageable"),
+        row("time.exposed_copy", 0.02, category="d2d"),
+    ]
+    one = found(*STEP, *rows, *parts)["exposed_copies"]
+    assert "h2d pageable 80.0 ms, d2d 20.0 ms" in one.claim
+    assert "pageable memory" in one.claim
+    pinned = [row("time.exposed_copy", 0.1, category="h2d pinned")]
+    assert "Most of it" not in found(*STEP, *rows, *pinned)["exposed_copies"].claim
+
+
+def test_fragmentation_gains_no_time() -> None:
+    one = found(*STEP, row("memory.fragmentation", 0.3, unit="1"))["fragmentation"]
+    assert (one.gain_s, one.gain_share) == (None, None)
+    assert "fragmentation" not in found(*STEP, row("memory.fragmentation", 0.19, unit="1"))
+
+
+def test_first_steps_are_warm_up() -> None:
+    def steps(*seconds: float) -> list[Row]:
+        return [row("time.step", length, step=number) for number, length in enumerate(seconds, 3)]
+
+    one = found(*steps(5.0, 1.0, 1.1, 0.9))["warm_up"]
+    assert "leave it out with --steps 4:" in one.claim
+    assert "--steps 5:" in found(*steps(5.0, 3.0, 1.0, 1.1, 0.9, 1.0))["warm_up"].claim
+    assert "warm_up" not in found(*steps(1.2, 1.0, 1.1, 0.9))
+    assert "warm_up" not in found(*steps(1.0, 5.0, 1.1, 0.9))
+
+
+def test_what_a_capture_lacks() -> None:
+    ranks = [a_rank(facts={"world_size": 8})]
+    unmatched = by_rank("time.exposed_unmatched", 0.001)
+    assert "missing_ranks" in found(*STEP, *unmatched, ranks=ranks)
+    assert "missing_ranks" not in found(*STEP, *unmatched, ranks=[a_rank(facts={"world_size": 1})])
+    still_open = [row("time.step", 1.0, step=3, stat="open")]
+    assert "open_step" in found(*still_open)
+    assert "open_step" not in found(*still_open, row("time.step", 1.0, step=2))
+    assert "no_steps" in found(row("time.step", 1.0, window="trace"), ranks=[a_rank()])
+    busy = row("compute.busy", 0.9)
+    assert "no_shapes" in found(*STEP, busy, ranks=[a_rank(operators=5)])
+    assert "no_shapes" not in found(*STEP, busy, ranks=[a_rank()])
+    assert "unlinked_launches" in found(*STEP, row("time.idle_unknown", 0.1))
+    assert "unlinked_launches" not in found(*STEP, row("time.idle_unknown", 0.09))

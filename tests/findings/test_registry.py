@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings are plug-ins that explain themselves, and one that fails does not take the others along."""
+
+from __future__ import annotations
+
+import pytest
+from hand_results import by_rank, found, row
+
+from cclbench.errors import UsageError
+from cclbench.findings.causes.communication import shape_of
+from cclbench.findings.diagnosis import Diagnosis, Limit
+from cclbench.findings.finding import FINDINGS, Finding
+
+
+@pytest.mark.parametrize("name", list(FINDINGS))
+def test_a_finding_explains_itself(name: str) -> None:
+    one = FINDINGS.get(name)
+    assert one.name == name
+    for text in (one.title, one.rule, one.gain):
+        assert len(text) > 10
+    assert one.actions
+    for framework, listed in one.actions.items():
+        assert framework in ("any", "pytorch", "jax")
+        assert all(len(action) > 15 for action in listed)
+
+
+def test_a_plug_in_that_raises_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(_: object) -> None:
+        raise ValueError("no")
+
+    broken = Finding(name="broken", title="", rule="", gain="", actions={}, looks=raises)  # type: ignore[arg-type]
+    assert "host_bound" in FINDINGS  # all are loaded
+    monkeypatch.setitem(FINDINGS._known, "broken", broken)
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    with pytest.warns(UserWarning, match="finding 'broken' failed: ValueError: no"):
+        assert set(found(*rows)) == {"host_bound"}
+
+
+def test_advice_for_the_framework_comes_first() -> None:
+    one = FINDINGS.get("host_bound")
+    assert one.advice("jax")[0] == one.actions["jax"][0]
+    assert one.advice("jax")[-1] == one.actions["any"][-1]
+    assert one.advice(None) == list(one.actions["any"])
+
+
+def test_what_rests_on_inferred_groups_says_so() -> None:
+    inferred = {"rule": "R1", "group": "0-1", "reason": "in step"}
+    rows = [*by_rank("time.step", 1.0, 1.0), *by_rank("time.exposed_wait", 0.4, 0.1)]
+    assert "inferred" in found(*rows, inference=inferred)["uneven_ranks"].because
+    assert "inferred" not in found(*rows)["uneven_ranks"].because
+
+
+SHAPES = {
+    "0-7": (8, 1),
+    "0-6:2": (4, 2),
+    "1,3": (2, 2),
+    "5": (1,),
+    "0,1,5": (3, 1, 4),
+    "n24:0123abcd": (24,),
+}
+
+
+@pytest.mark.parametrize(("group", "shape"), SHAPES.items())
+def test_the_shape_of_a_group(group: str, shape: tuple[int, ...]) -> None:
+    assert shape_of(group) == shape
+
+
+def test_limits() -> None:
+    limit = Limit.of("host_bound > 20%")
+    assert limit == Limit("host_bound", 0.2)
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    listed = list(found(*rows).values())
+    assert list(limit.broken(listed)) == ["host_bound may gain 30.0 %, more than 20.0 % of the step"]
+    assert list(Limit("host_bound", 0.31).broken(listed)) == []
+    assert len(list(Limit("any", 0.1).broken(listed))) == 1
+    for wrong in ("host_bound", "host_bound>x", "host_bound>20", "nonsense>1%", ">1%"):
+        with pytest.raises(UsageError):
+            Limit.of(wrong)
+
+
+def test_a_diagnosis_as_data() -> None:
+    rows = [*by_rank("time.step", 1.0), *by_rank("time.idle_host_by", 0.3, category="elsewhere")]
+    rows += [row("memory.fragmentation", 0.5)]
+    whole = Diagnosis("tiny", list(found(*rows).values()))
+    document = whole.document(1)
+    assert (document["schema"], document["run"], len(document["findings"])) == ("diagnosis.v1", "tiny", 1)
+    first = document["findings"][0]
+    assert first["name"] == "host_bound"
+    assert list(first["gain_s"]) == pytest.approx([0.3, 0.3])
+    assert {"claim", "try", "evidence", "query", "confidence", "because", "docs"} <= set(first)
+    assert len(whole.rows()) == 2
