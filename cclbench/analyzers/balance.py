@@ -6,12 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.analyzers.metric import MATCHED, Coverage, NotApplicable, Value, metric
+from cclbench.analyzers.metric import (
+    MATCHED,
+    REPLAY,
+    Coverage,
+    NotApplicable,
+    Value,
+    metric,
+    run_metric,
+)
 from cclbench.analyzers.view.arrivals import (
     SPENT,
     UNKNOWN_BEFORE,
@@ -22,6 +31,7 @@ from cclbench.analyzers.view.arrivals import (
     parts_of,
 )
 from cclbench.analyzers.view.rank_view import RankView
+from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64, Mask
 from cclbench.units import humanise
@@ -255,3 +265,38 @@ def _mean_of_medians(of: Int64, ns: Int64) -> float:
 )
 def straggler_rank(rank: RankView) -> Value:
     return arrivals_of(rank)
+
+
+@run_metric(
+    "balance.straggler_slowdown",
+    definition="How much slower the job is than one without stragglers: its step over that of a replay in"
+    " which every kernel takes the median over the ranks of its role (those of one pipeline stage; all"
+    " without stages) of what its place in the step takes, roles are even, every transfer takes the median of"
+    " its like and every launch comes as late as the median rank's. By cause (category: compute, copy, uneven"
+    " stages, transfer, launch), rank, and place in a parallel dimension (category: pp 3): the step of a"
+    " replay in which that alone is as measured, over the same. Below 1: it does less than others.",
+    formula="replayed step / replayed step with typical durations; of a part: step with that part as measured"
+    " / the same",
+    unit="ratio",
+    better="lower",
+    inputs=("events", "steps", MATCHED, REPLAY),
+    not_applicable="there is one rank only, no collective is matched, ranks do different work, or the device"
+    " is a CPU; unless asked for by name, or shown in a report or a comparison of runs that are not large",
+)
+def straggler_slowdown(run: RunView) -> Iterator[Value]:
+    """As Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025)."""
+    if run.slowdown is None:
+        raise NotApplicable("a step without stragglers is modelled, and models are switched off")
+    found = run.slowdown()
+    reason = (
+        f"{humanise(found.step_ns / NS_PER_S, 's')} a step, and {humanise(found.ideal_ns / NS_PER_S, 's')}"
+        " without stragglers, both replayed"
+    )
+    modelled = partial(Value, provenance="modelled")
+    yield modelled(value=found.job, reason=reason, coverage=Coverage(found.transfers, found.all_transfers))
+    for cause, ratio in found.causes.items():
+        yield modelled(value=ratio, category=cause)
+    for (dimension, place), ratio in found.places.items():
+        yield modelled(value=ratio, category=f"{dimension} {place}")
+    for rank, ratio in found.ranks.items():
+        yield modelled(value=ratio, rank=rank)

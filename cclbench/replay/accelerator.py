@@ -71,7 +71,7 @@ def accelerator(rank: GraphInput) -> Part:
     )
     for source, target, lag in between:
         edges.add(end_of[source], start_of[target], lag)
-    return Part(nodes, device.rows.categories, edges, inferred, traced)
+    return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced)
 
 
 def _blocking_copies(
@@ -211,6 +211,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
         call=rows.row[row],
         step=rows.step[row],
         category=rows.category[row],
+        name=rows.name[row],
     )
     return made, start_of, start_of + called
 

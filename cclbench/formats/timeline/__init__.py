@@ -224,7 +224,7 @@ class _RankRows:
         pair = operator.does in PAIRS
         other = survey.peer(name, self.rank) if peer < 0 else peer
         dimensions = operator.peer if pair else operator.over
-        ranks = survey.members(name, self.rank)
+        ranks = None if pair else survey.members(name, self.rank, group)
         return Payload(
             source="kernel",
             collective=operator.does,

@@ -40,6 +40,8 @@ class Survey:
     """By name, in order of the name."""
     runs: dict[str, set[int]] = field(default_factory=dict)
     """Ranks that run each operator."""
+    groups: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that each process group has by the tables' column of groups."""
     spans: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """By step and rank, begin of the first row and end of the last, ns, as the tables tell them."""
 
@@ -61,37 +63,29 @@ class Survey:
     def steps(self, rank: int) -> list[DeviceStep]:
         """The rank's steps.
 
-        One ends where the next number's begins; where that number is missing, with its last row.  Times from
-        each step's begin: from the first row of any rank to the end of the last.
+        One begins with its first row and ends where the next number's begins, or with its last row where that
+        number is missing.  Times from each step's begin: from the first row of any rank to its own last.
         """
-        if self.mapping.time.origin == "step":
-            origins = self.origins()
-            return [
-                DeviceStep(
-                    name=f"step {step}",
-                    number=step,
-                    start_ns=min(span[0] for span in spans.values()) + origins[step],
-                    end_ns=max(span[1] for span in spans.values()) + origins[step],
-                    closed=True,
-                )
-                for step, spans in sorted(self.spans.items())
-            ]
         own = {step: spans[rank] for step, spans in sorted(self.spans.items()) if rank in spans}
+        origins = self.origins() if self.mapping.time.origin == "step" else None
         last = max(own, default=0)
-        return [
-            DeviceStep(
-                name=f"step {step}",
-                number=step,
-                start_ns=begin,
-                end_ns=own.get(step + 1, (end,))[0],
-                closed=step != last,
-            )
-            for step, (begin, end) in own.items()
-        ]
+        found = []
+        for step, (begin, end) in own.items():
+            if origins is None:
+                following = own.get(step + 1)
+                end, closed = following[0] if following else end, step != last
+            else:
+                begin = min(span[0] for span in self.spans[step].values()) + origins[step]
+                end, closed = end + origins[step], True
+            name = f"step {step}"
+            found.append(DeviceStep(name=name, number=step, start_ns=begin, end_ns=end, closed=closed))
+        return found
 
-    def members(self, name: str, rank: int) -> tuple[int, ...] | None:
-        """The ranks that run the operator with this one, None where the tables do not tell."""
+    def members(self, name: str, rank: int, group: str | None) -> tuple[int, ...] | None:
+        """The ranks that run the operator with this one in that group, None where the tables do not tell."""
         over = self.operators[name].over
+        if group is not None and self.complete:
+            return tuple(sorted(self.groups[group]))
         if over is None or not self.complete:
             return None
         return self._differing(over, self.runs[name], rank)
@@ -148,11 +142,11 @@ def _add(survey: Survey, path: Path) -> None:
     """What one table says; `InputError` where a rank stands in two places."""
     places = [f"place.{dimension}" for dimension in survey.mapping.place]
     ranks = survey.files.setdefault(path.name, set())
-    stepped = survey.mapping.columns.step is not None
+    own = [name for name in ("step", "group") if getattr(survey.mapping.columns, name) is not None]
     for batch in batches(path, survey.mapping):
         ends = pc.add(batch["start"], pc.max_element_wise(batch["duration"], 0))
         table = pa.Table.from_batches([batch]).append_column("end", ends)
-        keys = ["rank", "operator", *(["step"] if stepped else []), *places]
+        keys = ["rank", "operator", *own, *places]
         for row in table.group_by(keys).aggregate([("start", "min"), ("end", "max")]).to_pylist():
             rank, name = row["rank"], row["operator"]
             _require_rank(rank, path)
@@ -168,6 +162,8 @@ def _add(survey: Survey, path: Path) -> None:
                 raise InputError(f"has more than {_MOST_OPERATORS:,} operators", where=str(path))
             if operator is None:
                 continue
+            if operator.communicates and row.get("group") is not None:
+                survey.groups.setdefault(row["group"], set()).add(rank)
             survey.operators[name] = operator
             if row.get("step") is not None:
                 spans = survey.spans.setdefault(row["step"], {})
