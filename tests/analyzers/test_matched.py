@@ -12,11 +12,11 @@ import pytest
 from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
 from typed import figures
 
-from cclbench.analyzers.balance import chance
 from cclbench.analyzers.hockney import t_quantile
 from cclbench.analyzers.metric import Coverage
 from cclbench.analyzers.verdict import verdict
 from cclbench.analyzers.view.arrivals import SPENT
+from cclbench.analyzers.view.lateness import chance
 from cclbench.analyzers.waiting import AT_ONCE
 
 NS = 1e-9
