@@ -195,7 +195,24 @@ class Instances:
 
     def chosen(self, kept: Mask) -> Instances:
         """Some of the instances, of shape (instances,)."""
-        rows, count = np.repeat(kept, self.count), self.count[kept]
+        return self._of_rows(np.repeat(kept, self.count), self.count[kept])
+
+    def by(self, key: Int64) -> dict[int, Instances]:
+        """The instances of each key, of shape (instances,), in order of the key."""
+        order = np.argsort(key, kind="stable")
+        count = self.count[order]
+        begin = np.cumsum(count) - count
+        row = np.repeat(self.first[order] - begin, count) + np.arange(len(self.rank))
+        sorted_ = self._of_rows(row, count)
+        keys, cuts = np.unique(key[order], return_index=True)
+        ends = [*cuts[1:].tolist(), len(order)]
+        rows = [*begin.tolist(), len(row)]
+        return {
+            one: sorted_._of_rows(slice(rows[cut], rows[end]), count[cut:end])
+            for one, cut, end in zip(keys.tolist(), cuts.tolist(), ends, strict=True)
+        }
+
+    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> Instances:
         columns = ("rank", "arrival_ns", "before", "step", "label")
         return replace(
             self,

@@ -148,6 +148,8 @@ _ON_HOST: Final = "is longer outside its operators"
 class Cause:
     """What a late rank does longer, and by how much than the others' median, mean over instances."""
 
+    spent: str
+    """One of `arrivals.SPENT`."""
     words: str
     excess_ns: float
 
@@ -169,7 +171,8 @@ def cause(found: Instances, straggler: int, *, on_host: bool) -> Cause | None:
     most = max(range(len(SPENT)), key=lambda n: excess[n])
     if excess[most] <= 0:
         return None
-    return Cause(_ON_HOST if SPENT[most] == "idle" and on_host else _CAUSES[most], excess[most])
+    words = _ON_HOST if SPENT[most] == "idle" and on_host else _CAUSES[most]
+    return Cause(SPENT[most], words, excess[most])
 
 
 def _mean_of_medians(of: Int64, ns: Int64) -> float:
