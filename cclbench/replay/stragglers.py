@@ -40,8 +40,8 @@ Float = npt.NDArray[np.float64]
 CAUSES: Final = ("compute", "copy", "uneven stages", "transfer", "launch")
 """What may be as measured in a replay: longer kernels, longer copies, roles with more work, longer transfers,
 later launches."""
-MOST_NODE_RUNS: Final = 20_000_000
-"""Nodes times replays in which ranks are looked at: some 20 s."""
+MOST_PIECE_RUNS: Final = 1_000_000
+"""Pieces of the graph times replays up to which ranks and places are looked at: some 5 s."""
 _MOST_PLACES: Final = 16
 """Places along a dimension up to which each is looked at."""
 _MOST_UNSHARED: Final = 0.1
@@ -102,7 +102,7 @@ def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Slowdown:
     stages = placed.get("pp", {})
     role = np.array([stages.get(rank, -1) for rank in range(max(ranks) + 1)], np.int64)
     replays = _Replays(graph, found, _typical(graph, role, ranks))
-    ideal = replays.step(())
+    ideal = replays.ideal
     if not ideal:
         raise InputError("holds no steps to replay")
     share = {cause: replays.step((cause,)) / ideal for cause in CAUSES}
@@ -148,10 +148,18 @@ class _Replays:
 
     def __init__(self, graph: Graph, found: Sequence[Window], typical: _Typical) -> None:
         self.graph, self.windows, self.typical = graph, list(found), typical
-        self.left = MOST_NODE_RUNS
+        self.left = MOST_PIECE_RUNS
+        self.ideal = self._replayed(*self._durations(()))
 
     def step(self, causes: Sequence[str], where: Mask | None = None) -> float:
         """The step with those causes as measured in the nodes `where`, all by default; ns."""
+        changed = self._durations(causes, where)
+        if all(map(np.array_equal, changed, self._durations(()))):
+            return self.ideal
+        return self._replayed(*changed)
+
+    def _durations(self, causes: Sequence[str], where: Mask | None = None) -> tuple[Int64, Int64]:
+        """How long nodes take, and how much later than measured they are launched, shape (nodes,)."""
         nodes, typical = self.graph.nodes, self.typical
         here = np.ones(len(nodes), np.bool_) if where is None else where
         kept = {cause: here if cause in causes else np.zeros(len(nodes), np.bool_) for cause in CAUSES}
@@ -162,22 +170,25 @@ class _Replays:
         )
         dur = np.where(longer, nodes.dur, typical.dur) * np.where(kept["uneven stages"], 1.0, typical.even)
         lead = np.where(kept["launch"], 0, typical.lead)
-        cut = self.graph.cut
-        changed = replace(nodes, dur=np.rint(dur).astype(np.int64), gap=nodes.gap + lead)
+        return np.rint(dur).astype(np.int64), lead
+
+    def _replayed(self, dur: Int64, lead: Int64) -> float:
+        nodes, cut = self.graph.nodes, self.graph.cut
+        changed = replace(nodes, dur=dur, gap=nodes.gap + lead)
         times = simulate(changed, replace(cut, lag=cut.lag + lead[cut.head[cut.target]]))
-        self.left -= len(nodes)
+        self.left -= len(cut.head)
         return step_time(self.windows, lengths(self.windows, times.start, times.end))
 
     def affordable(self, runs: int) -> bool:
         """Whether so many further replays are worth their time."""
-        return runs * len(self.graph.nodes) <= self.left
+        return runs * len(self.graph.cut.head) <= self.left
 
     def slowest(self, ranks: Sequence[int]) -> list[int]:
         """The ranks with most time beyond the typical, all where there is time for all; in their order."""
         nodes = self.graph.nodes
         excess = np.maximum(nodes.dur - self.typical.dur, 0) + np.maximum(-self.typical.lead, 0)
         of_rank = {rank: float(excess[nodes.rank == rank].sum()) for rank in ranks}
-        most = self.left // (2 * max(len(nodes), 1))
+        most = max(self.left, 0) // (2 * max(len(self.graph.cut.head), 1))
         return sorted(sorted(ranks, key=lambda rank: -of_rank[rank])[:most])
 
 

@@ -135,6 +135,18 @@ def test_times_of_one_origin_leave_out_what_was_not_recorded(tmp_path: Path) -> 
     assert found == [(1, 10, False), (2, 6, False), (5, 6, True)]
 
 
+def test_rows_of_another_steps_time_are_counted(tmp_path: Path) -> None:
+    """A row of step 2 that begins before step 1 has ended, which is where step 2 begins."""
+    told = ((1, 0, 6), (2, 4, 1), (1, 5, 5), (2, 10, 6))
+    rows = [{"rank": 0, "step": s, "what": "fwd", "begin": at, "took": took} for s, at, took in told]
+    mapping = MAPPING.replace(", from: step", "").partition("place:")[0]
+    mapping += 'operators: {"fwd": {does: compute}}\n'
+    run = ingested(written(tmp_path / "traces", rows, mapping=mapping))
+    assert (
+        "1 rows begin in the time of another step than theirs, and count there" in run.record.ranks[0].notes
+    )
+
+
 @pytest.mark.parametrize(
     ("unit", "told", "expected"),
     [

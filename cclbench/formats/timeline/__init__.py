@@ -8,6 +8,7 @@ names mean, and which ranks communicate with which, says the mapping: nothing is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -110,6 +111,11 @@ class _RankRows:
         if len(self.place_of_step) >= _MOST_STEPS:
             raise InputError(f"has more than {_MOST_STEPS:,} steps")
         self.number = {name: i for i, name in enumerate(survey.operators)}
+        steps = sorted(trace.device_steps, key=attrgetter("start_ns"))
+        self.begins = np.array([step.start_ns for step in steps], np.int64)
+        self.steps = np.array([step.number for step in steps], np.int64)
+        self.elsewhere = 0
+        """Rows that begin while another step than their own runs."""
 
     def batches(self, path: Path) -> Iterator[Rows]:
         """Rows of operators that compute or communicate, then copies, of each batch of the file."""
@@ -124,6 +130,10 @@ class _RankRows:
             yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
             yield from self._of_kind("copy", own, words, word, does == COPY)
         self.trace.dropped = +self.trace.dropped
+        if self.elsewhere:
+            self.trace.notes.append(
+                f"{self.elsewhere:,} rows begin in the time of another step than theirs, and count there"
+            )
 
     def _of_kind(
         self,
@@ -141,6 +151,10 @@ class _RankRows:
         start = batch["start"].to_numpy().copy()
         if self.origins:
             start += self._of_steps(batch, self.origins)
+        if "step" in batch.schema.names and len(self.steps):
+            at = np.maximum(np.searchsorted(self.begins, start, side="right") - 1, 0)
+            told = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
+            self.elsewhere += int(((told >= 0) & (told != self.steps[at])).sum())
         if kind == "kernel":
             for name in words:
                 operator = self.survey.operators[name]
