@@ -39,7 +39,7 @@ def exchange(run: Subject) -> Chart:
     caption = (
         "Bytes from the rank of a row to that of a column, in all that was captured. Sends go where they"
         " went; all-reduce, all-gather, reduce-scatter and all-to-all are spread evenly over their group,"
-        " since no trace tells which algorithm carried them. The darkest cell has most."
+        " since no trace tells which algorithm carried them. The strongest cell has most."
     )
     stored = run.stored
     if not stored.ranks:
