@@ -11,7 +11,7 @@ from functools import cache, partial
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -35,14 +35,16 @@ from cclbench.record.selection import Selection, Steps
 if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.replay.answer import Ratio
+    from cclbench.replay.stragglers import Slowdown
 
+Replayed = TypeVar("Replayed")
 Chosen = Sequence[tuple[Metric, Alias | None]]
 
 PASSING_ROWS: Final = 2_000_000
 """Rows of a run up to which a report or a comparison replays it in passing: some 4 s."""
 NOT_REPLAYED: Final = (
-    "replayed only where that is asked for: by --metric 'whatif.*', or by a report or comparison of a run of"
-    f" at most {PASSING_ROWS:,} rows"
+    "replayed only where that is asked for: by --metric with its name, or by a report or comparison of a run"
+    f" of at most {PASSING_ROWS:,} rows"
 )
 
 
@@ -261,19 +263,37 @@ def _run_view(run: Run, selection: Selection, machine: Machine) -> RunView:
     def of_rank(rank: int) -> RankView:
         return _rank_view(_RankTask(run.rank(rank), run.card, machine), selection.window, selection.steps)
 
-    replayed = partial(_ratio, run, selection) if selection.model else None
-    return RunView(run, ranks=run.ranks, view=of_rank, card=run.card, replayed=replayed)
+    return RunView(
+        run,
+        ranks=run.ranks,
+        view=of_rank,
+        card=run.card,
+        replayed=partial(_ratio, run, selection) if selection.model else None,
+        slowdown=partial(_slowdown, run, selection) if selection.model else None,
+    )
 
 
 def _ratio(run: Run, selection: Selection, setting: str) -> Ratio:
     """The run replayed under one setting, for a metric; not applicable where it is not to be."""
+    from cclbench.replay.answer import ratio
+
+    return _of_replay(selection, partial(ratio, run, setting))
+
+
+def _slowdown(run: Run, selection: Selection) -> Slowdown:
+    """The run replayed without stragglers, for a metric; not applicable where it is not to be."""
+    from cclbench.replay.stragglers import slowdown
+
+    return _of_replay(selection, partial(slowdown, run))
+
+
+def _of_replay(selection: Selection, replayed: Callable[[], Replayed]) -> Replayed:
+    """What a replay gives; not applicable where none is asked for, or possible."""
     if selection.window != "steps" or not selection.whole:
         raise NotApplicable("a replay is of all ranks' steps: ask without --window, --steps and --ranks")
     if not selection.replay:
         raise NotApplicable(NOT_REPLAYED)
-    from cclbench.replay.answer import ratio
-
     try:
-        return ratio(run, setting)
+        return replayed()
     except InputError as error:
         raise NotApplicable(error.what) from None

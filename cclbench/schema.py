@@ -19,7 +19,7 @@ SIDES: Final = ("device", "host")
 KINDS: Final = ("kernel", "copy", "memset", "sync", "launch", "op", "annotation", "python", "other")
 CATEGORIES: Final = (
     *("gemm", "attention", "convolution", "normalization", "elementwise", "reduction", "moe", "embedding"),
-    *("optimizer", "sampling", "communication", "copy", "fused", "other"),
+    *("optimizer", "sampling", "communication", "copy", "fused", "compute", "other"),
 )
 PHASES: Final = ("forward", "loss", "backward", "optimizer", "data", "prefill", "decode", "mixed", "other")
 COPY_DIRECTIONS: Final = ("h2d", "d2h", "d2d", "p2p")

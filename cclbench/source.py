@@ -25,7 +25,9 @@ from cclbench.remote.url import url_of
 from cclbench.scratch import stamp_of
 
 _CARD_SUFFIXES = (".yaml", ".yml")
-_SUFFIX = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|jsonl|csv|txt|log)$")
+_SUFFIX = re.compile(
+    r"(\.pt)?(\.trace)?\.json(\.gz)?$|\.xplane\.pb$|\.(sqlite|txt|log|parquet)$|\.(jsonl|csv)(\.gz)?$"
+)
 _LIKELY = 0.3
 """Confidence from which a reader's word counts whatever the file is called."""
 _CARD_KEY = re.compile(rb"""^["']?workload["']?[ \t]*:""", re.MULTILINE)
@@ -105,6 +107,12 @@ class Source:
         stem = stem.removesuffix(".yaml").removesuffix(".yml")
         return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:80] or "run"
 
+    @property
+    def descriptions(self) -> tuple[Path, ...]:
+        """The files that say what others of the source hold."""
+        named = ((file, READERS.get(file.reader).described_by) for file in self.files)
+        return tuple(dict.fromkeys(file.path.with_name(name) for file, name in named if name is not None))
+
     def require_unchanged(self) -> None:
         """`InputError` where any file changed since its hash was taken."""
         for file in (*self.files, *self.beside, *self.captures, *self.evidence):
@@ -115,8 +123,8 @@ class Source:
         digest = hashlib.sha256()
         for file in (*self.files, *self.beside, *self.captures, *self.evidence):
             digest.update(f"{file.name}\0{file.sha256}\0{file.ranks_by_card}\0".encode())
-        if self.card is not None:
-            digest.update(self.card.read_bytes())
+        for path in (*([self.card] if self.card is not None else []), *self.descriptions):
+            digest.update(path.read_bytes())
         digest.update(repr(options).encode())
         return digest.hexdigest()
 
@@ -314,7 +322,7 @@ def _within(folder: Path) -> Iterator[Path]:
 
 def _looks_like_a_trace(path: Path) -> bool:
     """Whether a file calls itself a trace, so that it must not be passed over where it is damaged."""
-    readers = [reader for reader in map(READERS.get, READERS) if reader.reads == "trace"]
+    readers = [r for r in map(READERS.get, READERS) if r.reads == "trace" and r.described_by is None]
     return any(path.name.endswith(ending) for reader in readers for ending in reader.extensions)
 
 
@@ -347,7 +355,7 @@ def _recognised(path: Path, *, lenient: bool = False) -> str | None:
     reader, head = recognised(path, head)
     if reader is None:
         refuse_unread(path, head)
-    if reader is None or (lenient and reader.sniff(head) < _LIKELY):
+    if reader is None or (lenient and reader.described_by is None and reader.sniff(head) < _LIKELY):
         return None
     return reader.name
 

@@ -12,13 +12,13 @@ import numpy as np
 from cclbench.analyzers.balance import excess
 from cclbench.analyzers.metric import MATCHED, NotApplicable, Value, metric
 from cclbench.analyzers.view.arrivals import (
-    SPENT,
     Instances,
     arrivals_of,
     meetings,
     of_instances,
     parts_of,
 )
+from cclbench.analyzers.view.lateness import cause
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.values import NS_PER_S
 from cclbench.intervals import Int64
@@ -42,20 +42,22 @@ def caused_by_rank(ranks: Mapping[int, Sequence[Value]]) -> Iterable[Value]:
     p = min(1.0, _chance(int(steps[place]), windows, len(every)) * len(every))
     yield Value(value=p, stat="p_value", category=foremost, provenance="derived", unit="1")
     yield Value(value=float(steps[place]), stat="steps", category=foremost, unit="count")
-    residual_ns = max(part.clock_residual_ns for part in parts_of(ranks).values())
+    parts = parts_of(ranks)
+    residual_ns = max(part.clock_residual_ns for part in parts.values())
     yield Value(value=residual_ns / NS_PER_S, stat="clock_residual", category=foremost)
-    for what, ns in zip(SPENT, excess(found, every[place]), strict=False):
-        yield Value(value=ns / NS_PER_S, stat=f"excess_{what}", category=foremost)
+    if why := cause(found, every[place], on_host=parts[every[place]].on_host):
+        yield excess(every[place], why)
 
 
 def _caused(found: Instances) -> tuple[Int64, list[int]]:
-    """ns by which instances wait for the last rank alone, shape (ranks, windows); and the ranks."""
+    """ns by which instances wait for the last rank alone, shape (ranks, steps); and the ranks."""
     last = found.first + found.count - 1
     several = found.count > 1
     ns = np.where(several, found.arrival_ns[last] - found.arrival_ns[last - several], 0)
     every, place = np.unique(found.rank, return_inverse=True)
-    caused = np.zeros((len(every), int(found.window.max()) + 1), np.int64)
-    np.add.at(caused, (place[last], found.window[last]), ns)
+    steps, step = np.unique(found.step[last], return_inverse=True)
+    caused = np.zeros((len(every), len(steps)), np.int64)
+    np.add.at(caused, (place[last], step), ns)
     if not several.any():
         raise NotApplicable("no collective has several ranks")
     return caused, every.tolist()
@@ -73,7 +75,7 @@ def _chance(steps: int, windows: int, ranks: int) -> float:
     " all ranks, and by the rank that they wait for (category). Sends and receives do not count. Stats of the"
     " rank that causes most of it in most steps: steps, how many those are; p_value, how likely that is where"
     " every rank is as likely to be the one in each step, corrected for the number of ranks; excess_compute,"
-    " _copy, _communication and _idle, what it does longer than the other ranks' median before the"
+    " _copy, _communication or _idle, what it does longer than the other ranks' median before the"
     " collectives that it is last in; clock_residual, what the ranks' clocks leave unexplained.",
     formula="Σ over matched collectives of (latest − second latest arrival) / steps;"
     " p = P(X ≥ steps) · ranks, X binomial of 1/ranks",

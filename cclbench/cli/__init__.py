@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "sql": "Query the tables of a run with SQL.",
     "ops": "List what operators cost: time, FLOPs, bytes, and how far each is from the roofline.",
     "sequences": "List the runs of successive kernels that take most time: what to fuse.",
+    "stragglers": "Who is late in each step, why, and whether it is the same rank again.",
     "report": "Write a run's report: one HTML file that needs nothing else.",
     "memory": "Show the memory of each device: its peak, and which call sites held it.",
     "timeline": "Draw one step on all ranks: who computed, who waited, who transferred.",

@@ -107,6 +107,14 @@ class Format(Protocol):
     host_in_name: re.Pattern[str] | None = None
     """Names of files into which the producer puts a host's, as the group `host`."""
 
+    described_by: str | None = None
+    """Name of the file in the same folder that says which files are of the format, where they do not."""
+
+    def described(self, path: Path) -> bool:
+        """Whether the file `described_by` names this one; `InputError` where that file is wrong."""
+        del path
+        return False
+
     def sniff(self, head: bytes) -> float:
         """Confidence, 0 to 1, that a file which begins with these (decompressed) bytes is of this format."""
         ...

@@ -16,7 +16,13 @@ _PIECE = 1024
 
 
 def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
-    """The format of a file that begins with `head`, and as much of its beginning as it took to be sure."""
+    """The format of a file that begins with `head`, and as much of its beginning as it took to be sure.
+
+    What a file beside it says of it goes before what its bytes look like.
+    """
+    for named in map(READERS.get, READERS):
+        if named.described_by is not None and named.described(path):
+            return named, head
     reader = recognise(path, head)
     size = HEAD_BYTES
     # Others are asked about no more: a job's log may hold what they know their files by.

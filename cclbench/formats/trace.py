@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -158,6 +158,16 @@ class StatedPayloads:
         self.end_ns.append(end_ns)
         self.seq.append(-1 if seq is None else seq)
 
+    def add_rows(self, payloads: Sequence[Payload], code: Int64, row: Int64, seq: Int64) -> None:
+        """Append entries of kernels: their payloads among these, ordinals and numbers, shape (rows,)."""
+        codes = np.array([self.payloads.setdefault(one, len(self.payloads)) for one in payloads], np.int64)
+        self.code.frombytes(codes[code].tobytes())
+        self.row.frombytes(row.astype(np.int64).tobytes())
+        self.seq.frombytes(seq.astype(np.int64).tobytes())
+        self.track.extend([-1] * len(row))
+        for column in (self.start_ns, self.end_ns):
+            column.extend([0] * len(row))
+
     def extend(self, other: StatedPayloads, kernels_before: int) -> None:
         """Append another part's entries, whose kernels are counted from `kernels_before`."""
         codes = [self.payloads.setdefault(payload, len(self.payloads)) for payload in other.payloads]
@@ -202,6 +212,8 @@ class DeviceStep(msgspec.Struct, frozen=True):
     end_ns: int
     number: int | None = None
     """Of a `Steps` row; None on runs of modules, of which normalization chooses the dominant one."""
+    closed: bool = False
+    """Whether it ends where it says, not where the next one begins."""
 
 
 class Cut(msgspec.Struct, frozen=True):

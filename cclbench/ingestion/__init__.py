@@ -114,8 +114,10 @@ def ingest(
         )
         _finish(folder, found, calibration, whole)
         found.require_unchanged()
-        if found.card is not None and found.fingerprint(*of_run) != fingerprint:
-            raise InputError("changed while it was read", where=str(found.card), hint="wait for its writer")
+        beside = [path for path in (found.card, *found.descriptions) if path is not None]
+        if beside and found.fingerprint(*of_run) != fingerprint:
+            where = " or ".join(map(str, beside))
+            raise InputError("changed while it was read", where=where, hint="wait for its writer")
     return store.get(run)
 
 
@@ -161,7 +163,8 @@ def _notes(
     found: Source, first: Sequence[SourceFile], others: Sequence[Sequence[SourceFile]], measured: Path | None
 ) -> list[str]:
     notes = list(found.notes)
-    ignored = [name for name in found.ignored if name not in found.unread and found.path / name != measured]
+    read = {measured, *found.descriptions}
+    ignored = [name for name in found.ignored if name not in found.unread and found.path / name not in read]
     if ignored:
         notes.append(
             f"{len(ignored)} files in the folder are no traces and were not read: {first_few(ignored)}"

@@ -53,6 +53,8 @@ class Marks:
     numbers: Int64
     starts: Int64
     ends: Int64
+    closed: bool = False
+    """Whether the last one's end is known, without a next one to begin there."""
 
     def holding(self, at: Int64) -> Int64:
         """Index of the step that holds each instant, −1 for none, shape of `at`."""
@@ -66,7 +68,7 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
     """Steps that the device's own rows mark: numbered ones, else the runs of the module that takes longest.
 
     A step reaches to the begin of the next one, the last to its own end: what the device does in between
-    belongs to it.
+    belongs to it.  A closed one ends where it says.
     """
     numbered = [s for s in told if s.number is not None]
     if numbered:
@@ -81,8 +83,10 @@ def of_device(told: Sequence[DeviceStep]) -> Marks:
     if not chosen:
         return NO_MARKS
     starts = np.array([s.start_ns for s in chosen], np.int64)
-    ends = np.append(starts[1:], max(s.end_ns for s in chosen))
-    return Marks(_distinct([s.number for s in chosen]), starts, ends)
+    own = np.array([s.end_ns for s in chosen], np.int64)
+    closed = np.array([s.closed for s in chosen])
+    ends = np.where(closed, own, np.append(starts[1:], own.max()))
+    return Marks(_distinct([s.number for s in chosen]), starts, ends, closed=bool(closed[-1]))
 
 
 def _distinct(numbers: list[int | None]) -> Int64:
@@ -254,11 +258,12 @@ def annotation_windows(
     """The marks' own windows, less those that reach past the horizon.
 
     A host annotation says itself where it ends.  Of runs of a `module` each reaches to the next one's begin,
-    so that the last is open.  `rows`, where launches link them with the marks, give the purity.
+    so that the last is open, unless it is closed.  `rows`, where launches link them with the marks, give the
+    purity.
     """
     last = len(marks.numbers) - 1
     windows = {
-        i: Window(int(n), int(s), int(e), source, source == "module" and i == last)
+        i: Window(int(n), int(s), int(e), source, source == "module" and i == last and not marks.closed)
         for i, (n, s, e) in enumerate(zip(marks.numbers, marks.starts, marks.ends, strict=True))
         if horizon is None or e <= horizon
     }

@@ -20,7 +20,7 @@ _FACTS_SHOWN: Final = 4
 _SOURCES: Final = {
     "device": "as the device ran them",
     "annotation": "as annotated on the host",
-    "module": "runs of the main XLA module",
+    "module": "as the trace itself marks them",
     "whole_trace": "the whole trace",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -18,8 +19,19 @@ from cclbench.replay.device import Device, device_of, grain, previous_end
 from cclbench.replay.events import Stated, lagged, stated
 from cclbench.replay.host import Found, Points, Wait, add_boundaries, add_turns, host_nodes, pauses, tracks
 from cclbench.replay.nodes import Edges, Nodes, Part
-from cclbench.replay.tables import GraphInput
-from cclbench.replay.waits import RESUMED_NS, TOLERANCE_NS, Issued, between_streams, held_up, other_lane
+from cclbench.replay.tables import GraphInput, Rows
+from cclbench.replay.waits import (
+    PROMPT_NS,
+    RESUMED_NS,
+    TOLERANCE_NS,
+    Issued,
+    between_streams,
+    held_up,
+    other_lane,
+)
+
+_SAME_INSTANT: Final = 0.05
+"""Share of two rows by which they may overlap where one follows the other."""
 
 
 def accelerator(rank: GraphInput) -> Part:
@@ -59,7 +71,7 @@ def accelerator(rank: GraphInput) -> Part:
     )
     for source, target, lag in between:
         edges.add(end_of[source], start_of[target], lag)
-    return Part(nodes, device.rows.categories, edges, inferred, traced)
+    return Part(nodes, device.rows.categories, device.rows.names, edges, inferred, traced)
 
 
 def _blocking_copies(
@@ -199,6 +211,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
         call=rows.row[row],
         step=rows.step[row],
         category=rows.category[row],
+        name=rows.name[row],
     )
     return made, start_of, start_of + called
 
@@ -252,17 +265,59 @@ def _add_pairs(device: Device, nodes: Nodes, edges: Edges, start_of: Int64, end_
 
 
 def _chained(device: Device, inferred: Counter[str]) -> Found:
-    """Rows without launches of their own follow what ended last before them, whichever lane it ran in."""
+    """Rows without launches of their own follow what ended last before them, whichever lane it ran in.
+
+    Of calls that were made as one, with the same begin and end, they follow all.
+    """
     rows = device.rows
-    by_end = np.argsort(rows.end, kind="stable")
-    place = np.searchsorted(rows.end[by_end], rows.start, side="right") - 1
-    source = by_end[np.maximum(place, 0)]
+    source = _ended_before(rows)
     queued = (device.launch < 0) | (previous_end(rows) > device.issue)
-    other = (place >= 0) & (rows.lane[source] != rows.lane) & queued
+    other = (source >= 0) & (rows.lane[source] != rows.lane) & queued
     known = np.isin(np.arange(len(rows)), device.pairs.transfer)
     other &= ~known & ~known[source]
     target = np.flatnonzero(other)
     inferred["rows that follow another lane's last"] += len(target)
     # the lane's own order holds, without the gap, which was waiting for the other lane
     device.gap[target] = np.minimum(device.gap[target], 0)
-    return [(source[target], target, rows.start[target] - rows.end[source[target]])]
+    source, target = _made_as_one(rows, source[target], target)
+    return [(source, target, rows.start[target] - rows.end[source])]
+
+
+def _ended_before(rows: Rows) -> Int64:
+    """What ended last before each row began, −1 for nothing; shape (rows,).
+
+    Begins and ends may be taken by different clocks: a row that overlaps another by no more than a small
+    share of either follows it.
+    """
+    by_end = np.argsort(rows.end, kind="stable")
+    ends, lasted = rows.end[by_end], rows.end - rows.start
+    begun = rows.start[by_end]
+    place = np.searchsorted(ends, rows.start + PROMPT_NS, side="right") - 1
+    found = np.full(len(rows), -1, np.int64)
+    looked = np.flatnonzero(place >= 0)
+    while len(looked):
+        at = place[looked]
+        shorter = np.minimum(lasted[looked], ends[at] - begun[at])
+        fits = ends[at] <= rows.start[looked]
+        fits |= (ends[at] - rows.start[looked] <= shorter * _SAME_INSTANT) & (begun[at] < rows.start[looked])
+        found[looked[fits]] = by_end[at[fits]]
+        looked = looked[~fits]
+        place[looked] -= 1
+        looked = looked[place[looked] >= 0]
+    return found
+
+
+def _made_as_one(rows: Rows, source: Int64, target: Int64) -> tuple[Int64, Int64]:
+    """The pairs, and those with rows of other lanes that begin and end as a source does."""
+    together = np.lexsort((rows.end, rows.start))
+    new = (np.diff(rows.start[together], prepend=-1) != 0) | (np.diff(rows.end[together], prepend=-1) != 0)
+    new |= rows.row[together] < 0
+    crowd = np.empty(len(rows), np.int64)
+    crowd[together] = np.cumsum(new) - 1
+    first, count = np.flatnonzero(new), np.diff(np.append(np.flatnonzero(new), len(rows)))
+    of = crowd[source]
+    each = np.repeat(np.arange(len(source)), count[of])
+    place = np.arange(len(each)) - np.repeat(np.cumsum(count[of]) - count[of], count[of])
+    sources = together[first[of[each]] + place]
+    apart = sources != target[each]
+    return sources[apart], target[each[apart]]

@@ -48,7 +48,7 @@ def cpu(rank: GraphInput) -> Part:
     edges.add(np.concatenate([place[begin] + 1, place[rests]])[source], place[back], lag)
     for pause, go_on, after in handed:
         edges.add(place[pause], place[go_on], after)
-    return Part(whole, rank.work.categories, edges, inferred)
+    return Part(whole, rank.work.categories, rank.work.names, edges, inferred)
 
 
 def _callers(rank: GraphInput, calls: Int64) -> Int64:
@@ -143,7 +143,8 @@ def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64
     gap = np.where(first | ~begins, 0, start - np.roll(end, 1))
     gap = np.where(begins & (own[row] >= 0), own[row], gap)
     kind = np.where(of < 0, n.HOST, np.where(begins, n.ARRIVAL, n.TRANSFER))
-    step, category, call = (np.append(c, -1)[of] for c in (rank.work.step, rank.work.category, rank.work.row))
+    told = (rank.work.step, rank.work.category, rank.work.name, rank.work.row)
+    step, category, name, call = (np.append(column, -1)[of] for column in told)
     whole = n.blank(
         len(row),
         rank=rank.rank,
@@ -157,5 +158,6 @@ def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64
         call=call,
         step=step,
         category=category,
+        name=name,
     )
     return whole, np.flatnonzero(begins)[np.argsort(order)]

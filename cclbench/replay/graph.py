@@ -45,6 +45,7 @@ class Graph:
     cut: Pieces
     transfers: Transfers
     categories: tuple[str, ...]
+    names: tuple[str, ...]
     windowed: tuple[Windowed, ...]
     """Of each rank."""
     inferred: Counter[str]
@@ -54,6 +55,7 @@ class Graph:
 def build(ranks: Sequence[GraphInput]) -> Graph:
     """The graph of these ranks."""
     categories: dict[str, int] = {}
+    names: dict[str, int] = {}
     parts: list[Nodes] = []
     edges = Edges()
     inferred, traced = Counter[str](), Counter[str]()
@@ -62,6 +64,7 @@ def build(ranks: Sequence[GraphInput]) -> Graph:
         part = cpu(rank) if rank.on_host else accelerator(rank)
         own = part.nodes
         own.category[:] = recoded(own.category, part.categories, categories)
+        own.name[:] = recoded(own.name, part.names, names)
         own.call[:] = np.where(own.call >= 0, own.call + calls, -1)
         own.lane[:] += lanes
         edges.add(*part.edges.arrays(shift))
@@ -80,6 +83,7 @@ def build(ranks: Sequence[GraphInput]) -> Graph:
         cut=pieces(whole, *edges.arrays()),
         transfers=transfers,
         categories=(*categories,),
+        names=(*names,),
         windowed=tuple(rank.windowed for rank in ranks),
         inferred=inferred,
         traced=traced,

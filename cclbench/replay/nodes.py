@@ -27,7 +27,7 @@ class Nodes:
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
     have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
     ns are operators.  `start` and `end` are as measured, `call` a code into the graph's collectives,
-    `category` the code of a word; −1 for none.
+    `category` and `name` codes of words; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -44,6 +44,7 @@ class Nodes:
     call: Int64
     step: Int64
     category: Int64
+    name: Int64
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -99,11 +100,12 @@ class Edges:
 class Part:
     """One rank's nodes, numbered from 0, the edges among them, and how many are inferred, and traced, why.
 
-    `categories` are what the nodes' codes mean.
+    `categories` and `names` are what the nodes' codes mean.
     """
 
     nodes: Nodes
     categories: tuple[str, ...]
+    names: tuple[str, ...]
     edges: Edges
     inferred: Counter[str]
     traced: Counter[str] = field(default_factory=Counter)

@@ -20,7 +20,7 @@ def ranks_of(*steps: tuple[int, ...], kind: str = "all_reduce", residual: float 
         rows: list[dict[str, Any]] = []
         for step, late in enumerate(steps):
             begin, end = 1000 * step + 100 + late[rank], 1000 * step + 500
-            group = {"group": f"0-{len(late) - 1}", "group_size": len(late)}
+            group = {"group": f"0-{len(late) - 1}", "group_size": len(late), "step": step}
             waited = max(late) - late[rank]
             rows.append(
                 collective(kind, begin, end, instance=step, arrival_ns=begin, wait_ns=waited, **group)

@@ -42,6 +42,7 @@ def test_the_contract_has_its_commands() -> None:
         "sql",
         "ops",
         "sequences",
+        "stragglers",
         "report",
         "memory",
         "timeline",

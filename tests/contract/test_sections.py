@@ -39,8 +39,16 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
 
 
 def test_each_section_has_a_place_of_its_own() -> None:
-    assert set(SECTIONS) == {"partition", "overlap", "bandwidth", "roofline", "straggler", "memory"}
-    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 6
+    assert set(SECTIONS) == {
+        "partition",
+        "overlap",
+        "bandwidth",
+        "exchange",
+        "roofline",
+        "straggler",
+        "memory",
+    }
+    assert len({SECTIONS.get(name).place for name in SECTIONS}) == 7
 
 
 def test_a_section_from_outside_is_part_of_the_page(

@@ -16,6 +16,8 @@ PAGES = {
     "tutorial.md": 11,
     "compare.md": 8,
     "beyond-one-machine.md": 2,
+    "timeline-reader.md": 1,
+    "stragglers.md": 2,
     "add-a-metric.md": 3,
     "add-a-format.md": 1,
     "add-a-machine.md": 2,

@@ -92,7 +92,7 @@ class Arrivals:
     `members` is how many ranks the instance has, `label` a code into `labels`; `clock_residual_ns` is what
     the ranks' clocks leave unexplained.  `before` is the instance that the rank ran before in the same group
     (NOTHING_BEFORE for its first), `spent` the ns of each of SPENT from that one's end (for its first: from
-    the rank's first work) to the arrival; shape (4, rows).
+    the rank's first work) to the arrival; shape (4, rows).  `step` is the step's number, −1 for none.
     What the rank idles before its first collective counts from the common clock's zero.
     """
 
@@ -106,8 +106,7 @@ class Arrivals:
     members: npt.NDArray[np.int32]
     before: Int64
     spent: Int64
-    window: npt.NDArray[np.int32]
-    """Index of the rank's window that it begins in."""
+    step: Int64
 
 
 def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
@@ -126,7 +125,7 @@ def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
         members=np.where(np.isin(kinds(table), PAIRS), 2, group_sizes(table)).astype(np.int32),
         before=before,
         spent=spent,
-        window=rank.window_of(table["start_ns"].to_numpy()).astype(np.int32),
+        step=table["step"].fill_null(-1).to_numpy().astype(np.int64),
     ), found
 
 
@@ -177,29 +176,47 @@ class Instances:
     arrival_ns: Int64
     before: Int64
     spent: Int64
+    step: Int64
     label: Int64
     labels: list[Label]
     first: Int64
     count: Int64
     incomplete: int
-    window: Int64
-    """Of each row, the index of its rank's window."""
 
     def of_groups(self) -> Instances:
         """Without sends and receives, in which one side waits by design; not applicable without any left."""
         pairs = np.isin(self.label, [n for n, one in enumerate(self.labels) if one.collective in PAIRS])
-        kept, rows = ~pairs[self.first], ~pairs
+        kept = ~pairs[self.first]
         if not kept.any():
             raise NotApplicable(
                 "all matched collectives are sends and receives, in which one side waits by design"
             )
-        count = self.count[kept]
+        return self.chosen(kept)
+
+    def chosen(self, kept: Mask) -> Instances:
+        """Some of the instances, of shape (instances,)."""
+        return self._of_rows(np.repeat(kept, self.count), self.count[kept])
+
+    def by(self, key: Int64) -> dict[int, Instances]:
+        """The instances of each key, of shape (instances,), in order of the key."""
+        order = np.argsort(key, kind="stable")
+        count = self.count[order]
+        begin = np.cumsum(count) - count
+        row = np.repeat(self.first[order] - begin, count) + np.arange(len(self.rank))
+        sorted_ = self._of_rows(row, count)
+        keys, cuts = np.unique(key[order], return_index=True)
+        ends = [*cuts[1:].tolist(), len(order)]
+        rows = [*begin.tolist(), len(row)]
+        return {
+            one: sorted_._of_rows(slice(rows[cut], rows[end]), count[cut:end])
+            for one, cut, end in zip(keys.tolist(), cuts.tolist(), ends, strict=True)
+        }
+
+    def _of_rows(self, rows: Mask | Int64 | slice, count: Int64) -> Instances:
+        columns = ("rank", "arrival_ns", "before", "step", "label")
         return replace(
             self,
-            **{
-                name: getattr(self, name)[rows]
-                for name in ("rank", "arrival_ns", "before", "label", "window")
-            },
+            **{name: getattr(self, name)[rows] for name in columns},
             spent=self.spent[:, rows],
             first=np.cumsum(count) - count,
             count=count,
@@ -232,9 +249,9 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
         ]
     )
     rank = np.repeat(np.array([*parts], np.int64), [len(part.instance) for part in parts.values()])
-    instance, arrival, members, before, window = (
+    instance, arrival, members, before, step = (
         np.concatenate([getattr(part, name) for part in parts.values()])
-        for name in ("instance", "arrival_ns", "members", "before", "window")
+        for name in ("instance", "arrival_ns", "members", "before", "step")
     )
     spent = np.concatenate([part.spent for part in parts.values()], axis=1)
     order = np.lexsort((arrival, instance))
@@ -249,12 +266,12 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
         arrival_ns=arrival[order],
         before=before[order],
         spent=spent[:, order],
+        step=step[order],
         label=label[order],
         labels=[*known],
         first=np.cumsum(count) - count,
         count=count,
         incomplete=int((~whole).sum()),
-        window=window[order],
     )
 
 

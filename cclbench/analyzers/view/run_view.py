@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cclbench.card import Card
     from cclbench.record.run import Run
     from cclbench.replay.answer import Ratio
+    from cclbench.replay.stragglers import Slowdown
 
 
 class RunView:
@@ -30,9 +31,12 @@ class RunView:
         view: Callable[[int], RankView] | None = None,
         card: Card | None = None,
         replayed: Callable[[str], Ratio] | None = None,
+        slowdown: Callable[[], Slowdown] | None = None,
     ) -> None:
         self.replayed = replayed
         """The run under a setting such as `scale_up.bandwidth=x2`; None where nothing is to be modelled."""
+        self.slowdown = slowdown
+        """The run over a replay without stragglers; None where nothing is to be modelled."""
         self.ranks, self.card = tuple(ranks), card
         self._view = view
         self.table: Callable[[str], pa.Table] = cache(tables.evidence)

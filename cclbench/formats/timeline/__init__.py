@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timelines of operators as tables: Parquet, CSV or JSON lines, and a `timeline.yaml` that says what is what.
+
+A row is one run of one operator on one rank: its begin and duration, the step, what it is called.  What the
+names mean, and which ranks communicate with which, says the mapping: nothing is guessed from names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.errors import InputError
+from cclbench.formats import READERS, Names, Part, Payload, Reader, Rows, Trace
+from cclbench.formats.rewriting import Redactor
+from cclbench.formats.timeline.mapping import COMPUTE, COPY, FILE, IGNORE, PAIRS, maps
+from cclbench.formats.timeline.survey import Survey, surveyed
+from cclbench.formats.timeline.tables import ENDINGS, batches
+from cclbench.intervals import Int64
+from cclbench.record.facts import ProcessGroup, TraceFacts
+
+_SHIFT: Final = 24
+"""Bits of a row's own sequence number within that of its operator and step."""
+_MOST_STEPS: Final = 1 << 26
+_UNKNOWN: Final = -1
+
+
+class Timeline(Reader):
+    """Reader of tables of operators."""
+
+    name = "timeline"
+    precedence = 5
+    description = "timelines of operators as tables, Parquet, CSV or JSON lines, with a mapping beside them"
+    extensions: tuple[str, ...] = (*ENDINGS, ".csv.gz", ".jsonl.gz")
+    described_by = FILE
+    capture = (
+        "rows of rank, step, operator, start and duration; `timeline.yaml` beside them says which is which"
+    )
+    versions = "version 1 of the mapping"
+    tested = "real: the operators of an 8-rank pipeline job"
+
+    def sniff(self, head: bytes) -> float:
+        """Never: a table says nothing of what it holds, the mapping beside it does."""
+        del head
+        return 0.0
+
+    def described(self, path: Path) -> bool:
+        """Whether `timeline.yaml` beside it names the file."""
+        return maps(path)
+
+    def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
+        """Refused: a data point has no place for the mapping, without which the table says nothing."""
+        del target, redactor, annotations
+        raise InputError(
+            f"is read by the {FILE} beside it, which a data point does not hold", where=str(path)
+        )
+
+    def parts(self, path: Path) -> list[Part]:
+        """Each rank of the file."""
+        return [Part(str(rank)) for rank in sorted(surveyed(path).files[path.name])]
+
+    def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
+        """One rank of the file."""
+        del allow_truncated
+        survey, rank = surveyed(path), int(part.member)
+        trace = Trace(batches=iter(()), device_rows_in_order=False)
+        trace.facts = TraceFacts(
+            rank=rank,
+            rank_source=f"column {survey.mapping.columns.rank}",
+            world_size=survey.mapping.ranks,
+            groups=_groups(survey, rank),
+        )
+        trace.device_steps = survey.steps(rank)
+        if not survey.complete:
+            there = f"{len(survey.places)} of {survey.mapping.ranks} ranks"
+            trace.notes.append(f"tables of {there}: process groups by place are not known")
+        trace.batches = _RankRows(survey, rank, trace).batches(path)
+        return trace
+
+
+def _groups(survey: Survey, rank: int) -> tuple[ProcessGroup, ...]:
+    """The rank's process group along each dimension."""
+    if not survey.complete:
+        return ()
+    return tuple(
+        ProcessGroup(name=f"{dimension}: {ranks[0]}", description=dimension, ranks=ranks)
+        for dimension in survey.mapping.place
+        if len(ranks := survey.along(dimension, rank)) > 1
+    )
+
+
+class _RankRows:
+    """One rank's rows of a table, as they are read."""
+
+    def __init__(self, survey: Survey, rank: int, trace: Trace) -> None:
+        self.survey, self.rank, self.trace = survey, rank, trace
+        self.names = {"kernel": Names(), "copy": Names()}
+        self.categories: dict[int, str] = {}
+        self.kernels = 0
+        """Those before the batch at hand."""
+        mapping = survey.mapping
+        self.origins = survey.origins() if mapping.time.origin == "step" else {}
+        self.place_of_step = {step: i for i, step in enumerate(sorted(survey.spans))}
+        if len(self.place_of_step) >= _MOST_STEPS:
+            raise InputError(f"has more than {_MOST_STEPS:,} steps")
+        self.number = {name: i for i, name in enumerate(survey.operators)}
+        steps = sorted(trace.device_steps, key=attrgetter("start_ns"))
+        self.begins = np.array([step.start_ns for step in steps], np.int64)
+        self.steps = np.array([step.number for step in steps], np.int64)
+        self.elsewhere = 0
+        """Rows that begin while another step than their own runs."""
+
+    def batches(self, path: Path) -> Iterator[Rows]:
+        """Rows of operators that compute or communicate, then copies, of each batch of the file."""
+        for batch in batches(path, self.survey.mapping):
+            own = batch.filter(pc.equal(batch["rank"], self.rank))
+            if not len(own):
+                continue
+            texts = own["operator"].dictionary_encode()
+            words, word = texts.dictionary.to_pylist(), texts.indices.to_numpy()
+            does = np.array([self.survey.operators[name].does for name in words])[word]
+            self.trace.dropped["rows of operators that the mapping leaves out"] += int((does == IGNORE).sum())
+            yield from self._of_kind("kernel", own, words, word, (does != COPY) & (does != IGNORE))
+            yield from self._of_kind("copy", own, words, word, does == COPY)
+        self.trace.dropped = +self.trace.dropped
+        if self.elsewhere:
+            self.trace.notes.append(
+                f"{self.elsewhere:,} rows begin in the time of another step than theirs, and count there"
+            )
+
+    def _of_kind(
+        self,
+        kind: str,
+        batch: pa.RecordBatch,
+        words: list[str],
+        word: npt.NDArray[np.int32],
+        chosen: npt.NDArray[np.bool_],
+    ) -> Iterator[Rows]:
+        if not chosen.any():
+            return
+        batch, word = batch.filter(pa.array(chosen)), word[chosen]
+        names = self.names[kind]
+        codes = np.array([names[name] for name in words], np.int32)
+        start = batch["start"].to_numpy().copy()
+        if self.origins:
+            start += self._of_steps(batch, self.origins)
+        if "step" in batch.schema.names and len(self.steps):
+            at = np.maximum(np.searchsorted(self.begins, start, side="right") - 1, 0)
+            told = batch["step"].fill_null(-1).to_numpy(zero_copy_only=False)
+            self.elsewhere += int(((told >= 0) & (told != self.steps[at])).sum())
+        if kind == "kernel":
+            for name in words:
+                operator = self.survey.operators[name]
+                self.categories[names[name]] = "communication" if operator.communicates else operator.category
+            self._state(batch, words, word)
+            self.kernels += len(batch)
+        yield Rows(
+            kind=kind,
+            side="device",
+            names=names,
+            codes=codes[word],
+            start_ns=start,
+            dur_ns=batch["duration"].to_numpy(),
+            track=self._tracks(batch, words, word),
+            name_categories=self.categories if kind == "kernel" else None,
+            bytes=batch["bytes"] if kind == "copy" and "bytes" in batch.schema.names else None,
+        )
+
+    def _of_steps(self, batch: pa.RecordBatch, of: dict[int, int]) -> Int64:
+        """What belongs to each row's step; `InputError` for a row without one, shape (rows,)."""
+        if batch["step"].null_count:
+            raise InputError("rows have no step, from whose begin times count", where=f"rank {self.rank}")
+        steps, at = np.unique(batch["step"].to_numpy(), return_inverse=True)
+        return np.array([of[step] for step in steps.tolist()], np.int64)[at]
+
+    def _tracks(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> Int64:
+        """The stream; where the table has none, 0 of what computes, and one of each other operator."""
+        computes = [self.survey.operators[name].does == COMPUTE for name in words]
+        own = [0 if here else self.number[name] + 1 for name, here in zip(words, computes, strict=True)]
+        tracks = np.array(own, np.int64)[word]
+        if "stream" not in batch.schema.names:
+            return tracks
+        return np.asarray(
+            pc.coalesce(batch["stream"], pa.array(tracks)).to_numpy(zero_copy_only=False), np.int64
+        )
+
+    def _state(self, batch: pa.RecordBatch, words: list[str], word: npt.NDArray[np.int32]) -> None:
+        """Say of each row that communicates what the table and the mapping tell of it."""
+        rows = np.flatnonzero(np.array([self.survey.operators[n].communicates for n in words])[word])
+        if not len(rows):
+            return
+        own = batch.take(pa.array(rows))
+        groups = self._column(own, "group", pa.string()).dictionary_encode()
+        told = np.stack(
+            [
+                word[rows].astype(np.int64),
+                groups.indices.fill_null(_UNKNOWN).to_numpy(zero_copy_only=False).astype(np.int64),
+                self._column(own, "peer", pa.int64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False),
+                self._column(own, "bytes", pa.int64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False),
+            ]
+        )
+        kinds, of = np.unique(told, axis=1, return_inverse=True)
+        named = groups.dictionary.to_pylist()
+        payloads = [
+            self._payload(words[name], named[group] if group >= 0 else None, peer, size)
+            for name, group, peer, size in kinds.T.tolist()
+        ]
+        sequence = self._sequence(own, np.array([self.number[name] for name in words], np.int64)[word[rows]])
+        self.trace.told.add_rows(payloads, of.ravel(), self.kernels + rows, sequence)
+
+    def _column(self, batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+        return batch[name] if name in batch.schema.names else pa.nulls(len(batch), kind)
+
+    def _sequence(self, batch: pa.RecordBatch, operator: Int64) -> Int64:
+        """A number that no other call of the job has, −1 where the table has none, shape (rows,).
+
+        That of a table may begin anew in each step, and with each operator.
+        """
+        told = self._column(batch, "sequence", pa.int64()).fill_null(_UNKNOWN)
+        number = told.to_numpy(zero_copy_only=False)
+        if (number >= 1 << _SHIFT).any():
+            raise InputError(f"holds a sequence number of 2^{_SHIFT} or more", where=f"rank {self.rank}")
+        step = np.zeros(len(batch), np.int64)
+        if self.place_of_step and not batch["step"].null_count:
+            step = self._of_steps(batch, self.place_of_step)
+        whole = ((step * len(self.number) + operator) << _SHIFT) + number
+        return np.where(number >= 0, whole, _UNKNOWN)
+
+    def _payload(self, name: str, group: str | None, peer: int, size: int) -> Payload:
+        operator, survey = self.survey.operators[name], self.survey
+        pair = operator.does in PAIRS
+        other = survey.peer(name, self.rank) if peer < 0 else peer
+        dimensions = operator.peer if pair else operator.over
+        ranks = None if pair else survey.members(name, self.rank, group)
+        return Payload(
+            source="kernel",
+            collective=operator.does,
+            library="custom",
+            in_bytes=size if size >= 0 else None,
+            # A group that has a name of its own, so that it is not taken for the only one that is listed.
+            group_name=group or name,
+            group_description="_".join(dimensions or ()) or None,
+            group_size=len(ranks) if ranks else None,
+            ranks=ranks,
+            src_rank=None if not pair else self.rank if operator.does == "send" else other,
+            dst_rank=None if not pair else other if operator.does == "send" else self.rank,
+        )
+
+
+READERS.add(Timeline.name, Timeline(), origin=__name__)

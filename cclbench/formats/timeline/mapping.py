@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`timeline.yaml`: which column of a table of operators is what, and what each operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cclbench import yaml_file
+from cclbench.diagnostics import Path as Place
+from cclbench.diagnostics import Problem, dotted
+from cclbench.errors import InputError
+from cclbench.json_schema import departures, packaged_schema
+from cclbench.text import listed
+from cclbench.yaml_file import Document
+
+FILE: Final = "timeline.yaml"
+COMPUTE, COPY, IGNORE = "compute", "copy", "ignore"
+PAIRS: Final = ("send", "recv")
+_MOST_SHOWN: Final = 2
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator does: a kind of collective, or COMPUTE, COPY or IGNORE; and with which ranks."""
+
+    does: str
+    category: str = "compute"
+    over: tuple[str, ...] | None = None
+    peer: dict[str, int] | None = None
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is communication."""
+        return self.does not in (COMPUTE, COPY, IGNORE)
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of the table's columns."""
+
+    rank: str
+    operator: str
+    start: str
+    duration: str
+    step: str | None = None
+    stream: str | None = None
+    sequence: str | None = None
+    group: str | None = None
+    peer: str | None = None
+    bytes: str | None = None
+
+
+class Time(msgspec.Struct, frozen=True, kw_only=True, rename={"origin": "from"}):
+    """Unit of times, and whether they count from one origin or from each step's begin."""
+
+    unit: Literal["s", "ms", "us", "ns"]
+    origin: Literal["file", "step"] = "file"
+
+
+class TimelineMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """All of the file; `place` is the column of each parallel dimension, `ranks` how many the job has."""
+
+    version: int
+    files: str
+    columns: Columns
+    time: Time
+    operators: dict[str, Operator]
+    place: dict[str, str] = {}
+    ranks: int | None = None
+
+    def operator(self, name: str) -> Operator | None:
+        """What the operator of that name does, None where nothing says so."""
+        patterns = (pattern for pattern in self.operators if fnmatchcase(name, pattern))
+        return next((self.operators[pattern] for pattern in patterns), None)
+
+
+def maps(path: Path) -> bool:
+    """Whether a `timeline.yaml` in the file's folder says that the file is a timeline.
+
+    `InputError` where that file is no mapping.
+    """
+    beside = path.with_name(FILE)
+    return path.name != FILE and beside.is_file() and fnmatchcase(path.name, read_mapping(beside).files)
+
+
+def read_mapping(path: Path) -> TimelineMapping:
+    """The mapping in a YAML file; `InputError` with file and line where it is none."""
+    document = yaml_file.read(path, "timeline mapping")
+    problems = list(document.problems) or departures(document, packaged_schema("timeline"))
+    problems = problems or [
+        Problem("error", document.file, document.line(place), dotted(place), message)
+        for place, message in _contradictions(document)
+    ]
+    if problems:
+        raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
+    return msgspec.convert(document.value, TimelineMapping)
+
+
+def _contradictions(document: Document) -> Iterator[tuple[Place, str]]:
+    columns, place = document.value["columns"], document.value.get("place", {})
+    if document.value["time"].get("from") == "step" and "step" not in columns:
+        yield ("columns",), "has no step, from whose begin times count"
+    for name, operator in document.value["operators"].items():
+        for key, message in _of_operator(operator, columns, place):
+            yield ("operators", name, key), message
+
+
+def _of_operator(
+    operator: Mapping[str, Any], columns: Mapping[str, str], place: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    does = operator["does"]
+    collective = does not in (COMPUTE, COPY, IGNORE, *PAIRS)
+    if "category" in operator and does != COMPUTE:
+        yield "category", f"is for what computes, and it does {does}"
+    for key, fits in (("over", collective), ("peer", does in PAIRS)):
+        if key not in operator:
+            continue
+        if not fits:
+            yield key, f"says nothing of what does {does}"
+        elif unplaced := [dimension for dimension in operator[key] if dimension not in place]:
+            yield key, f"names {unplaced[0]}, of which `place` has no column"
+        elif (column := "group" if key == "over" else "peer") in columns:
+            yield key, f"and columns.{column} both tell it"

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tables of a mapping say together: the ranks and their places, who runs what, when steps are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cclbench.errors import InputError
+from cclbench.formats.timeline.mapping import FILE, Operator, TimelineMapping, read_mapping
+from cclbench.formats.timeline.tables import batches
+from cclbench.formats.trace import DeviceStep
+from cclbench.scratch import stamp_of
+from cclbench.text import printable
+
+_MOST_RANKS: Final = 1 << 20
+_MOST_OPERATORS: Final = 1 << 12
+
+Coordinates = tuple[int | None, ...]
+"""A rank's place in each dimension of the mapping's `place`, in that order."""
+
+
+@dataclass(slots=True, eq=False)
+class Survey:
+    """The tables of a folder, read once: arrays of nothing, but one entry a rank, operator and step."""
+
+    mapping: TimelineMapping
+    places: dict[int, Coordinates] = field(default_factory=dict)
+    """By rank."""
+    files: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that each table has rows of, by the table's name."""
+    operators: dict[str, Operator] = field(default_factory=dict)
+    """By name, in order of the name."""
+    runs: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that run each operator."""
+    groups: dict[str, set[int]] = field(default_factory=dict)
+    """Ranks that each process group has by the tables' column of groups."""
+    spans: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    """By step and rank, begin of the first row and end of the last, ns, as the tables tell them."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks of the job are there, as far as the mapping tells how many there are."""
+        return self.mapping.ranks in (None, len(self.places))
+
+    def origins(self) -> dict[int, int]:
+        """What is added to each step's times where they count from its begin: steps lie end to end, ns."""
+        found: dict[int, int] = {}
+        at = 0
+        for step in sorted(self.spans):
+            begin = min(span[0] for span in self.spans[step].values())
+            found[step] = at - begin
+            at += max(span[1] for span in self.spans[step].values()) - begin
+        return found
+
+    def steps(self, rank: int) -> list[DeviceStep]:
+        """The rank's steps.
+
+        One begins with its first row and ends where the next number's begins, or with its last row where that
+        number is missing.  Times from each step's begin: from the first row of any rank to its own last.
+        """
+        own = {step: spans[rank] for step, spans in sorted(self.spans.items()) if rank in spans}
+        origins = self.origins() if self.mapping.time.origin == "step" else None
+        last = max(own, default=0)
+        found = []
+        for step, (begin, end) in own.items():
+            if origins is None:
+                following = own.get(step + 1)
+                end, closed = following[0] if following else end, step != last
+            else:
+                begin = min(span[0] for span in self.spans[step].values()) + origins[step]
+                end, closed = end + origins[step], True
+            name = f"step {step}"
+            found.append(DeviceStep(name=name, number=step, start_ns=begin, end_ns=end, closed=closed))
+        return found
+
+    def members(self, name: str, rank: int, group: str | None) -> tuple[int, ...] | None:
+        """The ranks that run the operator with this one in that group, None where the tables do not tell."""
+        over = self.operators[name].over
+        if group is not None and self.complete:
+            return tuple(sorted(self.groups[group]))
+        if over is None or not self.complete:
+            return None
+        return self._differing(over, self.runs[name], rank)
+
+    def along(self, dimension: str, rank: int) -> tuple[int, ...]:
+        """The ranks that differ from this one in that dimension only."""
+        return self._differing((dimension,), self.places, rank)
+
+    def _differing(self, over: Sequence[str], ranks: Iterable[int], rank: int) -> tuple[int, ...]:
+        fixed = [i for i, dimension in enumerate(self.mapping.place) if dimension not in over]
+        own = self.places[rank]
+        return tuple(sorted(r for r in ranks if all(self.places[r][i] == own[i] for i in fixed)))
+
+    def peer(self, name: str, rank: int) -> int | None:
+        """The other rank of a send or receive by its place, None where there is none or nobody tells."""
+        further = self.operators[name].peer
+        own = self.places[rank]
+        if further is None or None in own:
+            return None
+        wanted = tuple(
+            (at or 0) + further.get(dimension, 0)
+            for dimension, at in zip(self.mapping.place, own, strict=True)
+        )
+        return next((other for other, place in self.places.items() if place == wanted), None)
+
+
+def surveyed(path: Path) -> Survey:
+    """What the tables beside that one, itself included, say together; read once as long as none changes."""
+    beside = path.with_name(FILE)
+    mapping = read_mapping(beside)
+    tables = sorted(p for p in path.parent.iterdir() if p.is_file() and p.name != FILE)
+    own = [table for table in tables if fnmatchcase(table.name, mapping.files)]
+    stamps = tuple((str(file), stamp_of(file.stat())) for file in (beside, *own))
+    return _surveyed(beside, stamps)
+
+
+@lru_cache(maxsize=2)
+def _surveyed(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
+    mapping = read_mapping(beside)
+    survey = Survey(mapping)
+    for name, _ in stamps[1:]:
+        _add(survey, Path(name))
+    _require_operators(survey, beside)
+    survey.operators = {name: survey.operators[name] for name in sorted(survey.operators)}
+    if mapping.ranks is not None and len(survey.places) > mapping.ranks:
+        what = f"says that the job has {mapping.ranks} ranks, and the tables have {len(survey.places)}"
+        raise InputError(what, where=str(beside))
+    if mapping.place:
+        _require_one_place_each(survey.places, beside)
+    return survey
+
+
+def _add(survey: Survey, path: Path) -> None:
+    """What one table says; `InputError` where a rank stands in two places."""
+    places = [f"place.{dimension}" for dimension in survey.mapping.place]
+    ranks = survey.files.setdefault(path.name, set())
+    own = [name for name in ("step", "group") if getattr(survey.mapping.columns, name) is not None]
+    for batch in batches(path, survey.mapping):
+        ends = pc.add(batch["start"], pc.max_element_wise(batch["duration"], 0))
+        table = pa.Table.from_batches([batch]).append_column("end", ends)
+        keys = ["rank", "operator", *own, *places]
+        for row in table.group_by(keys).aggregate([("start", "min"), ("end", "max")]).to_pylist():
+            rank, name = row["rank"], row["operator"]
+            _require_rank(rank, path)
+            at = tuple(row[place] for place in places)
+            if survey.places.setdefault(rank, at) != at:
+                what = f"rank {rank} stands in two places, {survey.places[rank]} and {at}"
+                raise InputError(what, where=str(path), hint=f"places: {', '.join(survey.mapping.place)}")
+            ranks.add(rank)
+            operator = survey.operators.get(name) or survey.mapping.operator(name)
+            # One that the mapping leaves unsaid is refused once all of them are known.
+            survey.runs.setdefault(name, set()).add(rank)
+            if len(survey.runs) > _MOST_OPERATORS:
+                raise InputError(f"has more than {_MOST_OPERATORS:,} operators", where=str(path))
+            if operator is None:
+                continue
+            if operator.communicates and row.get("group") is not None:
+                survey.groups.setdefault(row["group"], set()).add(rank)
+            survey.operators[name] = operator
+            if row.get("step") is not None:
+                spans = survey.spans.setdefault(row["step"], {})
+                begin, end = spans.get(rank, (row["start_min"], row["end_max"]))
+                spans[rank] = min(begin, row["start_min"]), max(end, row["end_max"])
+
+
+def _require_rank(rank: int, path: Path) -> None:
+    if not 0 <= rank < _MOST_RANKS:
+        raise InputError(
+            f"has the rank {rank}", where=str(path), hint=f"ranks are from 0 to {_MOST_RANKS - 1:,}"
+        )
+
+
+def _require_operators(survey: Survey, beside: Path) -> None:
+    unsaid = sorted(set(survey.runs) - set(survey.operators))
+    if unsaid:
+        names = ", ".join(printable(name[:60]) for name in unsaid[:5]) + (", ..." if len(unsaid) > 5 else "")
+        hint = "add it below operators, with `does: ignore` to leave its rows out"
+        raise InputError(f"does not say what {names} does", where=str(beside), hint=hint)
+
+
+def _require_one_place_each(places: Mapping[int, Coordinates], beside: Path) -> None:
+    at: dict[Coordinates, int] = {}
+    for rank, place in sorted(places.items()):
+        if place in at:
+            what = f"ranks {at[place]} and {rank} stand in the same place, {place}"
+            raise InputError(what, where=str(beside), hint="name the columns of all dimensions below place")
+        at[place] = rank

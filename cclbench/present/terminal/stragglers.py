@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stragglers on a terminal: what is found, then a line a rank with its lateness over the steps as a strip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.present.terminal.output import titled
+from cclbench.stragglers import Float, RunStragglers, Stragglers
+from cclbench.text import printable
+from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_RANKS: Final = 12
+"""Ranks of a run that are listed unless people ask for all."""
+_STRIP: Final = 22
+"""Characters of a strip: of more steps the latest of each block is shown."""
+_NOTICED: Final = 1.005
+"""Slowdown from which on it is called one."""
+_LEGEND: Final = (
+    "a step: what the others wait for the rank; last: of its collectives;\n"
+    "latest: steps in which nobody is later"
+)
+_SPENT: Final = {
+    "compute": "compute",
+    "copy": "copies",
+    "communication": "other comm.",
+    "idle": "idle, launch",
+}
+_LEVELS: Final = (" ▁▂▃▄▅▆▇█", " .:-=+*#@")
+"""Of lateness, from none to the run's most; without Unicode the second."""
+
+
+def page(found: Stragglers, *, verbosity: int, unicode: bool) -> list[RenderableType]:
+    """Each run, then what several have in common."""
+    parts: list[RenderableType] = []
+    for run in found.runs:
+        parts += [Text()] if parts else []
+        parts += _of_run(run, verbosity, unicode)
+    if found.words is not None:
+        parts += [Text(), Text(printable(found.words), "bold")]
+    return parts
+
+
+def _of_run(run: RunStragglers, verbosity: int, unicode: bool) -> Iterator[RenderableType]:
+    steps, ranks = len(run.steps), len(run.ranks)
+    yield Text(printable(f"{run.run}: {ranks:,} ranks, {steps:,} step{'s'[: steps != 1]}"))
+    yield Text(printable(run.words), "bold")
+    if run.slowdown is not None:
+        yield Text(_slowed(run.slowdown))
+    if verbosity > QUIET:
+        yield Text()
+        yield _table(run, verbosity, unicode)
+        yield Text(_LEGEND, "dim")
+        yield from titled("Notes", list(run.notes))
+
+
+def _slowed(ratio: float) -> str:
+    if ratio < _NOTICED:
+        return f"In a replay without stragglers the step is no shorter ({humanise(ratio, 'ratio')})."
+    return f"Without stragglers the step would be {humanise(ratio, 'ratio')} faster, by replay."
+
+
+def _table(run: RunStragglers, verbosity: int, unicode: bool) -> Table:
+    """The latest ranks first; the strip's darkest is the run's most."""
+    shown = run.ranks if verbosity >= VERBOSE else run.ranks[:MOST_RANKS]
+    of_rank = dict(zip(sorted(rank.rank for rank in run.ranks), run.late_s, strict=True))
+    most = float(run.late_s.max(initial=0.0))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in ("rank", "a step", "most", "last", "latest"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("steps", no_wrap=True)
+    table.add_column("longer in", no_wrap=True)
+    for one in shown:
+        table.add_row(
+            str(one.rank),
+            humanise(one.mean_s, "s"),
+            humanise(one.most_s, "s"),
+            f"{one.share:.0%}",
+            str(one.latest),
+            _strip(of_rank[one.rank], most, unicode),
+            _SPENT.get(one.cause or "", ""),
+        )
+    if more := len(run.ranks) - len(shown):
+        table.caption = f"{more} ranks that are less late are not shown (-v: all)"
+    return table
+
+
+def _strip(late: Float, most: float, unicode: bool) -> str:
+    levels = _LEVELS[not unicode]
+    blocks = np.array_split(late, min(_STRIP, len(late)))
+    heights = [block.max() / most if most else 0.0 for block in blocks]
+    return "".join(levels[int(np.ceil(height * (len(levels) - 1)))] for height in heights)

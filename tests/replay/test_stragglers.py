@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's slowdown by stragglers: cases worked by hand, and simulated jobs with and without stragglers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from replay_rows import item, rank
+from synthetic import (
+    Collective,
+    Compute,
+    Layout,
+    Link,
+    Network,
+    Program,
+    Straggler,
+    Transfer,
+    simulate,
+    write,
+)
+
+import cclbench
+from cclbench.errors import InputError
+from cclbench.replay.graph import build
+from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown
+from cclbench.replay.tables import GraphInput
+
+STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
+PIPELINE = """\
+version: 1
+files: job.csv
+columns: {rank: rank, step: step, operator: op, start: start, duration: took}
+time: {unit: us, from: step}
+place: {dp: replica, pp: stage}
+operators: {fwd: {does: compute}, send: {does: send, peer: {pp: 1}}, recv: {does: recv, peer: {pp: -1}}}
+"""
+
+
+def three(late: float) -> list[GraphInput]:
+    """Kernels of 100 µs, on rank 2 of `late`, then an all-reduce of 20 µs from the last arrival."""
+    took = (100, 100, late)
+    done = max(took) + 20
+    return [
+        rank(
+            r,
+            work=[item("k", 0, took[r], lane=(0, 7)), item("nccl", took[r], done, lane=(0, 9), call=0)],
+            instances=[0],
+            size=3,
+            windows=[(0, 0, done)],
+        )
+        for r in range(3)
+    ]
+
+
+def test_one_rank_that_computes_longer() -> None:
+    """150 µs a step; with 100 on all ranks 120."""
+    found = of_graph(build(three(130)), {})
+    assert (found.step_ns, found.ideal_ns) == (150_000, 120_000)
+    assert found.job == found.causes["compute"] == found.ranks[2] == 150 / 120
+    assert (found.ranks[0], found.ranks[1]) == (1, 1)
+    assert list(found.causes) == ["compute"]
+
+
+def test_no_straggler_is_no_slowdown() -> None:
+    found = of_graph(build(three(100)), {})
+    assert (found.job, found.causes, set(found.ranks.values())) == (1, {}, {1})
+
+
+def test_a_rank_that_computes_less_speeds_nothing_up() -> None:
+    assert of_graph(build(three(60)), {}).job == 1
+
+
+def pipeline(tmp_path: Path, first: float) -> Slowdown:
+    """Two forwards: of 10 µs on stage 0, replica 1's first of `first`, of 30 on stage 1; transfers of 1."""
+    lines = ["rank,step,op,start,took,replica,stage"]
+    for replica in range(3):
+        one = first if replica == 1 else 10
+        sent, computed = one + 1, one + 31  # stage 0 has sent, stage 1 has computed, the first
+        rows = [
+            (0, "fwd", 0, one), (0, "send", one, 1), (0, "fwd", sent, 10), (0, "send", sent + 10, 21),
+            (1, "recv", 0, sent), (1, "fwd", sent, 30),
+            (1, "recv", computed, 1), (1, "fwd", computed + 1, 30),
+        ]  # fmt: skip
+        lines += [
+            f"{3 * stage + replica},0,{op},{at},{took},{replica},{stage}" for stage, op, at, took in rows
+        ]
+    (tmp_path / "timeline.yaml").write_text(PIPELINE)
+    (tmp_path / "job.csv").write_text("\n".join(lines) + "\n")
+    run = cclbench.ingest(tmp_path, store=tmp_path / "store", jobs=1)
+    assert coordinates(run) == STAGES
+    return slowdown(run)
+
+
+def test_uneven_stages(tmp_path: Path) -> None:
+    """10 + 1 + 30 + 1 + 30 = 72 µs; with 20 on both stages 20 + 1 + 20 + 1 + 20 = 62."""
+    found = pipeline(tmp_path, 10)
+    assert (found.step_ns, found.ideal_ns, found.roles) == (72_000, 62_000, 2)
+    assert found.job == found.causes["uneven stages"] == 72 / 62
+    assert list(found.causes) == ["uneven stages"]
+    # stage 1 alone as measured: 20 + 1 + 30 + 1 + 30; stage 0 alone: 10 + 1 + 20 + 1 + 20
+    assert (found.places["pp", 1], found.places["pp", 0]) == (82 / 62, 52 / 62)
+
+
+def test_a_straggler_in_a_pipeline_holds_up_the_stages_behind_it(tmp_path: Path) -> None:
+    """Replica 1's first forward takes 22 µs: 22 + 1 + 30 + 1 + 30 = 84."""
+    found = pipeline(tmp_path, 22)
+    assert (found.step_ns, found.ideal_ns) == (84_000, 62_000)
+    assert found.job == 84 / 62
+    # where stages are even, its forward is twice as long as measured: 44 + 1, then 20 + 1 + 20
+    assert found.causes["compute"] == 86 / 62
+    assert found.causes["uneven stages"] == 72 / 62
+    # rank 1 alone: 22 + 1 + 20 + 1 + 20; the second forward of stage 0 ends at 33, before it is awaited
+    assert found.ranks[1] == found.places["pp", 0] == 64 / 62
+    # replica 1 alone as measured takes what the job takes
+    assert found.places["dp", 1] == 84 / 62
+
+
+def simulated(
+    tmp_path: Path, layout: Layout, ops: tuple[object, ...], **program: object
+) -> tuple[float, Slowdown]:
+    """The true slowdown of the job, and the one that is found."""
+    ns = []
+    for name in ("with", "without"):
+        own = program if name == "with" else {}
+        made = Program(ops, steps=4, closing=True, **own)  # type: ignore[arg-type]
+        write(simulate(layout, made, Network(Link(10_000, 10)), seed=1), tmp_path / name)
+        run = cclbench.run(tmp_path / name, store=tmp_path / "store", metrics=["time.step"])
+        ns.append(next(row["value"] for row in run.rows if row["rank"] is None and row["stat"] is None))
+    run = cclbench.ingest(tmp_path / "with", store=tmp_path / "store")
+    return ns[0] / ns[1], slowdown(run)
+
+
+STEP = (*(Compute(400_000), Compute(600_000), Collective("all_reduce", "dp", 1 << 20)) * 2, Compute(300_000))
+
+
+@pytest.mark.parametrize(
+    ("stragglers", "cause"),
+    [
+        ({"slow": {3: 1_300}}, "compute"),
+        ({"stragglers": (Straggler(2, "compute", 500_000, op=1),)}, "compute"),
+        ({"stragglers": (Straggler(2, "launch", 3_000_000, op=1),)}, "launch"),
+        ({"stragglers": (Straggler(5, "copy", 400_000, op=2),)}, "copy"),
+    ],
+)
+def test_simulated_stragglers(stragglers: dict[str, object], cause: str, tmp_path: Path) -> None:
+    true, found = simulated(tmp_path, Layout(dp=8), STEP, **stragglers)
+    assert true > 1.05
+    assert found.job == pytest.approx(true, rel=0.01)
+    assert max(found.causes, key=lambda one: found.causes[one]) == cause
+    late = 3 if "slow" in stragglers else stragglers["stragglers"][0].rank  # type: ignore[index]
+    assert max(found.ranks, key=lambda one: found.ranks[one]) == late
+    assert found.ranks[late] == pytest.approx(true, rel=0.01)
+
+
+def test_a_simulated_straggler_in_a_pipeline(tmp_path: Path) -> None:
+    micro = (Transfer("recv", 1 << 20), Compute(400_000), Transfer("send", 1 << 20))
+    true, found = simulated(tmp_path, Layout(dp=4, pp=2), micro * 4, slow={1: 1_400})
+    assert found.job == pytest.approx(true, rel=0.01)
+    assert found.ranks[1] == pytest.approx(true, rel=0.01)
+
+
+def test_a_simulated_job_without_stragglers(tmp_path: Path) -> None:
+    true, found = simulated(tmp_path, Layout(dp=4), STEP)
+    assert (true, found.job) == (1, pytest.approx(1, rel=1e-3))
+
+
+def test_ranks_that_do_other_work_are_not_compared() -> None:
+    ranks = three(130)
+    other = [rank(0, work=[item("other", 0, 100, lane=(0, 7)), item("nccl", 100, 150, lane=(0, 9), call=0)],
+                  instances=[0], size=3, windows=[(0, 0, 150)]), *ranks[1:]]  # fmt: skip
+    with pytest.raises(InputError, match="ranks do different work: 30% of its time"):
+        of_graph(build(other), {})
+
+
+def test_there_is_nothing_to_compare() -> None:
+    with pytest.raises(InputError, match="there is one"):
+        of_graph(build(three(100)[:1]), {})
+    unmatched = [
+        rank(r, work=[item("k", 0, 100, lane=(0, 7))], instances=[], windows=[(0, 0, 100)]) for r in (0, 1)
+    ]
+    with pytest.raises(InputError, match="no collective is matched"):
+        of_graph(build(unmatched), {})

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is late over steps and captures: jobs of four ranks whose lateness is made up, times in µs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cclbench
+from cclbench.cli import main
+from cclbench.errors import UsageError
+from cclbench.record.run import Run
+from cclbench.stragglers import RunStragglers, stragglers, trend
+
+MAPPING = """\
+version: 1
+files: job.csv
+columns: {rank: rank, step: step, operator: op, start: start, duration: took}
+time: {unit: us, from: step}
+place: {dp: rank}
+operators: {work: {does: compute}, sum: {does: all_reduce, over: [dp]}}
+"""
+CALLS = 8
+Late = Callable[[int, int, int], int]
+"""How much longer a rank computes before a call of a step."""
+
+
+def job(folder: Path, late: Late, steps: int = 24) -> Run:
+    """CALLS all-reduces of 10 µs a step, before each 100 µs of compute, up to 9 by chance, and `late`."""
+    folder.mkdir()
+    chance = np.random.default_rng(1)
+    lines = ["rank,step,op,start,took"]
+    for step in range(steps):
+        begin = [0] * 4
+        for call in range(CALLS):
+            took = [100 + int(chance.integers(10)) + late(rank, step, call) for rank in range(4)]
+            arrived = [at + own for at, own in zip(begin, took, strict=True)]
+            end = max(arrived) + 10
+            for rank in range(4):
+                lines += [f"{rank},{step},work,{begin[rank]},{took[rank]}"]
+                lines += [f"{rank},{step},sum,{arrived[rank]},{end - arrived[rank]}"]
+            begin = [end] * 4
+    (folder / "timeline.yaml").write_text(MAPPING)
+    (folder / "job.csv").write_text("\n".join(lines) + "\n")
+    return cclbench.ingest(folder, store=folder.parent / "store", jobs=1)
+
+
+def only(run: Run) -> RunStragglers:
+    (found,) = stragglers([run]).runs
+    return found
+
+
+def test_always_the_same_rank(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2)))
+    assert (found.named, found.pattern) == (2, "always")
+    assert "latest in 24 of 24 steps; it computes longer, by" in found.words
+    first = found.ranks[0]
+    assert (first.rank, first.latest, first.share, first.cause) == (2, 24, 1.0, "compute")
+    # 8 calls, each 50 later than the others, give or take the chance of 9
+    assert first.mean_s == pytest.approx(8 * 50e-6, rel=0.1)
+    assert found.slowdown == pytest.approx((110 + 4.5 + 50) / (110 + 4.5), rel=0.03)
+    assert len(found.rows) == 4 * 24
+
+
+def test_lateness_that_drifts(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda rank, step, _: 5 * step * (rank == 1)))
+    assert (found.named, found.pattern) == (1, "drifting")
+    assert "its lateness drifts, from " in found.words
+
+
+def test_a_rank_that_is_late_now_and_then(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda rank, step, _: 80 * (rank == 3 and step % 3 == 0)))
+    assert (found.named, found.pattern) == (3, "intermittent")
+
+
+def test_lateness_that_moves_with_the_work(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda rank, step, _: 80 * (rank == step % 4)))
+    assert (found.named, found.pattern) == (None, "moving")
+    assert "in 24 of 24 one does, and not the same: rank 0 in 6" in found.words
+
+
+def test_chance_names_nobody(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda *_: 0))
+    assert (found.named, found.pattern) == (None, "none")
+    assert "which chance explains (p = " in found.words
+
+
+def test_one_step_tells_nothing_over_time(tmp_path: Path) -> None:
+    found = only(job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2), steps=1))
+    assert (found.named, found.pattern) == (2, "one step")
+
+
+def test_what_the_others_wait_for_a_rank_adds_up_to_the_delay(tmp_path: Path) -> None:
+    """`balance.straggler_delay` is the same sum over all ranks, over the window."""
+    run = job(tmp_path / "job", lambda rank, *_: 30 * (rank == 2))
+    found = only(run)
+    rows = cclbench.metrics(run, metrics=["balance.straggler_delay", "time.step"]).rows
+    delay = next(row["value"] for row in rows if row["metric"] == "balance.straggler_delay")
+    windows = run.sql("SELECT sum(end_ns - start_ns) AS ns FROM steps WHERE source = 'module'").to_pylist()
+    assert sum(row.late_s for row in found.rows) == pytest.approx(delay * float(windows[0]["ns"]) / 4 / 1e9)
+
+
+def test_several_captures(tmp_path: Path) -> None:
+    second, third = (
+        job(tmp_path / f"job-{late}", lambda rank, *_, late=late: 50 * (rank == late)) for late in (2, 3)
+    )
+    quiet = job(tmp_path / "quiet", lambda *_: 0)
+    said = {
+        (second, second): "rank 2 stands out in all 2 captures: it comes back with its machine or its work",
+        (second, quiet): "rank 2 stands out in 1 of 2 captures, and in the others nobody does",
+        (
+            second,
+            third,
+        ): "another rank stands out from capture to capture (rank 2 in 1, rank 3 in 1 of 2): it moves",
+        (quiet, quiet): "no rank stands out in any of 2 captures",
+    }
+    for runs, words in said.items():
+        assert stragglers(runs).words == words
+
+
+def test_ranks_of_several_stages_are_not_compared(tmp_path: Path) -> None:
+    run = job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    (staged / "job.csv").write_text((tmp_path / "job" / "job.csv").read_text())
+    (staged / "timeline.yaml").write_text(MAPPING.replace("dp", "pp"))
+    with pytest.raises(UsageError, match="ranks of several pipeline stages"):
+        only(cclbench.ingest(staged, store=tmp_path / "store", jobs=1))
+    assert only(run).named == 2
+
+
+def test_a_page_of_80_columns_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = job(tmp_path / "job", lambda rank, *_: 50 * (rank == 2))
+    place = ("--store", str(tmp_path / "store"))
+    assert main(["stragglers", run.id, run.id, *place]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("rank 2 stands out: the others wait ")
+    assert lines[-1].startswith("rank 2 stands out in all 2 captures")
+    assert main(["stragglers", run.id, "--json", *place]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema"], told["words"]) == ("stragglers.v1", None)
+    assert told["runs"][0]["named"] == 2
+    assert set(told["rows"][0]) == {"run", "rank", "step", "late_s", "last", "collectives", "cause"}
+    assert main(["stragglers", run.id, "--steps", "3:5", "--format", "csv", *place]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 4
+
+
+def test_trends() -> None:
+    rising, level = np.arange(32.0), np.tile([1.0, 0.0], 16)
+    assert trend(rising) == trend(-rising) == pytest.approx(1.5e-7, rel=0.5)
+    assert trend(level) == trend(np.zeros(32)) == 1.0
+    assert trend(rising[:15]) is None
+    noise = np.random.default_rng(0).normal(size=(2_000, 40))
+    assert sum((trend(one) or 0) < 0.01 for one in noise) <= 2 * 0.01 * len(noise)
