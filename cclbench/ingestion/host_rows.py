@@ -53,18 +53,19 @@ class Calls:
 def calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> Calls:
     """The calls that launched something, by time or as `stated` by id; all of a rank without a device.
 
-    `launched` are the instants of each thread's launches, sorted.
+    Calls without an id are numbered after those that have one.  `launched` are the instants of each thread's
+    launches, sorted.
     """
     words = {column: Names() for column in ("name", *ARGUMENTS)}
     found: dict[str, list[npt.NDArray[Any]]] = {name: [np.empty(0, kind)] for name, kind in _COLUMNS.items()}
     seen = 0
     for batch in _batches(folder, "op", (*_SPANS, "operator", "sequence", "forward_thread", *ARGUMENTS)):
         track, start, duration = (batch[name].to_numpy() for name in _SPANS[:3])
-        # Calls without an id are numbered downwards.
-        own = pa.array(-1 - np.arange(seen, seen + len(batch)))
-        number = batch["operator"].fill_null(0).to_numpy()
+        # Calls without an id are told apart by a negative one until all ids are known.
         unknown = batch["operator"].is_null().to_numpy(zero_copy_only=False)
-        number = np.where(unknown, own, number)
+        number = np.where(
+            unknown, -1 - np.arange(seen, seen + len(batch)), batch["operator"].fill_null(0).to_numpy()
+        )
         seen += len(batch)
         of_batch = {
             "id": number,
@@ -81,6 +82,9 @@ def calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> 
         for column, values in of_batch.items():
             found[column].append(values[kept].astype(_COLUMNS[column], copy=False))
     whole = {name: np.concatenate(found.pop(name)) for name in _COLUMNS}
+    without = whole["id"] < 0
+    first = max(whole["id"].max(initial=-1), stated.max(initial=-1)) + 1
+    whole["id"][without] = first - 1 - whole["id"][without]
     order = Ranges.order(whole["track"], whole["start_ns"], whole["end_ns"], whole["id"])
     for column in _COLUMNS:
         whole[column] = whole[column][order]

@@ -53,7 +53,7 @@ class Host:
         at = None if launched is None else _by_thread(launched)
         self.launched = launched
         stated = np.empty(0, np.int64) if launched is None else np.unique(launched.operator)
-        found = host_rows.calls(folder, at, stated)
+        found = host_rows.calls(folder, at, stated[stated >= 0])
         self.id, self.calls, self.sequence = found.id, found.named, found.sequence
         self.ranges = found.named.ranges
         self.track, self.start_ns, self.end_ns = self.ranges.track, self.ranges.start_ns, self.ranges.end_ns
