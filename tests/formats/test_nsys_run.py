@@ -220,6 +220,8 @@ def test_operators_without_numbers_are_told_apart(run):
     ids = [row["operator"] for row in done.sql("SELECT operator FROM operators").to_pylist()]
     assert len(set(ids)) == 3
     assert min(ids) == 9
+    query = "SELECT operator FROM events WHERE kind = 'kernel' AND correlation = 99"
+    assert done.sql(query).to_pylist() == [{"operator": None}]
 
 
 def test_kernels_without_names_are_said(run):
