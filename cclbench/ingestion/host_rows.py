@@ -83,8 +83,8 @@ def calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> 
             found[column].append(values[kept].astype(_COLUMNS[column], copy=False))
     whole = {name: np.concatenate(found.pop(name)) for name in _COLUMNS}
     without = whole["id"] < 0
-    first = max(whole["id"].max(initial=-1), stated.max(initial=-1)) + 1
-    whole["id"][without] = first - 1 - whole["id"][without]
+    last = max(whole["id"].max(initial=-1), stated.max(initial=-1))
+    whole["id"][without] = last - whole["id"][without]
     order = Ranges.order(whole["track"], whole["start_ns"], whole["end_ns"], whole["id"])
     for column in _COLUMNS:
         whole[column] = whole[column][order]

@@ -57,11 +57,9 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
                 mask = pa.array(chosen)
-                columns_of_ops = (
-                    {name: column.filter(mask) for name, column in told.items()} if kind == "op" else {}
-                )
                 recoded = reader.recoded(kind, names, codes[chosen])
-                made = reader.made(kind, "host", batch.filter(mask), recoded, **columns_of_ops)
+                more = {name: column.filter(mask) for name, column in told.items() if kind == "op"}
+                made = reader.made(kind, "host", batch.filter(mask), recoded, **more)
                 if kind == "op":
                     _count_mpi(reader, made)
                 yield made
