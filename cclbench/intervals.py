@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.int32]
+"""Where each stands in another array, −1 for none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +53,7 @@ def union(starts: Int64, ends: Int64) -> Intervals:
     return Intervals(starts[first], reach[last])
 
 
-def union_lengths(owner: Int64, starts: Int64, ends: Int64, owners: int) -> Int64:
+def union_lengths(owner: Int64 | Index, starts: Int64, ends: Int64, owners: int) -> Int64:
     """|the intervals of each owner|, of `owners` that `owner` numbers; shape (owners,)."""
     order = np.lexsort((starts, owner))
     owner, starts, ends = owner[order], starts[order], ends[order]
@@ -124,9 +126,9 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     return covered(ends) - covered(starts)
 
 
-def enclosing(ends: Int64) -> Int64:
+def enclosing(ends: Int64) -> Index:
     """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
-    around = np.arange(len(ends)) - 1
+    around = np.arange(-1, len(ends) - 1, dtype=np.int32)
     # Jumps double: what lies between a range and the one that it has come to ends no later than itself.
     while (short := (around >= 0) & (ends[around] <= ends)).any():
         around[short] = around[around[short]]

@@ -20,6 +20,8 @@ from cclbench.intervals import Int64, Intervals
 
 QUEUE_LIMIT: Final = 1024
 """Launches that wait on a stream from which on CUDA's next call waits too, unless it is set otherwise."""
+_CHANGES: Final = np.array([1, -1, 0], np.int8)
+"""Of a queue's length, by what happens: work is launched, work ends, a window begins or ends."""
 
 _NO_LAUNCH: Final = (
     "no launch in the trace is linked to a kernel in the window, it has none, or the CPU is the device"
@@ -190,13 +192,22 @@ class _Length:
     """The length of a queue as a step function, inside windows alone."""
 
     def __init__(self, begins: Int64, ends: Int64, windows: Windows) -> None:
+        # One array is sorted in place: each instant times three, and what happens at it, in that order.
+        first = windows.starts.min()
         edges = np.concatenate([begins, ends, windows.starts, windows.ends])
-        change = np.repeat(np.array([1, -1, 0], np.int8), [len(begins), len(ends), 2 * len(windows)])
-        order = np.argsort(edges, kind="stable")
-        self._edges = edges[order]
-        self._length = np.cumsum(change[order], dtype=np.int32)[:-1]
-        window = np.searchsorted(windows.starts, self._edges[:-1], side="right").astype(np.int32) - 1
-        inside = (window >= 0) & (self._edges[:-1] < windows.ends[window])
+        edges -= first
+        edges *= len(_CHANGES)
+        edges += np.repeat(np.arange(3, dtype=np.int8), [len(begins), len(ends), 2 * len(windows)])
+        edges.sort()
+        length = np.cumsum(_CHANGES[edges % len(_CHANGES)], dtype=np.int32)
+        edges //= len(_CHANGES)
+        edges += first
+        # Of what happens at one instant the last tells the length from then on.
+        last = np.append(edges[1:] > edges[:-1], True)
+        self._edges, self._length = edges[last], length[last][:-1]
+        begun = self._edges[:-1]
+        window = np.searchsorted(windows.starts, begun, side="right").astype(np.int32) - 1
+        inside = (window >= 0) & (begun < windows.ends[window])
         self._lasts = np.where(inside, np.diff(self._edges), 0)
         self._window, self._windows = window, len(windows)
 
@@ -215,7 +226,8 @@ class _Length:
     def at_least(self, length: int) -> Intervals:
         """When it has that length or more."""
         long = (self._length >= length) & (self._lasts > 0)
-        return intervals.union(self._edges[:-1][long], self._edges[1:][long])
+        turns = self._edges[np.diff(long, prepend=False, append=False)]
+        return Intervals(turns[::2], turns[1::2])
 
 
 def _queue_values(

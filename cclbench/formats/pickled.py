@@ -12,32 +12,43 @@ process while it is hashed.  To see either beforehand takes a machine like this 
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from pickletools import genops
-from typing import Any, Final, cast
+from pickletools import opcodes
+from struct import Struct, error
+from typing import Any, Final
 
 from cclbench.formats.files import output, shown
 from cclbench.formats.rewriting import ENVIRONMENT, JOB, Redactor
 from cclbench.formats.texts import damaged, whole
 
-_EMPTY: Final[dict[str, Callable[[], object]]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-}
-_VALUES: Final = {*("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), *("BINUNICODE", "SHORT_BINUNICODE")}
-_TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_AGAIN: Final = ("BINGET", "LONG_BINGET")
+_NAMES: Final = {ord(opcode.code): opcode.name for opcode in opcodes}
+_BYTE: Final = Struct("<B")
+_NUMBERS: Final = {"BININT": "<i", "BININT1": "<B", "BININT2": "<H", "BINFLOAT": ">d"}
+_PLACES: Final = {"BINPUT": _BYTE, "LONG_BINPUT": Struct("<I")}
+_LEFT_OUT: Final = {"PROTO": 1, "FRAME": 8}
+"""Bytes of their arguments, which tell nothing of the data."""
+_GET: Final = b"h"
+_LONG_GET: Final = b"j"
+_GETS: Final = frozenset(_GET + _LONG_GET)
+_AGAIN: Final = re.compile(rb"h.|j.{4}", re.DOTALL)
+"""An instruction that refers to an object made before, by its place in the memo: `BINGET`, `LONG_BINGET`."""
+_RUN: Final = re.compile(rb"(?:h.|j.{4}){1,512}+", re.DOTALL)
+"""Several of them."""
+_RUNS: Final = 1 << 14
+"""Of these, how many are remembered: stacks repeat."""
+_STOP: Final = ord(".")
+_KEYS: Final = {str, int, bool}
+_CONTAINERS: Final = frozenset((dict, list, tuple))
 _MOST_INSTRUCTIONS: Final = 10_000_000
 """Those that refer to an object made before are not among them: stacks of frames are mostly made of them."""
 MOST_FILE_BYTES: Final = 1 << 28
 """Of a dump; a ring buffer of 2,000 collectives with their stack frames takes about 20 MB, a snapshot of
 100,000 allocations as much."""
+_CUT: Final = "pickle is cut: it has no end"
 _PROTOCOL: Final = 2  # the recorder's own; every reader of pickles knows it
 
 
@@ -51,72 +62,153 @@ def plain(data: bytes, *, unfolded: int = _MOST_INSTRUCTIONS) -> Any:
     Keys of dictionaries are texts or integers.  What a pickle refers to twice counts twice: one that refers
     to itself, or unfolds to more than `unfolded` entries, is refused.
     """
-    machine, left = _Machine(), _MOST_INSTRUCTIONS
     try:
-        for opcode, argument, at in genops(data):
-            if opcode.name in _AGAIN:
-                machine.again(cast("int", argument))
-                continue
-            if opcode.name == "STOP":
-                return machine.result(unfolded)
-            machine.do(opcode.name, argument, at or 0)
-            left -= 1
-            if not left:
-                raise NotPlainError(f"pickle has more than {_MOST_INSTRUCTIONS:,} instructions")
+        value = _Machine(data).run()
     except NotPlainError:
         raise
-    except (ValueError, IndexError, KeyError, OverflowError) as error:
-        raise NotPlainError(f"pickle is damaged ({type(error).__name__})") from None
-    raise NotPlainError("pickle is cut: it has no end")
+    except (ValueError, IndexError, KeyError, OverflowError, error) as why:
+        raise NotPlainError(f"pickle is damaged ({type(why).__name__})") from None
+    if _unfolded(value) > unfolded:
+        raise NotPlainError("pickle unfolds to more than any dump holds")
+    return value
+
+
+def _text(written: bytes) -> str:
+    return written.decode("utf-8", "surrogatepass")
+
+
+def _integer(written: bytes) -> int:
+    return int.from_bytes(written, "little", signed=True)
+
+
+_Act = Callable[[int], int]
+"""What an instruction does: from where its argument begins to where the next instruction does."""
 
 
 class _Machine:
-    def __init__(self) -> None:
+    """The instructions of a pickle, on a stack and a memo of what they made."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: dict[bytes, Any] = {}
+        """Objects by the instructions that refer to them."""
+        self._places = 0
+        self._runs: dict[bytes, list[Any]] = {}
 
-    def result(self, most: int) -> Any:
-        """The only value left, once it is known to unfold to at most so many entries."""
-        (value,) = self._stack
-        if _unfolded(value) > most:
-            raise NotPlainError("pickle unfolds to more than any dump holds")
-        return value
+    def _acts(self) -> dict[int, _Act]:
+        """By the code of the instruction."""
+        acts: dict[str, _Act] = {
+            **{name: self._number(Struct(layout)) for name, layout in _NUMBERS.items()},
+            "LONG1": self._sized(_BYTE, _integer),
+            "SHORT_BINUNICODE": self._sized(_BYTE, _text),
+            "BINUNICODE": self._sized(Struct("<I"), _text),
+            "NONE": self._plain(lambda: self._stack.append(None)),
+            "NEWTRUE": self._plain(lambda: self._stack.append(True)),
+            "NEWFALSE": self._plain(lambda: self._stack.append(False)),
+            "EMPTY_DICT": self._plain(lambda: self._stack.append({})),
+            "EMPTY_LIST": self._plain(lambda: self._stack.append([])),
+            "EMPTY_TUPLE": self._plain(lambda: self._stack.append(())),
+            **{name: self._kept(layout) for name, layout in _PLACES.items()},
+            "MEMOIZE": self._plain(lambda: self._keep(self._places)),
+            "BINGET": self._again,
+            "LONG_BINGET": self._again,
+            "MARK": self._plain(lambda: self._marks.append(len(self._stack))),
+            "APPEND": self._plain(lambda: self._append(self._top(1))),
+            "APPENDS": self._plain(lambda: self._append(self._since_mark())),
+            "SETITEM": self._plain(lambda: self._set(self._top(2))),
+            "SETITEMS": self._plain(lambda: self._set(self._since_mark())),
+            "TUPLE": self._plain(lambda: self._stack.append(tuple(self._since_mark()))),
+            **{f"TUPLE{n}": self._plain(partial(self._tuple, n)) for n in (1, 2, 3)},
+            **{name: partial(int.__add__, size) for name, size in _LEFT_OUT.items()},
+        }
+        return {code: acts[name] for code, name in _NAMES.items() if name in acts}
 
-    def again(self, place: int) -> None:
-        """Push what was made before."""
-        self._stack.append(self._memo[place])
+    def run(self) -> Any:
+        """The only value left; `NotPlainError` at the first instruction that plain data has no use for."""
+        acts, at, left = self._acts(), 0, _MOST_INSTRUCTIONS
+        while at < len(self._data):
+            code = self._data[at]
+            if code == _STOP:
+                (value,) = self._stack
+                return value
+            act = acts.get(code)
+            if act is None:
+                raise NotPlainError(f"pickle holds more than data: instruction {_NAMES[code]} at byte {at:,}")
+            at = act(at + 1)
+            left -= code not in _GETS
+            if not left:
+                raise NotPlainError(f"pickle has more than {_MOST_INSTRUCTIONS:,} instructions")
+        raise NotPlainError(_CUT)
 
-    def do(self, name: str, argument: Any, at: int) -> None:  # noqa: C901 (one case an instruction)
-        stack = self._stack
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            self._memo[argument] = stack[-1]
-        elif name == "MEMOIZE":
-            self._memo[len(self._memo)] = stack[-1]
-        elif name == "MARK":
-            self._marks.append(len(stack))
-        elif name == "APPEND":
-            value = stack.pop()
-            self._list().append(value)
-        elif name == "APPENDS":
-            values = self._since_mark()
-            self._list().extend(values)
-        elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
-            self._set([key, value])
-        elif name == "SETITEMS":
-            self._set(self._since_mark())
-        elif name == "TUPLE":
-            stack.append(tuple(self._since_mark()))
-        elif name in _TUPLES:
-            values = [stack.pop() for _ in range(_TUPLES[name])]
-            stack.append(tuple(reversed(values)))
-        elif name not in ("PROTO", "FRAME"):
-            raise NotPlainError(f"pickle holds more than data: instruction {name} at byte {at:,}")
+    @staticmethod
+    def _plain(do: Callable[[], object]) -> _Act:
+        def act(at: int) -> int:
+            do()
+            return at
+
+        return act
+
+    def _number(self, layout: Struct) -> _Act:
+        def act(at: int) -> int:
+            self._stack += layout.unpack_from(self._data, at)
+            return at + layout.size
+
+        return act
+
+    def _sized(self, layout: Struct, made: Callable[[bytes], Any]) -> _Act:
+        def act(at: int) -> int:
+            (size,) = layout.unpack_from(self._data, at)
+            begin = at + layout.size
+            if begin + size > len(self._data):
+                raise NotPlainError(_CUT)
+            self._stack.append(made(self._data[begin : begin + size]))
+            return int(begin + size)
+
+        return act
+
+    def _kept(self, layout: Struct) -> _Act:
+        def act(at: int) -> int:
+            self._keep(*layout.unpack_from(self._data, at))
+            return at + layout.size
+
+        return act
+
+    def _again(self, at: int) -> int:
+        """Push what was made before, for this instruction and all such ones that follow it."""
+        run = _RUN.match(self._data, at - 1)
+        if run is None:
+            raise NotPlainError(_CUT)
+        found = self._runs.get(run[0])
+        if found is None:
+            if len(self._runs) == _RUNS:
+                self._runs.clear()
+            found = self._runs[run[0]] = [self._memo[one] for one in _AGAIN.findall(run[0])]
+        self._stack += found
+        return run.end()
+
+    def _tuple(self, length: int) -> None:
+        self._stack.append(tuple(self._top(length)))
+
+    def _keep(self, place: int) -> None:
+        """Keep what was made last, for instructions of either length."""
+        key = _LONG_GET + place.to_bytes(4, "little")
+        if key in self._memo:
+            self._runs.clear()
+        else:
+            self._places += 1
+        self._memo[key] = self._stack[-1]
+        if place < 1 << 8:
+            self._memo[_GET + place.to_bytes(1, "little")] = self._stack[-1]
+
+    def _top(self, count: int) -> list[Any]:
+        """The last so many values, taken."""
+        if len(self._stack) < count:
+            raise IndexError(count)
+        values = self._stack[-count:]
+        del self._stack[-count:]
+        return values
 
     def _since_mark(self) -> list[Any]:
         at = self._marks.pop()
@@ -124,16 +216,16 @@ class _Machine:
         del self._stack[at:]
         return values
 
-    def _list(self) -> list[Any]:
+    def _append(self, values: list[Any]) -> None:
         top = self._stack[-1]
         if not isinstance(top, list):
             raise NotPlainError("pickle is damaged (items without a list)")
-        return top
+        top += values
 
     def _set(self, items: list[Any]) -> None:
         top = self._stack[-1]
         keys, values = items[::2], items[1::2]
-        if not isinstance(top, dict) or not all(isinstance(key, (str, int)) for key in keys):
+        if not isinstance(top, dict) or not _KEYS.issuperset(map(type, keys)):
             raise NotPlainError("pickle is damaged (items without a dictionary)")
         top.update(zip(keys, values, strict=True))
 
@@ -143,30 +235,28 @@ def _unfolded(value: Any) -> int:
 
     `NotPlainError` where one holds itself.
     """
-    sizes: dict[int, int | None] = {}  # of containers by their ids; None of one whose parts are being counted
+    sizes: dict[int, int] = {}  # of containers whose parts are counted, by their ids
+    begun: set[int] = set()  # those whose parts are being counted
     rest = [value]
     while rest:
         within = rest[-1]
-        known = sizes.get(id(within), -1)
-        if not isinstance(within, (dict, list, tuple)) or (known is not None and known >= 0):
+        if type(within) not in _CONTAINERS or id(within) in sizes:
             rest.pop()
             continue
-        parts = [
-            part
-            for part in (within.values() if isinstance(within, dict) else within)
-            if isinstance(part, (dict, list, tuple))
-        ]
-        if known is None:
+        held = within.values() if type(within) is dict else within
+        parts = [part for part in held if type(part) in _CONTAINERS]
+        try:
+            sizes[id(within)] = len(within) + sum(map(sizes.__getitem__, map(id, parts)))
+        except KeyError:
+            begun.add(id(within))
+            unknown = [part for part in parts if id(part) not in sizes]
+            if not begun.isdisjoint(map(id, unknown)):
+                raise NotPlainError("pickle holds an object that refers to itself") from None
+            rest += unknown
+        else:
+            begun.discard(id(within))
             rest.pop()
-            sizes[id(within)] = len(within) + sum(sizes[id(part)] or 0 for part in parts)
-            continue
-        sizes[id(within)] = None
-        for part in parts:
-            if sizes.get(id(part), -1) is None:
-                raise NotPlainError("pickle holds an object that refers to itself")
-            if id(part) not in sizes:
-                rest.append(part)
-    return sizes.get(id(value)) or 0
+    return sizes.get(id(value), 0)
 
 
 def rewrite_pickle(

@@ -24,7 +24,7 @@ from cclbench.classify.serving_steps import batch_size
 from cclbench.formats import Part
 from cclbench.ingestion.operators import Host, Launched, device_time
 from cclbench.ingestion.part import PartTask, read_part
-from cclbench.intervals import Int64
+from cclbench.intervals import Index, Int64
 from cclbench.record.manifest import Options
 from cclbench.schema import OPERATORS
 from cclbench.source import SourceFile, captured_batch
@@ -48,7 +48,7 @@ class Capture:
     launched: Names
     calls: pa.Table
     """Rows of `schema.OPERATORS`, of which an index stands for an id."""
-    call: Int64
+    call: Index
     """Index of the call around each launch, −1 for none, shape (launches,)."""
 
 
@@ -91,7 +91,8 @@ def _captures(file: SourceFile, folder: Path) -> list[Capture]:
         none = np.full(len(own), -1, np.int64)
         host = Host(folder, Launched(track[own], at[own], at[own], at[own], none))
         operator = host.operator_of_rows()
-        calls = host.operators(0, operator, np.full(len(host.id), -1, np.int64))
+        tables = host.operators(0, operator, np.full(len(host.id), -1, np.int32))
+        calls = pa.concat_tables([OPERATORS.empty_table(), *tables]).unify_dictionaries()
         names = tuple(launches["launched"].take(pa.array(own)).to_pylist())
         batch = captured_batch(file.path)
         found.append(Capture(file.name, batch, names, _by_index(calls, host), host.index_of(operator)))
@@ -108,7 +109,7 @@ def _rows(folder: Path, kind: str, *columns: str) -> pa.Table:
 
 def _by_index(calls: pa.Table, host: Host) -> pa.Table:
     """The calls with their indices as ids."""
-    parents = pa.array(host.parents, mask=host.parents < 0)
+    parents = pa.array(host.parents, pa.int64(), mask=host.parents < 0)
     for name, values in (("operator", pa.array(np.arange(len(calls)))), ("parent", parents)):
         calls = calls.set_column(OPERATORS.get_field_index(name), OPERATORS.field(name), values)
     return calls

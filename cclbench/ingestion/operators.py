@@ -4,32 +4,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cclbench.classify.serving_steps import is_vllm_step, serving_phase
+from cclbench.ingestion import host_rows
 from cclbench.ingestion.part import ROW_GROUP
-from cclbench.intervals import Int64, Mask, union_lengths
-from cclbench.normalize.operators import Ids, Ranges, is_wrapper, joined, nearest
-from cclbench.normalize.phases import (
-    NO_NAMED,
-    Named,
-    Phases,
-    runs_node,
-    starts_backward,
-)
+from cclbench.intervals import Index, Int64, Mask, union_lengths
+from cclbench.normalize.operators import Ids, is_wrapper, nearest
+from cclbench.normalize.phases import Phases, runs_node, starts_backward
 from cclbench.schema import OPERATORS, PHASES
 
-_CALL: Final = ("operator", "track", "start_ns", "dur_ns", "name", "shapes", "dtypes", "strides", "values")
-_AUTOGRAD: Final = ("sequence", "forward_thread")
 _MODULE: Final = "nn.Module: "
 _DEEPEST: Final = 64
 """Modules within one another that a path names."""
@@ -61,57 +53,41 @@ class Host:
         at = None if launched is None else _by_thread(launched)
         self.launched = launched
         stated = np.empty(0, np.int64) if launched is None else np.unique(launched.operator)
-        self.table = _calls(folder, at, stated)
-        self.id, self.track, self.start_ns, self.end_ns = (
-            self.table[name].to_numpy() for name in ("operator", "track", "start_ns", "end_ns")
-        )
-        self.ranges = Ranges(self.track, self.start_ns, self.end_ns)
-        self._annotations = _named(folder, "annotation", at, lambda _: True)
-        python = _named(folder, "python", at, _tells)
+        found = host_rows.calls(folder, at, stated[stated >= 0])
+        self.id, self.calls, self.sequence = found.id, found.named, found.sequence
+        self.ranges = found.named.ranges
+        self.track, self.start_ns, self.end_ns = self.ranges.track, self.ranges.start_ns, self.ranges.end_ns
+        self._arguments = found.arguments
+        self._annotations = host_rows.named(folder, "annotation", at, lambda _: True)
+        python = host_rows.named(folder, "python", at, _tells)
         self._modules = python.of(python.where(_is_module))
         self._sites = python.of(python.where(_is_site))
-        marks = _both(self._annotations, python.of(~python.where(_is_site)))
-        names = self.table["name"].chunk(0) if self.table.num_rows else None
-        self.calls = Named(
-            self.ranges,
-            np.empty(0, np.int64) if names is None else names.indices.to_numpy().astype(np.int64),
-            [] if names is None else names.dictionary.to_pylist(),
-        )
+        marks = host_rows.both(self._annotations, python.of(~python.where(_is_site)))
+        self.is_node = found.in_backward | runs_node(self.calls)
         self._phases = Phases(self.calls, self.sequence, self.is_node, marks)
 
     @cached_property
-    def parents(self) -> Int64:
+    def parents(self) -> Index:
         """Index of the call that made each one, −1 for none."""
         return self.ranges.parents()
 
     @cached_property
-    def sequence(self) -> Int64:
-        """Autograd's number of each call, −1 for none."""
-        return np.asarray(self.table["sequence"].fill_null(-1).to_numpy())
-
-    @cached_property
-    def is_node(self) -> Mask:
-        """Which calls run a node of the backward graph."""
-        known: Mask = self.table["forward_thread"].is_valid().to_numpy()
-        return known | runs_node(self.calls)
-
-    @cached_property
-    def _node(self) -> Int64:
+    def _node(self) -> Index:
         """Index of the node of the backward graph that each call runs for, −1 for none."""
         return nearest(self.parents, self.is_node & (self.sequence >= 0))
 
     @cached_property
-    def _forward_call(self) -> Int64:
+    def _forward_call(self) -> Index:
         """Index of the forward call that each backward call belongs to, −1 for none."""
         sequence, nodes = self.sequence, self._node
         forward = np.flatnonzero((sequence >= 0) & ~self.is_node & (nodes < 0))
         forward = forward[np.lexsort((self.start_ns[forward], sequence[forward]))]
         if not len(forward):
-            return np.full(len(nodes), -1, np.int64)
+            return np.full(len(nodes), -1, np.int32)
         wanted = np.where(nodes >= 0, sequence[nodes], -1)
         last = np.searchsorted(sequence[forward], wanted, side="right") - 1
         same = (last >= 0) & (wanted >= 0) & (sequence[forward[last]] == wanted)
-        return np.where(same, forward[last], -1)
+        return np.where(same, forward[last], -1).astype(np.int32)
 
     @cached_property
     def recomputed(self) -> Mask:
@@ -123,7 +99,7 @@ class Host:
         return np.asarray((numbered >= 0) & ~self.is_node[own] & (self._node[own] >= 0))
 
     @cached_property
-    def _paths(self) -> tuple[Int64, list[str]]:
+    def _paths(self) -> tuple[Index, list[str]]:
         """Path of each module's run, as a code, and the paths.
 
         A module is named by its class and number, so that one which runs again alone, in the backward pass,
@@ -145,17 +121,17 @@ class Host:
                 path = found[parent]
             codes.setdefault(path, len(codes))
             found.append(path)
-        return np.array([codes[path] for path in found], np.int64), list(codes)
+        return np.array([codes[path] for path in found], np.int32), list(codes)
 
     @cached_property
-    def module(self) -> Int64:
+    def module(self) -> Index:
         """Code of each call's module, −1 for none; of a backward call its forward call's."""
         own = self._module_at(self.track, self.start_ns)
         forward = self._forward_call
         lent = np.where(forward >= 0, own[forward], -1) if len(own) else own
         return np.where(own >= 0, own, lent)
 
-    def _module_at(self, track: Int64, at: Int64) -> Int64:
+    def _module_at(self, track: Int64, at: Int64) -> Index:
         path, _ = self._paths
         index = self._modules.ranges.innermost(track, at)
         return np.append(path, -1)[index]
@@ -175,12 +151,16 @@ class Host:
         module[alone] = self._module_at(launched.track[alone], launched.at[alone])
         return _words(phase, PHASES, pa.int8()), _words(module, self._paths[1], pa.int32())
 
-    def phases_at(self, track: Int64, at: Int64) -> Int64:
+    def phases_at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant."""
         return self._phases.at(track, at)
 
     def annotations_at(self, track: Int64, at: Int64) -> pa.Array:
-        """The annotation of a serving engine's step around each instant of a thread, null for none.
+        """The annotation of a serving engine's step around each instant of a thread, null for none."""
+        return _words(*self._annotations_at(track, at), pa.int32())
+
+    def _annotations_at(self, track: Int64, at: Int64) -> tuple[Index, Sequence[str]]:
+        """The code of that annotation at each instant, −1 for none, and the annotations.
 
         An engine that names its steps in both ways nests them: then vLLM's tell more.
         """
@@ -188,7 +168,7 @@ class Host:
         if not steps.any():
             steps = self._annotations.where(lambda name: serving_phase(name) is not None)
         own = self._annotations.of(steps)
-        return _words(np.append(own.name, -1)[own.ranges.innermost(track, at)], own.names, pa.int32())
+        return np.append(own.name, -1)[own.ranges.innermost(track, at)], own.names
 
     def operator_of_rows(self) -> Int64:
         """Id of the innermost call around each device row's launch, −1 for none."""
@@ -196,7 +176,7 @@ class Host:
         at = np.where(self.launched.at >= 0, self.launched.at, np.iinfo(np.int64).min)
         return np.append(self.id, -1)[self.ranges.innermost(self.launched.track, at)]
 
-    def index_of(self, operator: Int64) -> Int64:
+    def index_of(self, operator: Int64) -> Index:
         """Index of the call of each id, −1 for none."""
         return self._ids.index_of(operator)
 
@@ -204,29 +184,44 @@ class Host:
     def _ids(self) -> Ids:
         return Ids(self.id)
 
-    def operators(self, rank: int, operator: Int64, step: Int64) -> pa.Table:
-        """Rows of `schema.OPERATORS`; `operator` is each device row's, `step` the number of each call's."""
+    def operators(self, rank: int, operator: Int64, step: Index) -> Iterator[pa.Table]:
+        """Rows of `schema.OPERATORS`, a row group at a time.
+
+        `operator` is each device row's, `step` the number of each call's.
+        """
         kernels, busy = self._device_time(operator)
         forward = self._forward_call
         site = self._sites.ranges.innermost(self.track, self.start_ns)
         if len(site):
             site = np.where((site < 0) & (forward >= 0), site[forward], site)
-        site_name = np.append(self._sites.name, -1)[site]
-        columns = {name: self.table[name] for name in (*_CALL[4:], "operator", "track", "start_ns", "end_ns")}
-        columns |= {
-            "rank": np.full(len(self.id), rank, np.int32),
-            "parent": pa.array(np.append(self.id, 0)[self.parents], mask=self.parents < 0),
-            "sequence": self.table["sequence"],
-            "step": pa.array(step.astype(np.int32), mask=step < 0),
-            "phase": _words(self._phases.at(self.track, self.start_ns), PHASES, pa.int8()),
-            "module": _words(self.module, self._paths[1], pa.int32()),
-            "call_site": _words(site_name, self._sites.names, pa.int32()),
-            "annotation": self.annotations_at(self.track, self.start_ns),
-            "recomputed": self.recomputed,
-            "kernels": kernels,
-            "device_ns": busy,
+        texts = {
+            "name": (self.calls.name, self.calls.names),
+            "phase": (self._phases.at(self.track, self.start_ns), PHASES),
+            "module": (self.module, self._paths[1]),
+            "call_site": (np.append(self._sites.name, -1)[site], self._sites.names),
+            "annotation": self._annotations_at(self.track, self.start_ns),
+            **{column: (own.codes, own.words) for column, own in self._arguments.items()},
         }
-        return pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
+        for first in range(0, len(self.id), ROW_GROUP):
+            here = slice(first, first + ROW_GROUP)
+            columns = {
+                "rank": np.full(len(self.id[here]), rank, np.int32),
+                "operator": self.id[here],
+                "parent": _known(self.id[self.parents[here]], self.parents[here]),
+                "track": self.track[here],
+                "start_ns": self.start_ns[here],
+                "end_ns": self.end_ns[here],
+                "sequence": _known(self.sequence[here], self.sequence[here]),
+                "step": _known(step[here], step[here]),
+                "recomputed": self.recomputed[here],
+                "kernels": kernels[here],
+                "device_ns": busy[here],
+            }
+            columns |= {
+                name: _used(codes[here], words, OPERATORS.field(name).type)
+                for name, (codes, words) in texts.items()
+            }
+            yield pa.table([columns[name] for name in OPERATORS.names], schema=OPERATORS)
 
     def _device_time(self, operator: Int64) -> tuple[Int64, Int64]:
         """How many device rows each call launched itself, and their union, ns."""
@@ -243,7 +238,7 @@ class Host:
         return device_time(call[rows], self.launched.starts[rows], self.launched.ends[rows], len(self.id))
 
 
-def device_time(call: Int64, starts: Int64, ends: Int64, calls: int) -> tuple[Int64, Int64]:
+def device_time(call: Index, starts: Int64, ends: Int64, calls: int) -> tuple[Int64, Int64]:
     """How many device rows each call launched, and their union, ns; `call` is each row's, of so many."""
     return np.bincount(call, minlength=calls), union_lengths(call, starts, ends, calls)
 
@@ -269,77 +264,20 @@ def _by_thread(launched: Launched) -> dict[int, Int64]:
     return {int(thread): np.sort(at[track == thread]) for thread in np.unique(track)}
 
 
-def _holding(track: Int64, start: Int64, end: Int64, launched: Mapping[int, Int64]) -> Mask:
-    """Which ranges hold a launch of their thread, shape (ranges,)."""
-    holds = np.zeros(len(start), np.bool_)
-    for thread, at in launched.items():
-        own = track == thread
-        holds[own] = np.searchsorted(at, start[own]) < np.searchsorted(at, end[own])
-    return holds
+def _known(values: npt.NDArray[Any], told: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Those values, null where `told` is negative."""
+    return pa.array(values, mask=told < 0)
 
 
-def _calls(folder: Path, launched: Mapping[int, Int64] | None, stated: Int64) -> pa.Table:
-    """The operators' calls that launched something, in order: all that a rank without a device makes."""
-    empty = pa.table({name: pa.array([], _kind(name)) for name in (*_CALL, *_AUTOGRAD)})
-    tables, seen = [empty], 0
-    for path in sorted(folder.glob("op-[0-9][0-9][0-9].parquet")):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=[*_CALL, *_AUTOGRAD]):
-                rows = pa.table(batch.columns, names=batch.schema.names)
-                # Calls without an id are numbered downwards.
-                own = pa.array(-1 - np.arange(seen, seen + len(rows)))
-                rows = rows.set_column(0, "operator", pc.coalesce(rows["operator"], own))
-                seen += len(rows)
-                if launched is not None:
-                    number, track, start, duration = (rows[name].to_numpy() for name in _CALL[:4])
-                    kept = _holding(track, start, start + duration, launched) | np.isin(number, stated)
-                    rows = rows.filter(pa.array(kept))
-                tables.append(rows)
-    found = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-    end = pc.add(found["start_ns"], found["dur_ns"])
-    found = found.set_column(found.schema.get_field_index("dur_ns"), "end_ns", end)
-    track, start, until, number = (
-        found[name].to_numpy() for name in ("track", "start_ns", "end_ns", "operator")
-    )
-    return found.take(Ranges.order(track, start, until, number))
+def _words(codes: npt.NDArray[np.integer[Any]], words: Sequence[str], kind: pa.DataType) -> pa.Array:
+    """Texts by code, −1 for null; `kind` is of the indices."""
+    return pa.DictionaryArray.from_arrays(_known(codes, codes).cast(kind), pa.array(list(words), pa.string()))
 
 
-def _kind(column: str) -> pa.DataType:
-    return pa.int64() if column not in OPERATORS.names or column == "dur_ns" else OPERATORS.field(column).type
-
-
-def _named(
-    folder: Path, kind: str, launched: Mapping[int, Int64] | None, wanted: Callable[[str], bool]
-) -> Named:
-    """The host's rows of a kind whose name is wanted, those that hold a launch, in order."""
-    names: dict[str, int] = {}
-    found = [np.empty((4, 0), np.int64)]
-    for path in sorted(folder.glob(f"{kind}-[0-9][0-9][0-9].parquet")):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(ROW_GROUP, columns=["track", "start_ns", "dur_ns", "name"]):
-                words = batch["name"].dictionary.to_pylist()
-                own = np.array([wanted(word) for word in words], np.bool_)[batch["name"].indices.to_numpy()]
-                rows = batch.filter(pa.array(own))
-                track, start, duration = (rows[name].to_numpy() for name in ("track", "start_ns", "dur_ns"))
-                code = np.array([names.setdefault(word, len(names)) for word in words], np.int64)
-                edges = np.array([track, start, start + duration, code[rows["name"].indices.to_numpy()]])
-                if launched is not None:
-                    edges = edges[:, _holding(edges[0], edges[1], edges[2], launched)]
-                found.append(edges)
-    track, start, end, name = np.concatenate(found, axis=1)
-    order = Ranges.order(track, start, end, np.arange(len(track)))
-    if not len(order):
-        return NO_NAMED
-    return Named(Ranges(track[order], start[order], end[order]), name[order], list(names))
-
-
-def _both(one: Named, other: Named) -> Named:
-    """The ranges of both, in order."""
-    ranges, order = joined(one.ranges, other.ranges)
-    name = np.concatenate([one.name, other.name + len(one.names)])
-    return Named(ranges, name[order], [*one.names, *other.names])
-
-
-def _words(codes: Int64, words: Any, kind: pa.DataType) -> pa.Array:
-    indices = pa.array(codes.astype(np.int64), mask=codes < 0).cast(kind)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(list(words), pa.string()))
+def _used(codes: Index, words: Sequence[str], kind: pa.DictionaryType) -> pa.Array:
+    """Texts by code, with only those words that some code is of."""
+    used = np.zeros(len(words) + 1, np.bool_)
+    used[codes] = True
+    number = np.append(np.cumsum(used[:-1]) - 1, -1)
+    own = [words[code] for code in np.flatnonzero(used[:-1]).tolist()]
+    return _words(number[codes], own, kind.index_type)

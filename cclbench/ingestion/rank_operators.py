@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,12 +23,12 @@ from cclbench.ingestion.graph_captures import (
     read_captures,
 )
 from cclbench.ingestion.operators import Host, Launched
-from cclbench.ingestion.part import ROW_GROUP
+from cclbench.ingestion.part import ROW_GROUP, finished
 from cclbench.ingestion.part_file import Launches
 from cclbench.ingestion.pending import Pending, or_none
 from cclbench.normalize import steps
-from cclbench.record.files import write_table
-from cclbench.schema import PHASES
+from cclbench.record.files import TableFile
+from cclbench.schema import OPERATORS, PHASES
 from cclbench.source import SourceFile
 
 
@@ -67,11 +68,26 @@ def write_operators(
             module = pc.coalesce(found.module, module.cast(pa.string())).dictionary_encode()
             tables, notes = found.calls, found.notes
         origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
-    step = or_none(annotated.numbers, annotated.holding(host.start_ns))
-    tables = [host.operators(rank, operator, step), *tables]
-    whole = pa.concat_tables(tables).unify_dictionaries()
-    write_table(folder / "operators" / f"rank={rank}.parquet", whole)
-    return origin, notes, len(whole)
+    step = or_none(annotated.numbers, annotated.holding(host.start_ns)).astype(np.int32)
+    count = 0
+    with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
+        for rows in _row_groups(chain(host.operators(rank, operator, step), tables)):
+            count += len(rows)
+            file.write(rows)
+    return origin, notes, count
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of the tables, which may be small, in tables of at least a row group but for the last."""
+    gathered, length = list[pa.Table](), 0
+    for table in tables:
+        gathered.append(table)
+        length += len(table)
+        if length >= ROW_GROUP:
+            yield pa.concat_tables(gathered).unify_dictionaries()
+            gathered, length = [], 0
+    if gathered:
+        yield pa.concat_tables(gathered).unify_dictionaries()
 
 
 def _replays(

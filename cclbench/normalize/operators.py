@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from cclbench import intervals
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Index, Int64, Mask
 
 _WRAPPER: Final = re.compile(r"(?:torch::)?autograd::|[^:]*$")
 
@@ -44,21 +44,21 @@ class Ranges:
             for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(self.track)], strict=True):
                 yield int(self.track[begin]), slice(begin, end)
 
-    def parents(self) -> Int64:
+    def parents(self) -> Index:
         """Index of the innermost range that each one begins in, −1 for none; shape (ranges,)."""
-        found = np.full(len(self.track), -1, np.int64)
+        found = np.full(len(self.track), -1, np.int32)
         for _, own in self._threads():
             starts, ends = self.start_ns[own], self.end_ns[own]
             around, until = intervals.enclosing(ends), np.append(ends, np.iinfo(np.int64).max)
-            parent = np.arange(len(starts)) - 1
+            parent = np.arange(-1, len(starts) - 1, dtype=np.int32)
             while (over := starts >= until[parent]).any():
                 parent[over] = around[parent[over]]
             found[own] = np.where(parent >= 0, parent + own.start, -1)
         return found
 
-    def innermost(self, track: Int64, at: Int64) -> Int64:
+    def innermost(self, track: Int64, at: Int64) -> Index:
         """Index of the innermost range on each thread at each instant, −1 for none; shape of `at`."""
-        found = np.full(len(at), -1, np.int64)
+        found = np.full(len(at), -1, np.int32)
         for thread, own in self._threads():
             here = track == thread
             if here.any():
@@ -68,7 +68,13 @@ class Ranges:
 
     def holding(self, track: Int64, at: Int64) -> Mask:
         """Whether some range of each thread holds each instant, shape of `at`."""
-        return self.innermost(track, at) >= 0
+        found = np.zeros(len(at), np.bool_)
+        for thread, own in self._threads():
+            here = track == thread
+            # The latest end of all that have begun: the first element stands for none.
+            reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(self.end_ns[own]))
+            found[here] = reach[np.searchsorted(self.start_ns[own], at[here], side="right")] > at[here]
+        return found
 
     def of(self, chosen: Mask) -> Ranges:
         """Some of the ranges."""
@@ -84,9 +90,9 @@ def joined(one: Ranges, other: Ranges) -> tuple[Ranges, Int64]:
     return Ranges(track[order], start[order], end[order]), order
 
 
-def nearest(parents: Int64, flag: Mask) -> Int64:
+def nearest(parents: Index, flag: Mask) -> Index:
     """Index of the nearest flagged one of each and what holds it, −1 for none."""
-    none = len(parents)
+    none = np.int32(len(parents))
     step = np.append(np.where(flag, np.arange(none), np.where(parents >= 0, parents, none)), none)
     while ((further := step[step]) != step).any():
         step = further
@@ -98,10 +104,10 @@ class Ids:
     """Ids of calls, in any order: where each stands."""
 
     def __init__(self, ids: Int64) -> None:
-        self._order = np.argsort(ids, kind="stable")
+        self._order = np.argsort(ids, kind="stable").astype(np.int32)
         self._sorted = ids[self._order]
 
-    def index_of(self, wanted: Int64) -> Int64:
+    def index_of(self, wanted: Int64) -> Index:
         """Index of each id, −1 where it is none, shape of `wanted`."""
         at = np.searchsorted(self._sorted, wanted)
         known = at < len(self._sorted)

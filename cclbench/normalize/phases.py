@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cclbench.classify.serving_steps import serving_phase
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Index, Int64, Mask
 from cclbench.normalize.operators import NO_RANGES, Ranges, joined
 from cclbench.schema import PHASES
 
@@ -60,7 +60,7 @@ class Named:
     """Ranges, the number of each one's name, and the names."""
 
     ranges: Ranges
-    name: Int64
+    name: Index
     names: Sequence[str]
 
     def of(self, chosen: Mask) -> Named:
@@ -76,7 +76,7 @@ class Named:
         return np.array([*map(holds, self.names)], np.bool_)[self.name]
 
 
-NO_NAMED = Named(NO_RANGES, np.empty(0, np.int64), [])
+NO_NAMED = Named(NO_RANGES, np.empty(0, np.int32), [])
 
 
 def runs_node(calls: Named) -> Mask:
@@ -131,9 +131,9 @@ class Phases:
             return NO_RANGES
         return Ranges(track[named][first], start[named][first], np.maximum.reduceat(end[named], first))
 
-    def at(self, track: Int64, at: Int64) -> Int64:
+    def at(self, track: Int64, at: Int64) -> Index:
         """Index in `PHASES` of each thread's phase at each instant, shape of `at`."""
-        found = np.full(len(at), PHASES.index("other"), np.int64)
+        found = np.full(len(at), PHASES.index("other"), np.int32)
         for phase in ("forward", "loss", "mixed", "decode", "prefill", "backward", "optimizer", "data"):
             ranges = self._found.get(phase, NO_RANGES)
             found[ranges.holding(track, at)] = PHASES.index(phase)

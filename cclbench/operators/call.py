@@ -32,6 +32,8 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Elements times their size; `NoModel` where the element type is unknown."""
+        if not self.dtype:
+            raise NoModel("the trace records no element types of its arguments")
         size = element_bytes(self.dtype)
         if size is None:
             raise NoModel(f"the size of an element of type {self.dtype!r} is not known")

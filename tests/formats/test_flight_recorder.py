@@ -356,6 +356,24 @@ def test_a_far_place_in_the_memo_takes_no_memory() -> None:
         tracemalloc.stop()
 
 
+def test_a_place_in_the_memo_can_be_taken_anew() -> None:
+    """Instructions of either length refer to it, and to what was put there last."""
+    both = b"h\x01j\x01\x00\x00\x00"
+    assert pickled.plain(
+        b"\x80\x02(K\x07q\x01" + both + b"K\x08r\x01\x00\x00\x00" + both + b"K\x09\x94h\x01t."
+    ) == (
+        *(7, 7, 7),
+        *(8, 8, 8),
+        *(9, 9),
+    )
+
+
+@pytest.mark.parametrize("cut", [b"h", b"j\x01\x00\x00", b"J\x01", b"X\x05\x00\x00\x00abcd", b"G\x00"])
+def test_an_instruction_that_is_cut(cut: bytes) -> None:
+    with pytest.raises(pickled.NotPlainError, match=r"cut|damaged"):
+        pickled.plain(b"\x80\x02K\x07q\x01" + cut)
+
+
 def test_deep_data_is_only_data() -> None:
     """No recursion: neither in reading nor in counting."""
     deep = pickled.plain(b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")

@@ -97,12 +97,18 @@ def begun(comm, size, rank, **more):
         ("aten::add", "op", "aten::add"),
         ("AllToAll4D, seq = 45440, op_id = 990760", "op", "AllToAll4D"),
         ("aten::mm, seq = 3, op_id = 4, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"),
+        ("aten::mm, sizes = [[2, 3], [3, 2]]", "op", "aten::mm"),
+        ("my_range, sizes = [[2, 3], [3, 2]]", "annotation", "my_range"),
+        ("batch, sizes = all", "annotation", "batch, sizes = all"),
         ("autograd::engine::evaluate_function: AddmmBackward0, op_id = 7", "op", None),
         ("record_param_comms, op_id = 12", "op", "record_param_comms"),
         ("flash_attn::_flash_attn_forward, op_id = 12", "op", "flash_attn::_flash_attn_forward"),
         ("ProfilerStep#3, op_id = 0", "annotation", "ProfilerStep#3"),
         ("FSDP::pre_forward (blocks.4), op_id = 9", "annotation", "FSDP::pre_forward (blocks.4)"),
         ("step 7", "annotation", "step 7"),
+        ("layers.0.feed_forward", "annotation", "layers.0.feed_forward"),
+        ("nn.Module: Linear_0", "annotation", "nn.Module: Linear_0"),
+        ("forward-compute", "annotation", "forward-compute"),
         ("load, seq = of things", "annotation", "load, seq = of things"),
         ("MPI_Allreduce", "annotation", "MPI_Allreduce"),
     ],
@@ -113,6 +119,43 @@ def test_operators_and_annotations(ranges, text, kind, name):
     assert (made["kind"], made["side"]) == (kind, "host")
     assert made["name"] == (name or text.partition(", op_id")[0])
     assert (made["start_ns"], made["dur_ns"], made["track"]) == (EPOCH + 10, 15, 6)
+
+
+@pytest.mark.parametrize(
+    ("appended", "sequence", "number", "shapes"),
+    [
+        ("", None, None, None),
+        (", op_id = 4", None, 4, None),
+        (", seq = 0, op_id = 4", 0, 4, None),
+        (", seq = -1, op_id = 4", None, 4, None),
+        (", seq = 3, op_id = 4, sizes = [[2, 3], [], [3, 2]]", 3, 4, "[[2, 3], [], [3, 2]]"),
+        (", op_id = 4, sizes = [[2]], input_op_ids = [(2,0), (3,1)]", None, 4, "[[2]]"),
+        (", op_id = 4, input_op_ids = [(2,0)]", None, 4, None),
+        (", seq = 3, sizes = [[2]]", 3, None, "[[2]]"),
+        (", sizes = [[2]]", None, None, "[[2]]"),
+        (", op_id = 4, sizes = [[2], 3", None, 4, None),
+        (", op_id = 4, sizes = [[2]", None, 4, None),
+        (", op_id = 4, sizes = [2, 3]", None, 4, None),
+        (f", seq = {10**30}, op_id = 4", None, 4, None),
+    ],
+)
+def test_what_pytorch_appends_to_an_operators_name(ranges, appended, sequence, number, shapes):
+    found = ranges(nvtx(10, 25, f"aten::mm{appended}"), nvtx(30, 35, "aten::add, op_id = 9"))
+    first, second = found.of("op")
+    assert [row["name"] for row in (first, second)] == ["aten::mm", "aten::add"]
+    assert (first["sequence"], first["operator"], first["shapes"]) == (sequence, number, shapes)
+    assert (second["sequence"], second["operator"], second["shapes"]) == (None, 9, None)
+
+
+def test_a_registered_text_tells_the_same(path):
+    texts = strings("a kernel", "a call", "aten::mm, seq = 1, op_id = 2, sizes = [[4]]", "step 1")
+    rows = [nvtx(1, 2, textId=3), nvtx(3, 4, textId=4), nvtx(5, 6, "aten::add")]
+    found = read(write(path, NVTX_EVENTS=rows, StringIds=texts, **{KERNEL: [kernel(1, 2)]}))
+    assert [(row["name"], row["sequence"], row["operator"], row["shapes"]) for row in found.of("op")] == [
+        ("aten::mm", 1, 2, "[[4]]"),
+        ("aten::add", None, None, None),
+    ]
+    assert [row["name"] for row in found.of("annotation", "host")] == ["step 1"]
 
 
 def test_registered_texts_and_own_texts_in_one_batch(ranges):

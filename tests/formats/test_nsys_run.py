@@ -9,6 +9,7 @@ import pytest
 from formats.nsys_files import CALL, GRAPH, KERNEL, SESSION, blob, call, kernel, nvtx, process, strings, write
 
 import cclbench
+from cclbench.operator_table import operators
 
 NAMES = strings(
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",
@@ -145,6 +146,82 @@ def test_graphs_traced_by_node_are_kernels(run):
     assert figures(done, "compute.time") == pytest.approx({None: 150e-9, 0: 150e-9})
     assert figures(done, "time.idle") == pytest.approx({None: 50e-9, 0: 50e-9})
     assert done.manifest["ranks"][0]["notes"] == []
+
+
+def launched(at, number, begin, thread):
+    """A kernel of 50 ns that the thread launches at an instant."""
+    kernels = kernel(begin, begin + 50, name=GEMM, correlationId=number)
+    return kernels, call(at, at + 2, number, tid=thread, name=LAUNCH)
+
+
+def operators_of(done):
+    """Operators of a run by when they begin: what is known of each, and of the operator that called it."""
+    query = """SELECT o.name, o.shapes, o.sequence, o.phase, o.kernels, o.device_ns, p.name AS parent
+               FROM operators o LEFT JOIN operators p ON o.parent = p.operator ORDER BY o.start_ns"""
+    return [tuple(row.values()) for row in done.sql(query).to_pylist()]
+
+
+FORWARD, ENGINE = 3, 4
+TRAINED = [
+    nvtx(100, 200, "aten::linear, op_id = 1, sizes = [[8, 4], [2, 4], []]"),
+    nvtx(110, 190, "aten::addmm, seq = 7, op_id = 2, sizes = [[2], [8, 4], [4, 2], [], []]"),
+    nvtx(95, 210, "layers.0.feed_forward"),
+    nvtx(300, 400, "autograd::engine::evaluate_function: AddmmBackward0, seq = 7, op_id = 3", tid=ENGINE),
+    nvtx(310, 350, "aten::mm, op_id = 4, sizes = [[2, 8], [8, 4]]", tid=ENGINE),
+    nvtx(500, 520, "aten::view, op_id = 5, sizes = [[8, 2], []]"),
+]
+
+
+def test_operators_of_pytorchs_ranges(run):
+    """emit_nvtx(record_shapes=True): a linear layer forward and its backward; the view launches nothing."""
+    kernels, calls = zip(
+        launched(150, 21, 600, FORWARD),
+        launched(330, 22, 650, ENGINE),
+        launched(390, 23, 700, ENGINE),
+        launched(450, 24, 750, FORWARD),
+        strict=True,
+    )
+    done = run(**{KERNEL: list(kernels), CALL: list(calls)}, NVTX_EVENTS=TRAINED)
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    assert operators_of(done) == [
+        ("aten::linear", "[[8, 4], [2, 4], []]", None, "forward", 0, 0, None),
+        ("aten::addmm", "[[2], [8, 4], [4, 2], [], []]", 7, "forward", 1, 50, "aten::linear"),
+        (node, None, 7, "backward", 1, 50, None),
+        ("aten::mm", "[[2, 8], [8, 4]]", None, "backward", 1, 50, node),
+    ]
+    query = "SELECT operator, phase FROM events WHERE kind = 'kernel' ORDER BY start_ns"
+    assert [tuple(row.values()) for row in done.sql(query).to_pylist()] == [
+        *((2, "forward"), (4, "backward"), (3, "backward")),
+        (None, "other"),
+    ]
+    told = operators(done, "shape", window="trace")
+    assert told.linked_share == 0.75
+    assert {row.key for row in told.rows} >= {"aten::mm([2,8], [8,4])"}
+    assert {row.why_not for row in told.rows if row.key.startswith("aten::mm")} == {
+        "the trace records no element types of its arguments"
+    }
+
+
+def test_operators_without_numbers_are_told_apart(run):
+    """Of two that begin and end together the one that is written later is the inner."""
+    ranges = [
+        nvtx(100, 200, "aten::linear"),
+        nvtx(100, 200, "aten::addmm"),
+        nvtx(300, 310, "aten::mm, op_id = 9"),
+    ]
+    kernels, calls = zip(launched(150, 21, 600, FORWARD), launched(305, 22, 650, FORWARD), strict=True)
+    alone = kernel(700, 750, name=GEMM, correlationId=99)
+    done = run(**{KERNEL: [*kernels, alone], CALL: list(calls)}, NVTX_EVENTS=ranges)
+    assert [(name, kernels, parent) for name, *_, kernels, _, parent in operators_of(done)] == [
+        ("aten::linear", 0, None),
+        ("aten::addmm", 1, "aten::linear"),
+        ("aten::mm", 1, None),
+    ]
+    ids = [row["operator"] for row in done.sql("SELECT operator FROM operators").to_pylist()]
+    assert len(set(ids)) == 3
+    assert min(ids) == 9
+    query = "SELECT operator FROM events WHERE kind = 'kernel' AND correlation = 99"
+    assert done.sql(query).to_pylist() == [{"operator": None}]
 
 
 def test_kernels_without_names_are_said(run):

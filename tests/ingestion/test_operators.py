@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import cclbench
+from cclbench.ingestion import host_rows, operators, rank_operators
 from cclbench.normalize.operators import nearest
 
 MAIN, ENGINE = 1, 2
@@ -160,6 +162,19 @@ def test_arguments_are_kept_as_the_trace_records_them(run: cclbench.Run) -> None
             "step": 3,
         }
     ]
+
+
+def test_a_table_in_several_row_groups_has_the_same_rows(
+    run: cclbench.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (host_rows, operators, rank_operators):
+        monkeypatch.setattr(module, "ROW_GROUP", 5)
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": STEP}))
+    again = cclbench.ingest(tmp_path / "trace.json", store=tmp_path / "store", jobs=1)
+    (path,) = (again.path / "operators").iterdir()
+    assert pq.ParquetFile(path).metadata.num_row_groups == 3
+    query = "SELECT * FROM operators"
+    assert again.sql(query).to_pylist() == run.sql(query).to_pylist()
 
 
 def test_a_cpus_ops_have_their_own_time(tmp_path: Path) -> None:

@@ -8,18 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cclbench.intervals import Int64
 from cclbench.normalize.operators import Ranges
 
 Call = tuple[int, int, int, int]
 
 
-def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
-    """Ids for launches (thread, instant) among calls (id, thread, begin, end)."""
+def ordered(calls: list[Call]) -> tuple[Ranges, Int64]:
+    """The calls (id, thread, begin, end) in order, and the id of each."""
     number, track, start, end = np.array(calls, np.int64).reshape(-1, 4).T
-    thread, at = np.array(launches, np.int64).reshape(-1, 2).T
     order = Ranges.order(track, start, end, number)
-    ranges = Ranges(track[order], start[order], end[order])
-    found: list[int] = np.append(number[order], -1)[ranges.innermost(thread, at)].tolist()
+    return Ranges(track[order], start[order], end[order]), number[order]
+
+
+def innermost(calls: list[Call], launches: list[tuple[int, int]]) -> list[int]:
+    """Ids for launches (thread, instant) among calls."""
+    ranges, number = ordered(calls)
+    thread, at = np.array(launches, np.int64).reshape(-1, 2).T
+    found: list[int] = np.append(number, -1)[ranges.innermost(thread, at)].tolist()
+    return found
+
+
+def holding(calls: list[Call], launches: list[tuple[int, int]]) -> list[bool]:
+    """Whether any call of its thread holds each launch."""
+    thread, at = np.array(launches, np.int64).reshape(-1, 2).T
+    found: list[bool] = ordered(calls)[0].holding(thread, at).tolist()
     return found
 
 
@@ -74,4 +87,11 @@ def test_it_is_the_last_that_began_of_those_that_run(calls: list[Call]) -> None:
     for at in range(-1, 42):
         running = [(start, number) for number, _, start, end in calls if start <= at < end]
         expected.append(max(running)[1] if running else -1)
-    assert innermost(calls, [(1, at) for at in range(-1, 42)]) == expected
+    instants = range(-1, 42)
+    assert innermost(calls, [(1, at) for at in instants]) == expected
+    assert holding(calls, [(1, at) for at in instants]) == [number >= 0 for number in expected]
+
+
+def test_what_holds_an_instant_is_on_its_thread() -> None:
+    assert holding(CALLS, [(1, 95), (2, 30), (2, 95), (3, 30)]) == [True, True, False, False]
+    assert holding([], [(1, 5)]) == [False]

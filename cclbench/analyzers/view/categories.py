@@ -69,7 +69,7 @@ def innermost(starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
     begin, end = starts[order], ends[order]
     around = intervals.enclosing(end)
     until = np.append(begin[1:], np.iinfo(np.int64).max)
-    found = [(begin, np.minimum(end, until), np.arange(len(order)))]
+    found = [(begin, np.minimum(end, until), np.arange(len(order), dtype=np.int32))]
     since, top, until = end, around, until
     while (left := (top >= 0) & (since < until)).any():
         since, top, until = since[left], top[left], until[left]

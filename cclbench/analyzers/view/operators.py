@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cclbench import classify, intervals
 from cclbench.analyzers.view.columns import codes, spans
-from cclbench.intervals import Int64, Intervals, Mask
+from cclbench.intervals import Index, Int64, Intervals, Mask
 from cclbench.normalize.operators import Ids, is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import Cost, cost_of, model_of
@@ -214,7 +214,7 @@ def _or_no_id(ids: pa.ChunkedArray) -> Int64:
     return np.asarray(ids.fill_null(np.iinfo(np.int64).min).to_numpy())
 
 
-def _ancestors(parents: Int64, chosen: Mask) -> Mask:
+def _ancestors(parents: Index, chosen: Mask) -> Mask:
     """Which calls hold a chosen one, shape (calls,)."""
     found = np.zeros(len(parents), np.bool_)
     above = np.unique(parents[chosen])

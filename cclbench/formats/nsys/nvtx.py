@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,10 +16,16 @@ from cclbench import classify
 from cclbench.formats import Payload, Rows, StatedPayloads
 from cclbench.formats.nsys.capture import MPI, NVTX, RANGES
 from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64
 
-_SUFFIX: Final = r", (?:seq|op_id) = -?\d+(?:, .*)?$"
-"""What PyTorch's emit_nvtx appends to an operator's name: its numbers in the graph, and its shapes."""
+_SIZES: Final = r"\[[\[\]\d, ]*\]"
+_SUFFIX: Final = rf", (?:(?:seq|op_id) = -?\d+(?:, .*)?|sizes = {_SIZES}(?:, input_op_ids = .*)?)$"
+"""What PyTorch's emit_nvtx appends to an operator's name: autograd's number, its own, sizes of its inputs."""
+_TOLD: Final = (
+    r"(?:, seq = (?P<sequence>\d{1,18}))?(?:, op_id = (?P<operator>\d{1,18}))?"
+    rf"(?:, sizes = (?P<shapes>{_SIZES}))?(?:, (?:sizes|input_op_ids) = .*)?$"
+)
+"""The same with what it tells, as torch/csrc/profiler/util.cpp writes it: each part where it is known."""
 _INSTANTS: Final = (34, 65)
 _LABELS: Final = (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
 _FRAMEWORK: Final = re.compile(r"[^\s:]+::?\S+$|record_param_comms$")
@@ -32,18 +39,27 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
     columns: Columns = {"name": ("textId",), "track": ("globalTid",), "domain": ("domainId",)}
     text = {"text": f"coalesce({reader.database.column(NVTX, 'text')}, '')"}
     for batch in reader.batches(NVTX, columns, f"eventType IN {RANGES}", texts=text):
-        names, coded, suffixed, numbered = _named(reader, batch)
+        whole = _texts(reader, batch)
+        short = pc.replace_substring_regex(whole, _SUFFIX, "")
+        suffixed = np.asarray(pc.not_equal(short, whole))
+        told = _told(whole) if suffixed.any() else {}
+        coded = short.dictionary_encode()
+        names: list[str] = [name or NO_NAME for name in coded.dictionary.to_pylist()]
+        codes: Codes = np.asarray(coded.indices, np.int32)
         framework, operator, mpi = (
-            np.array([bool(pattern.match(name)) for name in names], np.bool_)[coded]
+            np.array([bool(pattern.match(name)) for name in names], np.bool_)[codes]
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
+        # Only operators get a number of autograd's.
+        numbered = np.asarray(pc.match_substring(whole, ", seq = "))
         own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
         op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
         for kind, chosen in (("op", op), ("annotation", ~op)):
             if chosen.any():
-                rows = batch.filter(pa.array(chosen))
-                codes = reader.recoded(kind, names, coded[chosen])
-                made = reader.made(kind, "host", rows, codes)
+                mask = pa.array(chosen)
+                recoded = reader.recoded(kind, names, codes[chosen])
+                more = {name: column.filter(mask) for name, column in told.items() if kind == "op"}
+                made = reader.made(kind, "host", batch.filter(mask), recoded, **more)
                 if kind == "op":
                     _count_mpi(reader, made)
                 yield made
@@ -61,33 +77,44 @@ def mpi_calls(reader: TableReader, told: StatedPayloads) -> Iterator[Rows]:
             yield rows
 
 
-def _named(reader: TableReader, batch: pa.RecordBatch) -> tuple[list[str], Codes, Mask, Mask]:
-    """Names, from the range's own text, else from its registered one, without PyTorch's numbers.
-
-    Then each range's code, whether it had such numbers, and one of autograd's, which only operators get.
-    """
+def _texts(reader: TableReader, batch: pa.RecordBatch) -> pa.Array:
+    """Each range's own text, else its registered one."""
     text = batch["text"]
-    short = pc.replace_substring_regex(text, _SUFFIX, "")
-    coded = short.dictionary_encode()
-    names: list[str] = coded.dictionary.to_pylist()
-    codes = np.asarray(coded.indices, np.int32)
-    suffixed = np.asarray(pc.not_equal(short, text))
-    numbered = suffixed & np.asarray(pc.match_substring(text, ", seq = "))
-    registered = np.asarray(pc.and_(pc.equal(text, ""), batch["name"].is_valid()))
-    if registered.any():
-        ids: Int64 = np.asarray(batch["name"].fill_null(-1), np.int64)[registered]
-        unique, inverse = np.unique(ids, return_inverse=True)
-        known = reader.database.strings(unique.tolist())
-        full = [known.get(i, NO_NAME) for i in unique.tolist()]
-        cut = [re.sub(_SUFFIX, "", name) for name in full]
-        codes = codes.copy()
-        codes[registered] = len(names) + inverse
-        suffixed[registered] = np.array([a != b for a, b in zip(full, cut, strict=True)])[inverse]
-        numbered[registered] = np.array(
-            [", seq = " in name[len(c) :] for name, c in zip(full, cut, strict=True)]
-        )[inverse]
-        names += cut
-    return [name or NO_NAME for name in names], codes, suffixed, numbered
+    registered = pc.and_(pc.equal(text, ""), batch["name"].is_valid())
+    ids: Int64 = np.asarray(batch["name"].filter(registered), np.int64)
+    if not len(ids):
+        return text
+    unique, inverse = np.unique(ids, return_inverse=True)
+    known = reader.database.strings(unique.tolist())
+    words = pa.array([known.get(i, NO_NAME) for i in unique.tolist()], text.type)
+    return pc.replace_with_mask(text, registered, words.take(pa.array(inverse)))
+
+
+def _told(texts: pa.Array) -> dict[str, pa.Array]:
+    """Autograd's number, the call's own and the sizes of its inputs, null where the text has none.
+
+    Tensors of a list stand one by one among the inputs.
+    """
+    parts = pc.extract_regex(texts, _TOLD)
+    told = {name: parts.field(name) for name in ("sequence", "operator", "shapes")}
+    told = {name: pc.if_else(pc.equal(column, ""), None, column) for name, column in told.items()}
+    shapes = told["shapes"].dictionary_encode()
+    valid = pa.array(
+        [text if _is_sizes(text) else None for text in shapes.dictionary.to_pylist()], pa.string()
+    )
+    return {
+        "sequence": told["sequence"].cast(pa.int64()),
+        "operator": told["operator"].cast(pa.int64()),
+        "shapes": valid.take(shapes.indices).dictionary_encode(),
+    }
+
+
+def _is_sizes(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=list[list[int]])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return False
+    return True
 
 
 def _count_others(reader: TableReader) -> None:
