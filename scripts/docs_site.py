@@ -22,6 +22,7 @@ import pyarrow as pa
 from cclbench import schema
 from cclbench.analyzers.metric import METRICS
 from cclbench.cli import cli
+from cclbench.findings.finding import FINDINGS
 from cclbench.formats import READERS
 from cclbench.hardware.catalog import VARIABLE, accelerators, fabrics, systems
 from cclbench.hardware.describe import Entry, figures_of, summary
@@ -92,6 +93,20 @@ def _metric(row: Mapping[str, Any]) -> str:
         "version": str(row["version"]),
     }
     return facts((name, cell) for name, cell in rows.items() if cell)
+
+
+def findings() -> str:
+    """All of ours, as `cclbench explain` explains them."""
+    parts = ["How they are ranked and bounded: [Why is it slow?](../findings.md)."]
+    for name in FINDINGS:
+        if FINDINGS.origin(name).startswith("cclbench."):
+            one = FINDINGS.get(name)
+            rows = [("found by", prose(one.rule)), ("gain", prose(one.gain))]
+            for framework, actions in one.actions.items():
+                title = "try" if framework == "any" else f"try with {framework}"
+                rows += [(title, prose(action)) for action in actions]
+            parts += [f"## {name}", f"<p>{prose(one.title)}</p>", facts(rows)]
+    return _page("Findings", *parts)
 
 
 def operators() -> str:
@@ -223,6 +238,7 @@ def _paragraph(text: str) -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "command-line": command_line,
     "metrics": metrics,
+    "findings": findings,
     "operators": operators,
     "tables": tables,
     "readers": readers,

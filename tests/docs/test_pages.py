@@ -15,6 +15,7 @@ from page_commands import blocks, here, printed_by
 PAGES = {
     "tutorial.md": 11,
     "compare.md": 8,
+    "findings.md": 4,
     "beyond-one-machine.md": 2,
     "timeline-reader.md": 1,
     "stragglers.md": 2,
