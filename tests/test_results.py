@@ -7,7 +7,7 @@ import numpy as np
 from report_run import by_rank, by_step, results, row, table
 from typed import figures
 
-from cclbench.record.results import Results, scope_of
+from cclbench.record.results import Results
 
 
 def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
@@ -63,5 +63,5 @@ def test_a_statistic_is_told_from_its_parts() -> None:
 
 def test_what_rows_are_about() -> None:
     assert Results(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
-    assert Results(table(results())).scope == scope_of(figures(results()))
+    assert Results.of(figures(results())).scope == Results(table(results())).scope
     assert Results(table([])).scope == ([], [], [], [])

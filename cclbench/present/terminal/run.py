@@ -20,7 +20,7 @@ from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.figures import metrics_lines, missing, qualifiers
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.record.manifest import Manifest
-from cclbench.record.results import scope_of
+from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.schema import RESULTS
@@ -36,31 +36,31 @@ def show(run: Run, form: str, verbosity: int, *, per_rank: bool) -> None:
 
     Documents and rows have the parts of single ranks (steps, groups, ...) with `per_rank` only.
     """
-    told = run.record, run.figures, run.window
-    shown = (row for row in run.figures if per_rank or row.rank is None or not row.narrowed)
-    rows = map(structs.asdict, shown)
+    rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
     emit(
         form,
-        document={**_head(*told), "results": rows},
+        document={**_head(run.record, run.figures, run.window), "results": rows},
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: page(*told, verbosity=verbosity, unicode=writes_unicode()),
+        table=lambda: page(
+            run.record, run.figures, run.window, verbosity=verbosity, unicode=writes_unicode()
+        ),
     )
 
 
-def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+def document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
-    return {**_head(record, rows, window), "results": builtins(rows)}
+    return {**_head(record, results, window), "results": builtins(results)}
 
 
-def _head(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
-    run = msgspec.to_builtins(summary(record, scope_of(rows), window))
+def _head(record: Manifest, results: Results, window: str) -> dict[str, Any]:
+    run = msgspec.to_builtins(summary(record, results.scope, window))
     return {"schema": "result.v1", "run": run}
 
 
 def page(
     record: Manifest,
-    rows: Sequence[Row],
+    results: Results,
     window: str,
     *,
     verbosity: int = 0,
@@ -68,10 +68,11 @@ def page(
 ) -> list[RenderableType]:
     """What a person reads: findings, bars, verdict, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
+    rows = list(results.in_short)
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
-    parts: list[RenderableType] = [findings(record, rows, window, verbose=verbose)]
+    parts: list[RenderableType] = [findings(record, results.scope, window, verbose=verbose)]
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
@@ -87,9 +88,9 @@ def page(
     ]
 
 
-def findings(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
+def findings(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
-    found = summary(record, scope_of(rows), window)
+    found = summary(record, scope, window)
     return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))
 
 
