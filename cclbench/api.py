@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from cclbench import results
 from cclbench.analyzers.metric import resolve
 from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
@@ -17,9 +16,10 @@ from cclbench.ingestion import ingest as ingest_source
 from cclbench.machine import machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.remote_store import store_at
+from cclbench.record.results import Results
 from cclbench.record.run import Run
 from cclbench.record.selection import Selection, Steps
-from cclbench.results import Chosen, compute, full_table
+from cclbench.results import Chosen
 from cclbench.source import found_at
 
 if TYPE_CHECKING:
@@ -109,12 +109,13 @@ def full_results(
     engine: Engine = SERIAL,
     model: bool = True,
     progress: Progress | None = None,
-) -> pa.Table:
-    """Rows of `schema.RESULTS` of all metrics: those in the store where they were made alike, else new ones.
+) -> Results:
+    """The rows of all metrics: those in the store where they were made alike, else new ones.
 
     Published figures are as they are.
     """
-    return full_table(run, Selection(window, model=model), engine=engine, progress=progress)
+    selection = Selection(window, model=model)
+    return results.full_results(run, selection, engine=engine, progress=progress)
 
 
 def whatif(
@@ -158,7 +159,8 @@ def whatif(
 def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:
     """The run's `compute.contention`, 1 where it is confounded or there is none, and a note that says so."""
     chosen = resolve(["compute.contention"])
-    row = compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)[0][0]
+    found, _ = results.compute(run, chosen, Selection(ranks=ranks, model=False), engine=engine)
+    row = next(iter(found))
     if row.value is not None and row.value >= 1:
         return row.value, ()
     why = row.reason if row.value is None else f"{row.value:.3g}, {row.reason}"
@@ -197,7 +199,7 @@ def open_run(
 def _computed(
     run: Run, chosen: Chosen, selection: Selection, engine: Engine, progress: Progress | None
 ) -> Run:
-    figures, window = compute(run, chosen, selection, engine=engine, progress=progress)
+    figures, window = results.compute(run, chosen, selection, engine=engine, progress=progress)
     return run.with_figures(figures, window)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from cclbench import __version__, analyzers
 from cclbench.analyzers.aliases import Alias
-from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, Value, resolve
-from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy, with_caveat
+from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.metric import METRICS, Metric, NotApplicable, resolve
+from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy, with_caveat
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.analyzers.view.sources import side_by_side
@@ -28,7 +27,8 @@ from cclbench.hardware.catalog import users_own
 from cclbench.machine import Machine, machine_of
 from cclbench.normalize.steps import POLICIES
 from cclbench.record.kept_columns import RankOfKeptColumns
-from cclbench.record.rows import Row, by_metric, rows_of, table_of
+from cclbench.record.results import Results
+from cclbench.record.rows import Row, rows_of, table_of
 from cclbench.record.run import Made, Rank, Run
 from cclbench.record.selection import Selection, Steps
 
@@ -63,7 +63,7 @@ def compute(
     *,
     engine: Engine = SERIAL,
     progress: Progress | None = None,
-) -> tuple[list[Row], str]:
+) -> tuple[Results, str]:
     """The rows of the chosen metrics, and the window that they are about.
 
     They are the store's where it has them of the same options, else computed; those of all metrics of a whole
@@ -71,24 +71,23 @@ def compute(
     """
     selection.check(run)
     if run.record.published is not None:
-        published = run.saved_results
-        return _chosen_rows([] if published is None else rows_of(published), chosen), selection.window
+        return _chosen(run.saved_results or Results.joined(()), chosen), selection.window
     selection = _feasible(selection)
     metrics = list({metric.name: metric for metric, _ in chosen}.values())
-    found = _stored(run, metrics, selection) or _computed(run, metrics, selection, engine, progress)
-    return _chosen_rows(found[0], chosen), found[1]
+    results, window = _stored(run, metrics, selection) or _computed(run, metrics, selection, engine, progress)
+    return _chosen(results, chosen), window
 
 
-def full_table(
+def full_results(
     run: Run, selection: Selection, *, engine: Engine = SERIAL, progress: Progress | None = None
-) -> pa.Table:
+) -> Results:
     """All metrics' rows of a whole run, as `compute` gives them; a run that is not large is replayed."""
     rows = sum(sum(entry.rows.values()) for entry in run.record.ranks)
     selection = _feasible(replace(selection, replay=rows <= PASSING_ROWS))
     as_stored = run.record.published is not None or _made_by(run, selection) == selection.replay
     if as_stored and (found := run.saved_results) is not None:
         return found
-    return table_of(compute(run, resolve(["*"]), selection, engine=engine, progress=progress)[0])
+    return compute(run, resolve(["*"]), selection, engine=engine, progress=progress)[0]
 
 
 def _feasible(selection: Selection) -> Selection:
@@ -123,48 +122,34 @@ def _made_by(run: Run, selection: Selection) -> bool | None:
     return {_key(replace(selection, replay=replay)): replay for replay in (False, True)}.get(made.by)
 
 
-def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[list[Row], str] | None:
-    """The metrics' rows as the store has them, replays added or taken away as they are asked for."""
+def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[Results, str] | None:
+    """All metrics' rows as the store has them, replays added or taken away as they are asked for."""
     replayed, made = _made_by(run, selection), run.saved_by
-    table = None if replayed is None else run.saved_results
-    if made is None or table is None:
+    results = None if replayed is None else run.saved_results
+    if made is None or results is None:
         return None
-    names = {metric.name for metric in metrics}
     if selection.replay and not replayed and any(metric.replays for metric in metrics):
-        whole = _joined(rows_of(table), partial(_replayed, run, selection))
-        run.save_results(whole, made=Made(_key(selection), made.window))
-        return [row for row in whole if row.metric in names], made.window
-    rows = _of_metrics(table, names)
-    if replayed and not selection.replay:
-        rows = _joined(rows, _not_replayed)
-    return rows, made.window
+        results = _with_replays(results, partial(_replayed, run, selection))
+        run.save_results(results, made=Made(_key(selection), made.window))
+    elif replayed and not selection.replay:
+        results = _with_replays(results, _not_replayed)
+    return results, made.window
 
 
-def _of_metrics(table: pa.Table, names: Collection[str]) -> list[Row]:
-    """The rows of those metrics; rows of one metric follow one another, so that no other becomes a `Row`."""
-    rows: list[Row] = []
-    first = 0
-    for name, own in groupby(table["metric"].to_pylist()):
-        length = len(list(own))
-        if name in names:
-            rows += rows_of(table.slice(first, length))
-        first += length
-    return rows
-
-
-def _joined(rows: Sequence[Row], instead: Callable[[Row], Iterable[Row]]) -> list[Row]:
+def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
     """The rows, with what stands `instead` of the first one of each metric that replays the run."""
-    joined: list[Row] = []
-    for name, own in by_metric(rows).items():
-        joined += instead(own[0]) if METRICS.get(name).replays else own
-    return joined
+    tables = results.tables_by_metric()
+    for name, table in tables.items():
+        if METRICS.get(name).replays:
+            tables[name] = table_of(instead(rows_of(table.slice(0, 1))[0]))
+    return Results.joined(tables.values())
 
 
 def _replayed(run: Run, selection: Selection, former: Row) -> list[Row]:
     """The rows of the metric of `former`, which replays the run."""
-    chosen = [METRICS.get(former.metric)]
-    values = run_values(_run_view(run, selection, machine_of(run)), chosen)
-    found = run_rows(chosen, {}, {}, values, asked=former.window, source=run.reader)
+    metric = METRICS.get(former.metric)
+    values = run_values(_run_view(run, selection, machine_of(run)), [metric])
+    found = metric_rows(metric, {}, {}, values[metric.name], asked=former.window, source=run.reader)
     return with_caveat(found, run.inferred)
 
 
@@ -186,53 +171,72 @@ def _not_replayed(former: Row) -> list[Row]:
 
 def _computed(
     run: Run, metrics: Sequence[Metric], selection: Selection, engine: Engine, progress: Progress | None
-) -> tuple[list[Row], str]:
-    """The metrics' rows, computed; all of a whole run are kept with it."""
+) -> tuple[Results, str]:
+    """The metrics' rows, computed; all of a whole run are kept with it.
+
+    Ranks' answers wait on disk, so that memory holds those of one metric at a time.
+    """
     ranks = selection.ranks
     of_ranks = [metric for metric in metrics if metric.per_rank is not None]
-    runs = [run, *run.sources]
-    machines = {one.path: machine_of(one) for one in runs}
-    sent = {path: machine.without_captures() for path, machine in machines.items()}
-    wanted = {
-        (one.path, rank): _RankTask(one.rank(rank), one.card, sent[one.path])
-        for one in runs
-        for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
-    }
     names = [metric.name for metric in of_ranks]
-    work = partial(_rank_metrics, names, selection.window, selection.steps, selection.model)
-    tasks = list(wanted.values())
-    size = sum(map(_text_bytes, tasks))
-    computed = engine.map(work, tasks, progress=progress, what="computing metrics", size_bytes=size)
-    answers = dict(zip(wanted, computed, strict=True))
+    others = run.sources
+    machines = {one: machine_of(one) for one in (run, *others)}
+    sent = {one: machine.without_captures() for one, machine in machines.items()}
+    wanted = [
+        (one, rank)
+        for one in machines
+        for rank in (one.ranks if ranks is None else sorted(set(ranks) & set(one.ranks)))
+    ]
+    tasks = [_RankTask(one.rank(rank), one.card, sent[one]) for one, rank in wanted]
+    work = partial(_rank_answer, names, selection.window, selection.steps, selection.model)
+    with ExitStack() as kept:
+        answers = {one: kept.enter_context(Answers(names)) for one in machines}
+        coming = iter(wanted)
 
-    def figures_of(one: Run, metrics: Sequence[Metric]) -> list[Row]:
-        own = {rank: answer for (path, rank), answer in answers.items() if path == one.path}
-        found = run_rows(
-            metrics,
-            {rank: values for rank, (values, _) in own.items()},
-            {rank: policy for rank, (_, policy) in own.items()},
-            run_values(_run_view(one, selection, machines[one.path]), metrics),
-            asked=selection.window,
-            source=one.reader,
-        )
-        return with_caveat(found, one.inferred)
+        def take(answer: Answer) -> None:
+            one, rank = next(coming)
+            answers[one].add(rank, answer)
 
-    others = {one.reader or "": figures_of(one, of_ranks) for one in runs[1:]}
-    rows = side_by_side(figures_of(run, metrics), others)
-    policies = [policy for _, policy in answers.values()]
+        size = sum(map(_text_bytes, tasks))
+        engine.gather(work, tasks, take, progress=progress, what="computing metrics", size_bytes=size)
+        told = {
+            one: run_values(_run_view(one, selection, machine), metrics if one is run else of_ranks)
+            for one, machine in machines.items()
+        }
+
+        def rows_by(one: Run, metric: Metric) -> list[Row]:
+            found = metric_rows(
+                metric,
+                answers[one].of(metric.name) if metric.per_rank is not None else {},
+                answers[one].policies,
+                told[one].get(metric.name, ()),
+                asked=selection.window,
+                source=one.reader,
+            )
+            return with_caveat(found, one.inferred)
+
+        def rows_of_metric(metric: Metric) -> list[Row]:
+            beside = others if metric.per_rank is not None else []
+            return side_by_side(
+                rows_by(run, metric), {one.reader or "": rows_by(one, metric) for one in beside}
+            )
+
+        results = Results.joined(table_of(rows_of_metric(metric)) for metric in metrics)
+        policies = [policy for own in answers.values() for policy in own.policies.values()]
     window = max(policies, key=POLICIES.index, default=selection.window)
     if selection.whole and len(metrics) == len(list(METRICS)):
-        run.save_results(rows, made=Made(_key(selection), window))
-    return rows, window
+        run.save_results(results, made=Made(_key(selection), window))
+    return results, window
 
 
-def _chosen_rows(rows: Sequence[Row], chosen: Chosen) -> list[Row]:
-    own = by_metric(rows)
-    return [
-        row
+def _chosen(results: Results, chosen: Chosen) -> Results:
+    """The rows of the chosen metrics, in that order."""
+    tables = results.tables_by_metric()
+    return Results.joined(
+        table_of(select(rows_of(tables[metric.name]), alias)) if alias else tables[metric.name]
         for metric, alias in chosen
-        for row in (select(own.get(metric.name, ()), alias) if alias else own.get(metric.name, ()))
-    ]
+        if metric.name in tables
+    )
 
 
 def _text_bytes(task: _RankTask) -> int:
@@ -240,12 +244,12 @@ def _text_bytes(task: _RankTask) -> int:
     return 4_000_000 + 100 * sum(task.tables.entry.rows.values())
 
 
-def _rank_metrics(
+def _rank_answer(
     metrics: Sequence[str], window: str, steps: Steps | None, model: bool, task: _RankTask
-) -> tuple[dict[str, Sequence[Value]], str]:
+) -> Answer:
     view = _rank_view(task, window, steps)
-    chosen = [METRICS.get(name) for name in metrics]
-    return dict(rank_rows(view, chosen, model=model)), window_policy(view, window)
+    values = rank_rows(view, [METRICS.get(name) for name in metrics], model=model)
+    return Answer.of(window_policy(view, window), values.values())
 
 
 def _rank_view(task: _RankTask, window: str, steps: Steps | None) -> RankView:

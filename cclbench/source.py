@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from cclbench.formats.recognition import head_of, recognised
 from cclbench.formats.unread import UnreadFormatError, refuse_unread
 from cclbench.remote.url import url_of
 from cclbench.scratch import stamp_of
+
+if TYPE_CHECKING:
+    from cclbench.card import Card
 
 _CARD_SUFFIXES = (".yaml", ".yml")
 _SUFFIX = re.compile(
@@ -94,6 +97,16 @@ class Source:
     """What those of `ignored` are that are of a known format, by their names."""
     as_named: Callable[[str], str] = str
     """Turns a path here into the URL it was brought from."""
+    read_card: Card | None = None
+    """The card's content, where it had to be read for the files that it names."""
+
+    def load_card(self) -> Card | None:
+        """The card's content, None without a card; see `card.load`."""
+        if self.read_card is not None or self.card is None:
+            return self.read_card
+        from cclbench import card
+
+        return card.load(self.card)
 
     def told(self, path: Path) -> str:
         """A path of it as people know it."""
@@ -211,7 +224,7 @@ def _of_card(path: Path, elsewhere: Mapping[str, Path], hashing: _Hashing) -> So
         if trace.sha256 is not None and trace.sha256 != present.sha256:
             hint = f"it is not the evidence {path} was written for"
             raise InputError("its SHA-256 differs from the card's", where=str(present.path), hint=hint)
-    return _source(path, path, files)
+    return replace(_source(path, path, files), read_card=loaded)
 
 
 def _of_folder(folder: Path, hashing: _Hashing) -> Source:

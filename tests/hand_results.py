@@ -12,7 +12,6 @@ from cclbench.findings.case import Case
 from cclbench.findings.diagnosis import findings
 from cclbench.findings.finding import Found
 from cclbench.record.results import Results
-from cclbench.record.rows import table_of
 
 Row = Mapping[str, Any]
 
@@ -30,7 +29,7 @@ def by_rank(metric: str, *values: float, **keys: Any) -> list[Row]:
 
 def results(rows: Iterable[Row]) -> Results:
     """The rows as the results of a run."""
-    return Results(table_of(figures(rows)))
+    return Results.of(figures(rows))
 
 
 def case(*rows: Row, **manifest: Any) -> Case:

@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-from report_run import by_rank, by_step, results, row, table
-from typed import figures
+from pathlib import Path
 
-from cclbench.record.results import Results, scope_of
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from report_run import by_rank, by_step, results, row, table
+from typed import figures, run_of
+
+from cclbench.record import results as of_record
+from cclbench.record.results import Results
+from cclbench.record.rows import rows_of, table_of
+from cclbench.schema import RESULTS
 
 
 def test_the_runs_own_row_is_that_which_nothing_narrows() -> None:
@@ -63,5 +70,46 @@ def test_a_statistic_is_told_from_its_parts() -> None:
 
 def test_what_rows_are_about() -> None:
     assert Results(table(results())).scope == (["steps"], [0, 1], [3, 4], [])
-    assert Results(table(results())).scope == scope_of(figures(results()))
+    assert Results.of(figures(results())).scope == Results(table(results())).scope
     assert Results(table([])).scope == ([], [], [], [])
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 2, 1 << 14])
+def test_rows_come_one_by_one_as_they_were_given(monkeypatch: pytest.MonkeyPatch, rows_at_once: int) -> None:
+    monkeypatch.setattr(of_record, "ROWS_AT_ONCE", rows_at_once)
+    given = figures(results())
+    assert list(Results.of(given)) == given == list(Results(table(results())))
+    assert len(Results.of(given)) == len(given)
+    assert Results.of(given).scope == Results(table(results())).scope
+    assert list(Results.joined(())) == []
+
+
+def test_rows_by_metric_keep_their_order_wherever_they_stand() -> None:
+    given = figures([row("b", 1.0), row("a", 2.0), row("a", 3.0, rank=0), row("b", 4.0, rank=0)])
+    found = Results.joined([table_of(given[:3]), table_of(given[3:])]).tables_by_metric()
+    assert {name: [one.value for one in rows_of(own)] for name, own in found.items()} == {
+        "b": [1.0, 4.0],
+        "a": [2.0, 3.0],
+    }
+    assert Results.joined(()).tables_by_metric() == {}
+
+
+def test_in_short_there_are_no_parts_of_single_ranks() -> None:
+    kept = [row("a", 1.0), row("a", 2.0, step=3), row("a", 3.0, group="0-1"), row("a", 4.0, rank=0)]
+    parts = [row("a", 5.0, rank=0, step=3), row("a", 6.0, rank=0, stat="p50")]
+    assert list(Results.of(figures([*kept, *parts])).in_short) == figures(kept)
+
+
+def test_rows_are_stored_as_they_are_in_as_many_pieces_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path / "run", ["a.json"])
+    given = figures(results())
+    run.save_results(Results.of(given))
+    whole = pq.read_table(run.path / "results.parquet")
+    assert whole.schema.equals(RESULTS, check_metadata=True)
+    monkeypatch.setattr("cclbench.record.run._ROW_GROUP", 2)
+    run.save_results(Results.of(given))
+    assert pq.read_table(run.path / "results.parquet").equals(whole)
+    assert run.saved_results is not None
+    assert list(run.saved_results) == given

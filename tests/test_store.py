@@ -24,6 +24,8 @@ from cclbench import scratch
 from cclbench.api import full_results
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.files import EventFile, write_table
+from cclbench.record.results import Results
+from cclbench.record.rows import builtins
 from cclbench.record.run import Run
 from cclbench.record.store import Store
 from cclbench.schema import COLLECTIVES, EVENTS, RESULTS, STEPS, VERSION
@@ -36,6 +38,11 @@ RESULT = dict.fromkeys(RESULTS.names) | {
     "window": "steps",
     "version": 1,
 }
+
+
+def results(*rows: dict[str, Any]) -> Results:
+    """Those rows, each with a column's null where it says nothing."""
+    return Results.of(figures(rows))
 
 
 def event(name: str, begin: int, length: int, **other: Any) -> dict[str, Any]:
@@ -185,11 +192,11 @@ def test_all_ranks_steps_in_rank_order(run: Run) -> None:
 
 def test_results_are_kept_and_replaced(store: Store, run: Run) -> None:
     assert run.saved_results is None
-    run.save_results(figures([RESULT, RESULT | {"rank": 1}]))
-    run.save_results(figures([RESULT | {"value": 0.2}]))
+    run.save_results(results(RESULT, RESULT | {"rank": 1}))
+    run.save_results(results(RESULT | {"value": 0.2}))
     kept = run.saved_results
     assert kept is not None
-    assert kept.to_pylist() == [RESULT | {"value": 0.2}]
+    assert builtins(kept) == [RESULT | {"value": 0.2}]
     assert left(store) == ["job-1"]
 
 
@@ -204,7 +211,7 @@ def test_a_kind_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_sql_reads_the_four_tables(run: Run) -> None:
-    run.save_results(figures([RESULT]))
+    run.save_results(results(RESULT))
     answer = run.sql("SELECT name, rank, dur_ns FROM events ORDER BY rank, start_ns")
     assert [tuple(row.values()) for row in answer.to_pylist()] == [
         ("a", 0, 10),
@@ -348,16 +355,16 @@ def test_a_full_disk_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_full_disk_keeps_the_results_there_were(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run.save_results(figures([RESULT]))
+    run.save_results(results(RESULT))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full)
-    assert "No space left" in str(broken(lambda: run.save_results(figures([RESULT | {"value": 2.0}]))))
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    assert "No space left" in str(broken(lambda: run.save_results(results(RESULT | {"value": 2.0}))))
     monkeypatch.undo()
     assert run.saved_results is not None
-    assert run.saved_results["value"].to_pylist() == [0.1]
+    assert [row.value for row in run.saved_results] == [0.1]
     assert [path.name for path in run.path.parent.iterdir()] == [run.id]
 
 
@@ -403,7 +410,7 @@ def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
 ) -> None:
     card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
     run = cclbench.ingest(card, store=tmp_path)
-    usual = full_results(run).to_pylist()
+    usual = list(full_results(run))
     (run.path / "results.parquet").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
@@ -413,5 +420,5 @@ def test_a_store_that_may_only_be_read_gives_results_and_keeps_none(
         yield tmp_path
 
     monkeypatch.setattr("cclbench.record.run.scratch", read_only)
-    assert full_results(run).to_pylist() == usual
+    assert list(full_results(run)) == usual
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -26,13 +26,13 @@ def stored(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is computed on ranks, in order."""
     done: list[str] = []
-    every = engine.Engine.map
+    every = engine.Engine.gather
 
     def counted(*arguments: Any, what: str = "", **options: Any) -> Any:
         done.append(what)
         return every(*arguments, what=what, **options)
 
-    monkeypatch.setattr(engine.Engine, "map", counted)
+    monkeypatch.setattr(engine.Engine, "gather", counted)
     return done
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -117,42 +117,41 @@ def _finite(values: list[Value]) -> list[Value]:
     return values
 
 
-def run_rows(
-    metrics: Sequence[Metric],
-    ranks: Mapping[int, MutableMapping[str, Sequence[Value]]],
+def metric_rows(
+    metric: Metric,
+    ranks: Mapping[int, Sequence[Value]],
     policies: Mapping[int, str],
-    of_run: Mapping[str, Sequence[Value]],
+    told: Sequence[Value],
     *,
     asked: str,
     source: str | None,
 ) -> list[Row]:
-    """The result rows: of each metric the run's own, its breakdowns, then the ranks' in the same order.
+    """The result rows of a metric: the run's own, its breakdowns, then the ranks' in the same order.
 
-    `ranks` has each rank's `rank_rows`, which are taken out of it, since memory would not hold both of many
-    ranks; `policies` each rank's window policy, `of_run` the `run_values`; `asked` is the window policy asked
-    for, `source` the reader of the run's traces.  The same input gives the same rows in the same order.
+    `ranks` has each rank's values by `rank_rows`, `policies` its window policy, `told` the metric's values by
+    `run_values`; `asked` is the window policy asked for, `source` the reader of the run's traces.  The same
+    input gives the same rows in the same order.
     """
-    rows: list[Row] = []
-    most = max(policies.values(), key=POLICIES.index, default=asked)
-    for metric in metrics:
-        if metric.per_run is not None:
-            rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(of_run[metric.name])]
-            continue
-        own = {rank: ranks[rank].pop(metric.name) for rank in sorted(ranks)}
-        answered = [rank for rank, values in own.items() if values[0].has_value]
-        window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
-        combined = _combined(metric, own) if own else [NO_TRACE]
-        told = of_run.get(metric.name, ())
-        if combined[0].status == "not_applicable" and any(value.has_value for value in told):
-            rows += [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(told)]
-            continue
-        rows += [_row(metric, value, None, window, source) for value in _ordered(combined)]
-        if metric.rank_rows:
-            rows += [
-                _row(metric, value, rank, policies[rank], source)
-                for rank, values in own.items()
-                for value in _ordered(values)
-            ]
+    own = dict(sorted(ranks.items()))
+
+    def of_run() -> list[Row]:
+        most = max(policies.values(), key=POLICIES.index, default=asked)
+        return [_row(metric, v, v.rank, most, v.source or source) for v in _ordered(told)]
+
+    if metric.per_run is not None:
+        return of_run()
+    combined = _combined(metric, own) if own else [NO_TRACE]
+    if combined[0].status == "not_applicable" and any(value.has_value for value in told):
+        return of_run()
+    answered = [rank for rank, values in own.items() if values[0].has_value]
+    window = max((policies[rank] for rank in answered or own), key=POLICIES.index, default=asked)
+    rows = [_row(metric, value, None, window, source) for value in _ordered(combined)]
+    if metric.rank_rows:
+        rows += [
+            _row(metric, value, rank, policies[rank], source)
+            for rank, values in own.items()
+            for value in _ordered(values)
+        ]
     return rows
 
 

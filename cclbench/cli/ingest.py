@@ -66,13 +66,14 @@ def show(runs: Sequence[Run], form: str, verbosity: int) -> None:
     """Print what was found in the runs' sources."""
     from cclbench.present.terminal.output import emit
     from cclbench.present.terminal.run import facts_table
+    from cclbench.record.results import NOTHING
 
     emit(
         form,
         document={"schema": "manifest.v1", "runs": [run.manifest for run in runs]},
         rows=[row for run in runs for row in _rows(run.record)],
         columns=_COLUMNS,
-        table=lambda: [facts_table(run.record, (), None, verbose=verbosity > 0) for run in runs],
+        table=lambda: [facts_table(run.record, NOTHING, None, verbose=verbosity > 0) for run in runs],
     )
 
 

@@ -46,8 +46,7 @@ def run(source: str, plot: Path | None, form: str, verbosity: int, per_rank: boo
     if plot is not None:
         from cclbench.present.charts.partition import plot_partition
         from cclbench.present.run_summary import step_numbers
-        from cclbench.record.results import scope_of
 
-        steps = scope_of(computed.figures).steps
+        steps = computed.figures.scope.steps
         of = "mean of " * (len(steps) > 1) + step_numbers(steps) if steps else "the whole trace"
-        plot_partition(computed.figures, plot, title=f"{computed.id}: {of}")
+        plot_partition(list(computed.figures.in_short), plot, title=f"{computed.id}: {of}")

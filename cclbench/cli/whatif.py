@@ -85,6 +85,7 @@ def whatif(
     from cclbench.present.terminal.output import emit
     from cclbench.present.terminal.run import document
     from cclbench.present.terminal.whatif import page
+    from cclbench.record.results import Results
     from cclbench.schema import RESULTS
 
     opened = open_run(run, store=store, engine=engine, inference=inference)
@@ -92,7 +93,7 @@ def whatif(
     window = found.figures[0].window
     emit(
         form,
-        document=document(opened.record, found.figures, window),
+        document=document(opened.record, Results.of(found.figures), window),
         rows=found.rows,
         columns=RESULTS.names,
         table=lambda: page(found, verbosity),

@@ -19,7 +19,6 @@ from cclbench.comparison.verdict import versus
 from cclbench.comparison.work import warnings
 from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
 from cclbench.errors import UsageError
-from cclbench.record.results import Results
 from cclbench.record.run import Run
 
 if TYPE_CHECKING:
@@ -90,4 +89,4 @@ def subject_of(
     """A run with all its results, computed unless the store has them, and its card."""
     results = full_results(run, window=window, engine=engine, model=model, progress=progress)
     card = run.card
-    return Subject(letter, run, Results(results), None if card is None else card.raw)
+    return Subject(letter, run, results, None if card is None else card.raw)

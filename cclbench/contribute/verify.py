@@ -63,7 +63,7 @@ def rows_of(
 ) -> list[Row]:
     """All result rows of a source, which is ingested into `store` unless it is there."""
     run = ingest(source, Store(store), options, engine=engine, progress=progress)
-    return metrics(run, model=model, engine=engine, progress=progress).figures
+    return list(metrics(run, model=model, engine=engine, progress=progress).figures)
 
 
 def verify(

@@ -17,7 +17,6 @@ from cclbench.findings.case import Case
 from cclbench.findings.finding import DOCS, FINDINGS, Finding, Found
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
-from cclbench.record.rows import table_of
 from cclbench.record.run import Run
 from cclbench.registry import told_to_people
 from cclbench.units import humanise
@@ -84,7 +83,7 @@ class Diagnosis:
 
 def diagnosis(run: Run) -> Diagnosis:
     """The findings of a run whose metrics are computed."""
-    return Diagnosis(run.id, findings(Results(table_of(run.figures)), run.record))
+    return Diagnosis(run.id, findings(run.figures, run.record))
 
 
 ANY: Final = "any"

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cclbench import __version__
-from cclbench.card import load as load_card
 from cclbench.classify import TAXONOMY
 from cclbench.engine import SERIAL, Engine, Progress
 from cclbench.errors import InputError
@@ -63,7 +62,7 @@ def ingest(
         from cclbench.normalize.steps import families
 
         families(options.step_annotation)
-    card = None if found.card is None else load_card(found.card)
+    card = found.load_card()
     measured, calibration = None, None
     if found.card is not None and card is not None and card.hardware.calibration is not None:
         # What was measured of the machine: the file beside the card that it names.

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup, escape
 
 from cclbench.analyzers.metric import METRICS
-from cclbench.findings.finding import Found
-from cclbench.operator_table import OperatorRow
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
 from cclbench.units import humanise
+
+if TYPE_CHECKING:
+    from cclbench.findings.finding import Found
+    from cclbench.operator_table import OperatorRow
 
 LONGEST: Final = 2000
 LONGEST_NAME: Final = 200

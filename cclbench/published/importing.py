@@ -21,6 +21,7 @@ from cclbench.record.files import write_table
 from cclbench.record.manifest import CardLine, Manifest, Options, Published
 from cclbench.record.manifest import write as write_manifest
 from cclbench.record.remote_store import store_at
+from cclbench.record.results import Results
 from cclbench.record.rows import Row
 from cclbench.record.run import Run
 from cclbench.record.store import Store
@@ -140,4 +141,4 @@ def _write(
             (folder / "card.yaml").write_text(card.text, "utf-8")
         write_manifest(manifest, folder)
         write_table(folder / "groups.parquet", GROUPS.empty_table())
-        Run(folder).save_results(results)
+        Run(folder).save_results(Results.of(results))

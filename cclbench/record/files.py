@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -42,11 +42,14 @@ def refuse_links(path: Path) -> None:
 
 
 @contextmanager
-def opened_table(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read."""
+def opened_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of that schema, open; `InputError` where it is damaged, then or while it is read.
+
+    Texts of the columns `words` are read as dictionaries, as which the schema has them.
+    """
     refuse_links(path)
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, read_dictionary=list(words)) as file:
             _require_schema(file, schema)
             yield file
     except (OSError, pa.ArrowException, OverflowError) as error:
@@ -84,9 +87,9 @@ def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> An
     return table
 
 
-def read_table(path: Path, schema: pa.Schema) -> pa.Table:
-    """One of the run's files, whole."""
-    with opened_table(path, schema) as file:
+def read_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> pa.Table:
+    """One of the run's files, whole; see `opened_table`."""
+    with opened_table(path, schema, words) as file:
         return whole(file.read(), schema, path)
 
 

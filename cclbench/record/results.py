@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result rows of one run's full computation, as comparisons and reports ask for them."""
+"""Result rows of one run, any number of them, and what comparisons, reports and the terminal ask of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.intervals import Int64
-from cclbench.record.rows import Row, rows_of
+from cclbench.record.rows import COMPACT, Row, rows_of, table_of, words_of
 from cclbench.schema import HAS_VALUE, OPEN
 
 MOST_PARTS: Final = 200
+ROWS_AT_ONCE: Final = 1 << 14
+"""Rows that are a `Row` each at once where all of them are gone through."""
 KEYS: Final = ("stat", "collective", "group", "category")
 """What narrows a row of the whole run."""
 
@@ -29,28 +32,9 @@ class Scope(NamedTuple):
     steps: list[int]
     open_steps: list[int]
 
-    @classmethod
-    def of(
-        cls,
-        windows: Iterable[str],
-        ranks: Iterable[int | None],
-        steps: Iterable[tuple[int | None, str | None]],
-    ) -> Scope:
-        """From the rows' own words; a step comes with the row's statistic, which says whether it is open."""
-        pairs = {(step, stat == OPEN) for step, stat in steps if step is not None}
-        return cls(
-            sorted(set(windows)),
-            sorted({rank for rank in ranks if rank is not None}),
-            sorted(step for step, is_open in pairs if not is_open),
-            sorted(step for step, is_open in pairs if is_open),
-        )
 
-
-def scope_of(rows: Sequence[Row]) -> Scope:
-    """The scope of those rows."""
-    return Scope.of(
-        (row.window for row in rows), (row.rank for row in rows), ((row.step, row.stat) for row in rows)
-    )
+NOTHING: Final = Scope([], [], [], [])
+"""The scope of no rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,15 +47,59 @@ class Grid:
 
 
 class Results:
-    """Rows of `schema.RESULTS`, an Arrow table of any size: small answers to what people ask of it."""
+    """Rows of `schema.RESULTS` in an Arrow table: they come one by one, few of them a `Row` at a time."""
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table
+        self.table = table
+        """As `schema.RESULTS` or `rows.COMPACT`."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Results:
+        """Those rows."""
+        return cls(table_of(rows))
+
+    @classmethod
+    def joined(cls, parts: Iterable[pa.Table]) -> Results:
+        """The rows of those tables of `rows.COMPACT`, one after another."""
+        nothing = pa.Table.from_batches([], COMPACT)  # unlike `empty_table` it does not import pandas
+        return cls(pa.concat_tables([nothing, *parts]).unify_dictionaries())
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[Row]:
+        for part in self.slices(ROWS_AT_ONCE):
+            yield from rows_of(part)
+
+    def slices(self, rows: int) -> Iterator[pa.Table]:
+        """The table in parts of that many rows."""
+        for first in range(0, len(self), rows):
+            yield self.table.slice(first, rows)
+
+    def tables_by_metric(self) -> dict[str, pa.Table]:
+        """The rows of each metric, in the order in which metrics first come."""
+        metric = self.table["metric"].dictionary_encode().combine_chunks()
+        runs = pc.run_end_encode(metric.indices)
+        ends = runs.run_ends.to_pylist()
+        found: dict[str, list[pa.Table]] = {}
+        for name, (first, end) in zip(
+            metric.dictionary.take(runs.values).to_pylist(), pairwise([0, *ends]), strict=True
+        ):
+            found.setdefault(name, []).append(self.table.slice(first, end - first))
+        return {name: pa.concat_tables(parts) for name, parts in found.items()}
+
+    @property
+    def in_short(self) -> Results:
+        """Without the parts of single ranks: their steps, groups, collectives, categories and statistics."""
+        table = self.table
+        whole = table["rank"].is_null()
+        narrowed = [table[key].is_valid() for key in ("step", *KEYS)]
+        return Results(table.filter(pc.or_(whole, pc.invert(reduce(pc.or_, narrowed)))))
 
     @cached_property
     def rows(self) -> list[Row]:
         """The rows about the whole run: of no single rank, of no single step."""
-        table = self._table
+        table = self.table
         return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
 
     @cached_property
@@ -88,10 +116,19 @@ class Results:
     @cached_property
     def scope(self) -> Scope:
         """Windows, ranks and steps that any row is about."""
-        windows, ranks = (self._table[key].unique().to_pylist() for key in ("window", "rank"))
-        steps = self._table.group_by(["step", "stat"]).aggregate([])
-        pairs = zip(steps["step"].to_pylist(), steps["stat"].to_pylist(), strict=True)
-        return Scope.of(windows, ranks, pairs)
+        # In Python: given a scalar to compare a column with, pyarrow imports pandas.
+        steps = {
+            (step, stat == OPEN)
+            for part in self.slices(ROWS_AT_ONCE)
+            for step, stat in zip(part["step"].to_pylist(), words_of(part["stat"]), strict=True)
+            if step is not None
+        }
+        return Scope(
+            windows=_distinct(self.table["window"]),
+            ranks=_distinct(self.table["rank"]),
+            steps=sorted(step for step, is_open in steps if not is_open),
+            open_steps=sorted(step for step, is_open in steps if is_open),
+        )
 
     @cached_property
     def run(self) -> dict[str, Row]:
@@ -138,15 +175,29 @@ class Results:
         values[row, column] = own["value"].to_numpy()
         return Grid(ranks, steps, values)
 
+    @cached_property
+    def _tables(self) -> dict[str, pa.Table]:
+        return self.tables_by_metric()
+
     def _numbers(self, metric: str, *of: str, **keys: str) -> pa.Table:
         """The metric's numbers of single ranks or steps that only `keys` narrow, modelled ones aside."""
-        table = self._table
-        there = pc.equal(table["metric"], metric)
+        table = self._tables.get(metric, self.table.slice(0, 0))
+        there = _is_among(table["status"], HAS_VALUE)
+        there = pc.and_(there, pc.invert(_is_among(table["provenance"], ("modelled",))))
         for key in ("rank", "step", *KEYS):
             if key in keys:
-                there = pc.and_(there, pc.fill_null(pc.equal(table[key], keys[key]), False))
+                told = _is_among(table[key], (keys[key],))
             else:
-                there = pc.and_(there, table[key].is_valid() if key in of else table[key].is_null())
-        own = table.select(["rank", "step", "value", "status", "provenance"]).filter(there)
-        has_value = pc.is_in(own["status"], value_set=pa.array(HAS_VALUE))
-        return own.filter(pc.and_(has_value, pc.not_equal(own["provenance"], "modelled")))
+                told = table[key].is_valid() if key in of else table[key].is_null()
+            there = pc.and_(there, told)
+        return table.select(["rank", "step", "value"]).filter(there)
+
+
+def _is_among(column: pa.ChunkedArray, words: Sequence[str]) -> pa.ChunkedArray:
+    """Which of the column's words are among those; a null is not."""
+    return pc.is_in(column.cast(pa.string()), value_set=pa.array(words, pa.string()))
+
+
+def _distinct(column: pa.ChunkedArray) -> list[Any]:
+    """The column's values, each once, sorted."""
+    return sorted(column.drop_null().unique().to_pylist())

@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from cclbench.schema import HAS_VALUE, RESULTS
+
+WORDS: Final = tuple(field.name for field in RESULTS if pa.types.is_string(field.type))
+COMPACT: Final = pa.schema(
+    [f.with_type(pa.dictionary(pa.int32(), pa.string())) if f.name in WORDS else f for f in RESULTS],
+    metadata=RESULTS.metadata,
+)
+"""`schema.RESULTS` as it is held in memory: each word once, some 80 bytes a row."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,24 +65,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows of a table of `schema.RESULTS`."""
-    return msgspec.convert(table.to_pylist(), list[Row])
+    """The rows of a table of `schema.RESULTS` or `COMPACT`; equal words of a column are one object."""
+    columns = [words_of(table[name]) if name in WORDS else table[name].to_pylist() for name in RESULTS.names]
+    rows = (dict(zip(RESULTS.names, values, strict=True)) for values in zip(*columns, strict=True))
+    return msgspec.convert(list(rows), list[Row])
+
+
+def words_of(column: pa.ChunkedArray) -> list[str | None]:
+    """The texts of a column of them, plain or as dictionaries; equal ones are one object."""
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    return [None if code is None else words[code] for code in encoded.indices.to_pylist()]
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
-    """The rows as a table of `schema.RESULTS`."""
-    columns = [pa.array(map(attrgetter(field.name), rows), field.type, size=len(rows)) for field in RESULTS]
-    return pa.Table.from_arrays(columns, schema=RESULTS)
+    """The rows as a table of `COMPACT`."""
+    columns = [pa.array(map(attrgetter(field.name), rows), field.type, size=len(rows)) for field in COMPACT]
+    return pa.Table.from_arrays(columns, schema=COMPACT)
 
 
-def by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of each metric, in the order in which metrics first come."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.metric, []).append(row)
-    return found
-
-
-def builtins(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def builtins(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """The rows as flat dicts, the form of `--json`."""
     return [msgspec.structs.asdict(row) for row in rows]

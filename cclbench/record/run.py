@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cclbench.errors import UsageError, near
-from cclbench.record import manifest, rows
+from cclbench.record import manifest
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
-from cclbench.record.rows import Row
+from cclbench.record.results import Results
+from cclbench.record.rows import COMPACT, WORDS, builtins
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
 from cclbench.scratch import scratch
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""
+_ROW_GROUP: Final = 1 << 18
+"""Result rows that are written at once: each word of theirs is then in memory as often as in the file."""
 _MADE: Final = b"cclbench.made"
 _READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 RESULTS_FILE: Final = "results.parquet"
@@ -46,22 +49,23 @@ class Made(msgspec.Struct, frozen=True):
 class Run:
     """A data point in the store, with the metrics computed from it.
 
-    `rows` are the result rows as flat dicts, `results` the same as a pandas DataFrame with the columns
-    of `schema.RESULTS`; the tables come as Arrow (`.to_pandas()` where you want that).  `record` and
-    `figures` are manifest and rows as types.
+    `figures` are the result rows, `rows` the same as flat dicts, `results` as a pandas DataFrame with the
+    columns of `schema.RESULTS`; the tables come as Arrow (`.to_pandas()` where you want that).  `record` is
+    the manifest.
     """
 
     def __init__(
         self,
         path: Path,
-        figures: Sequence[Row] = (),
+        figures: Results | None = None,
         window: str = "steps",
         when_saved: Callable[[Path], None] | None = None,
     ) -> None:
-        self.path, self.figures, self.window = path, list(figures), window
+        self.path, self.window = path, window
+        self.figures = Results.joined(()) if figures is None else figures
         self._when_saved = when_saved
 
-    def with_figures(self, figures: Sequence[Row], window: str) -> Run:
+    def with_figures(self, figures: Results, window: str) -> Run:
         """The same run with metrics computed from it."""
         return Run(self.path, figures, window, self._when_saved)
 
@@ -89,7 +93,7 @@ class Run:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """The result rows as flat dicts with the columns of `schema.RESULTS`."""
-        return rows.builtins(self.figures)
+        return builtins(self.figures)
 
     @property
     def results(self) -> pd.DataFrame:
@@ -194,10 +198,10 @@ class Run:
         return select(self.path, self.ranks, query, times_as_text=times_as_text, memory_bytes=memory_bytes)
 
     @property
-    def saved_results(self) -> pa.Table | None:
-        """Rows of `schema.RESULTS` of the last full computation, None before the first."""
+    def saved_results(self) -> Results | None:
+        """The result rows of the last full computation, None before the first."""
         path = self.path / RESULTS_FILE
-        return read_table(path, RESULTS) if path.is_file() else None
+        return Results.joined([read_table(path, COMPACT, WORDS)]) if path.is_file() else None
 
     @property
     def saved_by(self) -> Made | None:
@@ -211,18 +215,19 @@ class Run:
             return None if made is None else msgspec.json.decode(made, type=Made)
         return None
 
-    def save_results(self, figures: Sequence[Row], *, made: Made | None = None) -> None:
+    def save_results(self, figures: Results, *, made: Made | None = None) -> None:
         """Keep result rows beside the run, for `sql`; replaces earlier ones whole.
 
         A store that may only be read keeps none.
         """
-        table = rows.table_of(figures)
+        schema = RESULTS
         if made is not None:
-            told = {**(RESULTS.metadata or {}), _MADE: msgspec.json.encode(made)}
-            table = table.replace_schema_metadata(told)
+            schema = schema.with_metadata({**(schema.metadata or {}), _MADE: msgspec.json.encode(made)})
         try:
             with scratch(self.path.parent, UNFINISHED) as folder:
-                pq.write_table(table, folder / RESULTS_FILE)
+                with pq.ParquetWriter(folder / RESULTS_FILE, schema) as file:
+                    for part in figures.slices(_ROW_GROUP):
+                        file.write_table(part.cast(schema))
                 (folder / RESULTS_FILE).replace(self.path / RESULTS_FILE)
         except OSError as error:
             if error.errno not in _READ_ONLY:

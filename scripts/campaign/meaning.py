@@ -14,6 +14,7 @@ from typing import Any, Final
 from campaign.mutators import fields, message_of
 from campaign.seeds import Files
 
+from cclbench.record.rows import builtins
 from cclbench.record.run import Run
 
 PARTS: Final = ("compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
@@ -24,7 +25,7 @@ Figures = dict[tuple[Any, ...], Any]
 
 def figures(run: Run) -> Figures:
     """The value of every result row, its reason where it has none."""
-    rows = run.saved_results.to_pylist() if run.saved_results is not None else []
+    rows = builtins(run.saved_results or ())
     return {tuple(row[key] for key in KEYS): (row["status"], row["value"]) for row in rows}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cclbench.analyzers.metric import METRICS, Value
-from cclbench.analyzers.rows import rank_rows, run_rows, window_policy
+from cclbench.analyzers.rows import metric_rows, rank_rows, window_policy
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.card.model import Card, card_of
 from cclbench.record.facts import TraceFacts
@@ -198,16 +198,7 @@ def reason(view: RankView, metric: str) -> str:
 
 def rows_of(metric: str, *views: RankView) -> list[dict[str, Any]]:
     """The result rows of the metric over those ranks."""
-    chosen = [METRICS.get(metric)]
-    ranks = {view.rank: rank_rows(view, chosen) for view in views}
-    chosen = [metric for metric in chosen if metric.per_rank is not None]
-    return builtins(
-        run_rows(
-            chosen,
-            ranks,
-            {view.rank: window_policy(view, "steps") for view in views},
-            {},
-            asked="steps",
-            source="kineto",
-        )
-    )
+    chosen = METRICS.get(metric)
+    ranks = {view.rank: rank_rows(view, [chosen])[metric] for view in views}
+    policies = {view.rank: window_policy(view, "steps") for view in views}
+    return builtins(metric_rows(chosen, ranks, policies, [], asked="steps", source="kineto"))

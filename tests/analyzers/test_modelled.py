@@ -12,7 +12,7 @@ from hand_made import a_rank, card, collective, comm, rows_of, values, window
 from msgspec import structs
 
 from cclbench.analyzers.metric import METRICS, NotApplicable, Value
-from cclbench.analyzers.rows import rank_rows, run_rows
+from cclbench.analyzers.rows import metric_rows, rank_rows
 from cclbench.analyzers.stand_ins import FROM_EVIDENCE, STAND_INS, stand_in
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.errors import UsageError
@@ -122,8 +122,9 @@ def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
     told = reduce(64 << 20, 0, 5 * MS, instance=1, arrival_ns=0, wait_ns=MS, transfer_ns=4 * MS)
     views = a_talk(told, rank=0), a_talk(reduce(64 << 20, 0, 5 * MS), rank=1)
     metric = METRICS.get(METRIC)
-    answers = {view.rank: rank_rows(view, [metric], model=True) for view in views}
-    rows = builtins(run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto"))
+    answers = {view.rank: rank_rows(view, [metric], model=True)[METRIC] for view in views}
+    policies = {0: "steps", 1: "steps"}
+    rows = builtins(metric_rows(metric, answers, policies, [], asked="steps", source="kineto"))
     own, *_ = rows
     assert (own["value"], own["provenance"]) == (pytest.approx(2e-3), "measured")
     assert "1 of 2 ranks left out: modelled, since" in own["reason"]
@@ -134,8 +135,9 @@ def test_a_run_does_not_average_measured_ranks_with_modelled_ones() -> None:
 def test_ranks_that_are_all_modelled_have_a_modelled_mean_with_a_band() -> None:
     views = [a_talk(reduce(size << 20, 0, 5 * MS), rank=n) for n, size in enumerate((4, 16))]
     metric = METRICS.get(METRIC)
-    answers = {view.rank: rank_rows(view, [metric], model=True) for view in views}
-    rows = builtins(run_rows([metric], answers, {0: "steps", 1: "steps"}, {}, asked="steps", source="kineto"))
+    answers = {view.rank: rank_rows(view, [metric], model=True)[METRIC] for view in views}
+    policies = {0: "steps", 1: "steps"}
+    rows = builtins(metric_rows(metric, answers, policies, [], asked="steps", source="kineto"))
     own = {row["stat"]: row for row in rows if row["rank"] is None and row["collective"] is None}
     both = zip(priced("all_reduce", 4 << 20), priced("all_reduce", 16 << 20), strict=True)
     # Two ranks, each with one call in two steps.

@@ -13,10 +13,10 @@ from hand_made import a_rank, collective, comm, compute, event, rows_of, window
 from typed import figures
 
 from cclbench.analyzers.metric import METRICS, Failed, Metric, NotApplicable, Value, mean_over_ranks, resolve
-from cclbench.analyzers.rows import rank_rows, run_rows, run_values, select, window_policy
+from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import UsageError
-from cclbench.record.rows import builtins
+from cclbench.record.rows import Row, builtins
 from cclbench.schema import EVIDENCE, RESULTS
 
 
@@ -47,17 +47,8 @@ def a_metric(per_rank: object) -> Metric:
 
 
 def a_row(values: dict[int, list[Value]]) -> list[dict]:
-    metric = a_metric(None)
-    return builtins(
-        run_rows(
-            [metric],
-            {r: {metric.name: v} for r, v in values.items()},
-            dict.fromkeys(values, "steps"),
-            {},
-            asked="steps",
-            source="kineto",
-        )
-    )
+    policies = dict.fromkeys(values, "steps")
+    return builtins(metric_rows(a_metric(None), values, policies, [], asked="steps", source="kineto"))
 
 
 def none(why: str, status: str = "not_applicable") -> list[Value]:
@@ -161,9 +152,22 @@ def test_values_cross_process_boundaries() -> None:
     values = rank_rows(view, chosen)
     sent = pickle.loads(pickle.dumps(values))  # noqa: S301  (our own bytes)
     of_run = run_values(RunView(NO_EVIDENCE), chosen)
-    here = run_rows(chosen, {0: values}, {0: "steps"}, of_run, asked="steps", source="kineto")
-    there = run_rows(chosen, {0: sent}, {0: "steps"}, of_run, asked="steps", source="kineto")
-    assert there == here
+
+    def rows(of_rank: dict[str, list[Value]]) -> list[Row]:
+        return [
+            row
+            for metric in chosen
+            for row in metric_rows(
+                metric,
+                {0: of_rank.get(metric.name, [])},
+                {0: "steps"},
+                of_run.get(metric.name, []),
+                asked="steps",
+                source="kineto",
+            )
+        ]
+
+    assert rows(sent) == rows(values)
 
 
 def test_a_glob_an_alias_and_a_misspelling() -> None:
@@ -203,14 +207,7 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
 def test_ranks_whose_combination_is_no_number_fail_the_run(number: float) -> None:
     metric = replace(a_metric(None), combine=lambda _: [Value(value=1.0), Value(value=number, stat="max")])
     (run, *_) = builtins(
-        run_rows(
-            [metric],
-            {0: {metric.name: [Value(value=1.0)]}},
-            {0: "steps"},
-            {},
-            asked="steps",
-            source="kineto",
-        )
+        metric_rows(metric, {0: [Value(value=1.0)]}, {0: "steps"}, [], asked="steps", source="kineto")
     )
     assert (run["value"], run["status"], run["reason"]) == (
         None,

@@ -15,6 +15,7 @@ from cclbench.analyzers.metric import METRICS, Value
 from cclbench.analyzers.rows import Row, run_values
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.api import full_results
+from cclbench.record.rows import builtins
 from cclbench.results import NOT_REPLAYED
 
 NAME = "whatif.scale_up_bandwidth_x2"
@@ -99,8 +100,8 @@ def test_a_report_replays_unless_the_run_is_large(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(store: Path) -> list[object]:
-        table = full_results(cclbench.run(traces, store=store))
-        return [row for row in table.to_pylist() if row["metric"] == NAME]
+        found = builtins(full_results(cclbench.run(traces, store=store)))
+        return [row for row in found if row["metric"] == NAME]
 
     run = cclbench.run(traces, store=tmp_path / "small")
     asked = rows(traces, tmp_path / "small", metrics=[NAME])

@@ -14,6 +14,7 @@ from typed import figures, record
 
 from cclbench.cli import main
 from cclbench.record.manifest import Manifest
+from cclbench.record.results import Results
 from cclbench.schema import LAYOUT, VERSION
 
 Row = dict[str, Any]
@@ -190,9 +191,9 @@ class FakeRun:
         return record(self.manifest)
 
     @property
-    def figures(self) -> list[Any]:
+    def figures(self) -> Results:
         """The rows as their type."""
-        return figures(self.rows)
+        return Results.of(figures(self.rows))
 
     @property
     def id(self) -> str:

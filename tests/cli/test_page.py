@@ -12,7 +12,7 @@ from typed import figures, record
 
 from cclbench.present.run_summary import summary
 from cclbench.present.terminal import run as answer
-from cclbench.record.results import scope_of
+from cclbench.record.results import Results
 
 Row = dict[str, Any]
 
@@ -27,7 +27,7 @@ def text_of(parts: Any, *, width: int = 80) -> str:
 
 
 def page(manifest: dict[str, Any], rows: list[Row], window: str, **options: Any) -> Any:
-    return answer.page(record(manifest), figures(rows), window, **options)
+    return answer.page(record(manifest), Results.of(figures(rows)), window, **options)
 
 
 def chart(rows: list[Row], **options: Any) -> Any:
@@ -244,7 +244,7 @@ def test_names_do_not_steer_the_terminal(manifest: dict[str, Any], row: Callable
 
 
 def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: list[Row]) -> None:
-    found = summary(record(manifest), scope_of(figures(rows)), "steps")
+    found = summary(record(manifest), Results.of(figures(rows)).scope, "steps")
     assert (found.ranks, found.ranks_found, found.world_size) == ([0, 1], [0, 1], 4)
     assert found.steps == [3, 4, 5]
     assert (found.window, found.windows) == ("steps", ["steps"])

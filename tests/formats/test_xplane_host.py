@@ -22,7 +22,8 @@ from formats.xplane_host_files import (
 
 from cclbench.errors import InputError
 from cclbench.formats import DeviceStep, Part
-from cclbench.formats.xplane import XSpace, host
+from cclbench.formats.xplane import host
+from cclbench.formats.xplane.space import XSpace
 from cclbench.record.facts import Communicator, ProcessGroup
 
 

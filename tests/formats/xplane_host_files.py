@@ -9,7 +9,8 @@ from typing import Any
 from formats.xplane_files import varint
 
 from cclbench.formats import Part, Rows, Trace
-from cclbench.formats.xplane import XSpace, host
+from cclbench.formats.xplane import host
+from cclbench.formats.xplane.space import XSpace
 
 EPOCH = 1_700_000_000_000_000_000
 Stat = int | str | bytes

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from cclbench.formats.xplane import XSpace
 from cclbench.formats.xplane.collectives import Member, of_program
+from cclbench.formats.xplane.space import XSpace
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]

@@ -7,26 +7,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cclbench.record.rows import Row, by_metric
+from cclbench.record.rows import Row
 from cclbench.units import humanise
 
 
-def side_by_side(rows: Sequence[Row], others: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """The preferred traces' rows, and beside each metric's plain ones those by the `others`, by reader.
+def side_by_side(own: list[Row], others: Mapping[str, list[Row]]) -> list[Row]:
+    """A metric's rows by the preferred traces, and beside the plain ones those by the `others`, by reader.
 
     Where both have a number, the other's is a row with its reader as `stat`, and the preferred row's reason
     tells it.  A metric that the preferred traces cannot give has the rows of the first that can.
     """
-    merged: list[Row] = []
-    by_reader = {reader: by_metric(theirs) for reader, theirs in others.items()}
-    for metric, own in by_metric(rows).items():
-        own, rest = _first_that_answers(
-            own, {reader: theirs.get(metric, []) for reader, theirs in by_reader.items()}
-        )
-        for reader, theirs in rest.items():
-            own = _with_other(own, reader, [row for row in theirs if not row.narrowed])
-        merged += own
-    return merged
+    own, rest = _first_that_answers(own, others)
+    for reader, theirs in rest.items():
+        own = _with_other(own, reader, [row for row in theirs if not row.narrowed])
+    return own
 
 
 def _first_that_answers(

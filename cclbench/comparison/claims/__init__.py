@@ -18,7 +18,6 @@ from cclbench.comparison.claims.overlap import examine_overlap
 from cclbench.comparison.subject import Subject
 from cclbench.errors import InputError, UsageError, near
 from cclbench.record.remote_store import store_at
-from cclbench.record.results import Results
 from cclbench.record.store import Store
 
 __all__ = ["CLAIMS", "UNITS", "Claim", "Examined", "examine"]
@@ -76,7 +75,7 @@ def collect(store: Store) -> tuple[list[Subject], dict[str, str]]:
             if results is None:
                 left_out[stored.id] = f"has no results yet: cclbench metrics {stored.id}"
                 continue
-            subject = Subject("", stored, Results(results), None if card is None else card.raw)
+            subject = Subject("", stored, results, None if card is None else card.raw)
             _ = subject.workload  # read here, where a damaged manifest is left out
             found.append(subject)
         except InputError as error:

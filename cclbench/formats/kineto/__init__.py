@@ -11,8 +11,6 @@ from pathlib import Path
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_events import JsonEvents, first_event
 from cclbench.formats.json_text import rewrite_json
-from cclbench.formats.kineto.events import DECODER
-from cclbench.formats.kineto.reading import KinetoFile
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.streams import LARGEST_RATIO, compressed
 
@@ -82,11 +80,16 @@ class Kineto(Reader):
 
     def inflated(self, path: Path, folder: Path) -> Iterator[Part]:
         """Parts of about `PART_BYTES`, larger where there would be too many of them."""
+        # Here and below: a file can be recognised without what it takes to read it.
+        from cclbench.formats.kineto.events import DECODER
+
         size = max(PART_BYTES, path.stat().st_size * LARGEST_RATIO // _MOST_PARTS)
         return JsonEvents(path, DECODER).inflated(folder, size)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream one rank's trace, or one of its parts."""
+        from cclbench.formats.kineto.reading import KinetoFile
+
         trace = Trace(batches=iter(()))
         trace.batches = KinetoFile(path, trace, part, allow_truncated).batches()
         return trace

@@ -14,8 +14,6 @@ import re
 from pathlib import Path
 
 from cclbench.formats import HEAD_BYTES, READERS, Evidence, EvidenceReader
-from cclbench.formats.nccl_tests.printed import Printed
-from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
 from cclbench.formats.texts import bare, beginning
 
 _CSV = re.compile(rb"(?:#[^\n]*\n)*size_bytes,count,dtype,redop,")
@@ -27,7 +25,6 @@ _ROCM_JSON = re.compile(rb'\s*\[\s*\{\s*"numCycle"\s*:')
 _PRINTED = re.compile(
     rb"# nThread +\d+ +nGpus +\d+ +minBytes|# Collective test starting: |# +size +count +type .* busbw "
 )
-_FILES = ((_CSV, read_csv), (_JSON, read_json), (_ROCM_JSON, read_rocm_json))
 
 
 class NcclTests(EvidenceReader):
@@ -51,13 +48,18 @@ class NcclTests(EvidenceReader):
     def sniff(self, head: bytes) -> float:
         """Sure of the benchmarks' own first lines."""
         head = bare(head)
-        known = any(pattern.match(head) for pattern, _ in _FILES) or _PRINTED.search(head)
+        known = any(pattern.match(head) for pattern in (_CSV, _JSON, _ROCM_JSON)) or _PRINTED.search(head)
         return 0.9 if known else 0.0
 
     def read(self, path: Path) -> Evidence:
         """Every row of every table; `InputError` with the line of a file for programs that is damaged."""
+        # Here: a file can be recognised without what it takes to read it.
+        from cclbench.formats.nccl_tests.printed import Printed
+        from cclbench.formats.nccl_tests.stated import read_csv, read_json, read_rocm_json
+
         head = beginning(path, HEAD_BYTES)
-        read = next((read for pattern, read in _FILES if pattern.match(head)), None)
+        files = ((_CSV, read_csv), (_JSON, read_json), (_ROCM_JSON, read_rocm_json))
+        read = next((read for pattern, read in files if pattern.match(head)), None)
         return (Printed(path).read() if read is None else read(path)).evidence()
 
 

@@ -4,24 +4,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-import msgspec
-import pyarrow as pa
-
-from cclbench.errors import InputError
-from cclbench.formats import READERS, Part, Reader, Rows, Trace
+from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import replacing, uncompressed
-from cclbench.formats.nsys.capture import Capture, diagnostics
-from cclbench.formats.nsys.counters import samples
-from cclbench.formats.nsys.database import MAGIC, Database
-from cclbench.formats.nsys.facts import facts
-from cclbench.formats.nsys.nccl import tell
-from cclbench.formats.nsys.nvtx import mpi_calls, ranges
-from cclbench.formats.nsys.rows import TableReader
 from cclbench.formats.rewriting import Redactor
 from cclbench.formats.unread import UnreadFormatError
+
+MAGIC: Final = b"SQLite format 3\0"
 
 
 class Nsys(Reader):
@@ -71,38 +63,19 @@ class Nsys(Reader):
 
     def parts(self, path: Path) -> list[Part]:
         """One part for each process that is a rank."""
-        with Database(path) as database:
-            return [Part(member=member) for member in Capture.of(database).members]
+        # Here and below: a file can be recognised without what it takes to read it.
+        from cclbench.formats.nsys import reading
+
+        return reading.parts(path)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """Stream one rank's rows; a damaged database gives none, since its pages are in no order."""
+        from cclbench.formats.nsys import reading
+
         del allow_truncated  # every row is whole, or none is known to be
         trace = Trace(batches=iter(()), device_rows_in_order=False)
-        trace.batches = _batches(path, part, trace)
+        trace.batches = reading.batches(path, part, trace)
         return trace
-
-
-def _batches(path: Path, part: Part, trace: Trace) -> Iterator[Rows | pa.Table]:
-    """All rows; `trace` is complete when the last one is taken."""
-    with Database(path) as database:
-        capture = Capture.of(database)
-        if part.member not in capture.members:
-            raise InputError(f"has no process {part.member!r}", where=str(path))
-        first = capture.first(part.member)
-        reader = TableReader(capture, part.member)
-        yield from reader.rows()
-        yield from ranges(reader)
-        yield from mpi_calls(reader, trace.told)
-        communicators = tell(reader, trace.told)
-        if reader.mpi_calls and capture.count(part.member):
-            note = "calls of MPI are rows of the host: their time is no time of the device"
-            reader.notes.append(f"{reader.mpi_calls} {note}")
-        yield from samples(capture, part.member, reader.dropped, first=first)
-        if first:
-            reader.dropped.update(capture.left_out())
-        trace.dropped = reader.dropped
-        trace.facts = msgspec.structs.replace(facts(capture, part.member), communicators=communicators)
-        trace.notes = [*capture.notes, *reader.notes, *(diagnostics(database) if first else ())]
 
 
 READERS.add(Nsys.name, Nsys(), origin=__name__)

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from cclbench.errors import InputError
+from cclbench.formats.nsys import MAGIC
 
-MAGIC: Final = b"SQLite format 3\0"
 BATCH_ROWS: Final = 1 << 16
 _LONGEST_NAME: Final = 1 << 20
 _WAL: Final = b"\x02\x02"

@@ -16,9 +16,6 @@ from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.json_text import rewrite_json
 from cclbench.formats.rewriting import Redactor
-from cclbench.formats.xplane import host
-from cclbench.formats.xplane.chrome import BESIDE, chrome
-from cclbench.formats.xplane.proto import HOST
 
 MOST_EVENTS: Final = 1_000_000
 """xprof and JAX write no more, the earliest ones, and leave no mark where there were more."""
@@ -44,6 +41,9 @@ class XlaJson(Reader):
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """JSON, with the ranges of the host's plane that people named."""
+        # Here and below: a file can be recognised without what it takes to read it.
+        from cclbench.formats.xplane.chrome import chrome
+        from cclbench.formats.xplane.proto import HOST
         from cclbench.formats.xplane.rewriting import ranges_of_people
 
         plane = chrome(path).planes.get(HOST) if annotations else None
@@ -53,12 +53,18 @@ class XlaJson(Reader):
 
     def parts(self, path: Path) -> list[Part]:
         """Each device, by its plane's name; a device of the host where there is no accelerator."""
+        from cclbench.formats.xplane import host
+        from cclbench.formats.xplane.chrome import BESIDE, chrome
+
         profile = chrome(path)
         devices = [Part(name) for name in profile.devices]
         return devices or host.members(profile.host, path, profile.cut, BESIDE)
 
     def read(self, path: Path, *, part: Part, allow_truncated: bool = False) -> Trace:
         """One device of the profile."""
+        from cclbench.formats.xplane import host
+        from cclbench.formats.xplane.chrome import chrome
+
         profile = chrome(path)
         if profile.cut is not None and not allow_truncated:
             raise InputError(

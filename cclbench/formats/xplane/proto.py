@@ -37,8 +37,6 @@ Stats = dict[str, str | int | float | bytes]
 
 _LONGEST_PS: Final = 1 << 61
 _PLANE, _COMPLAINTS, _NAME, _LINES, _EVENTS = 1, (2, 3), 2, 3, 4
-BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
-"""The first bytes of a plane, even of one whose length is damaged."""
 _MANGLED: Final = b"\xef\xbf\xbd"
 _MESSAGES: Final = {
     "XStat": "metadata_id=1:int64 double_value=2:double? uint64_value=3:uint64? int64_value=4:int64?"

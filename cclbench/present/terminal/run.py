@@ -23,8 +23,8 @@ from cclbench.present.terminal.figures import key_figures, metrics_lines, missin
 from cclbench.present.terminal.findings import numbered
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
 from cclbench.record.manifest import Manifest
-from cclbench.record.results import Results, scope_of
-from cclbench.record.rows import Row, builtins, table_of
+from cclbench.record.results import Results, Scope
+from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.schema import RESULTS
 from cclbench.text import bounded, shortened
@@ -43,35 +43,34 @@ def show(run: Run, form: str, verbosity: int, *, per_rank: bool, whole: bool) ->
     `whole`: all metrics were asked for, of which the first screen shows what matters.  Documents and rows
     have the parts of single ranks (steps, groups, ...) with `per_rank` only.
     """
-    told = run.record, run.figures, run.window
-    shown = (row for row in run.figures if per_rank or row.rank is None or not row.narrowed)
-    rows = map(structs.asdict, shown)
+    rows = map(structs.asdict, run.figures if per_rank else run.figures.in_short)
     short = whole and verbosity not in (QUIET, VERBOSE)
     drawn = first_screen if short else partial(page, verbosity=verbosity)
     emit(
         form,
-        document={**_head(*told), "results": rows},
+        document={**_head(run.record, run.figures, run.window), "results": rows},
         rows=rows,
         columns=RESULTS.names,
-        table=lambda: drawn(*told, unicode=writes_unicode()),
+        table=lambda: drawn(run.record, run.figures, run.window, unicode=writes_unicode()),
     )
 
 
-def document(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
+def document(record: Manifest, results: Results, window: str) -> dict[str, Any]:
     """The result.v1 document (`cclbench/schemas/result.json`)."""
-    return {**_head(record, rows, window), "results": builtins(rows)}
+    return {**_head(record, results, window), "results": builtins(results)}
 
 
-def _head(record: Manifest, rows: Sequence[Row], window: str) -> dict[str, Any]:
-    run = msgspec.to_builtins(summary(record, scope_of(rows), window))
+def _head(record: Manifest, results: Results, window: str) -> dict[str, Any]:
+    run = msgspec.to_builtins(summary(record, results.scope, window))
     return {"schema": "result.v1", "run": run}
 
 
 def first_screen(
-    record: Manifest, rows: Sequence[Row], window: str, *, unicode: bool = True
+    record: Manifest, results: Results, window: str, *, unicode: bool = True
 ) -> list[RenderableType]:
     """What a person reads first: what the run is, its bars, why it takes that long, the main figures."""
-    found = summary(record, scope_of(rows), window)
+    found = summary(record, results.scope, window)
+    rows = list(results.in_short)
     known = [*facts(record, found)]
     notes = [text for label, text in known if label == "note"]
     told = [(label, text) for label, text in known if label in _FIRST]
@@ -81,7 +80,7 @@ def first_screen(
     parts: list[RenderableType] = [labelled((label, Text(bounded(text))) for label, text in told)]
     if bars := list(chart(rows, unicode=unicode, most=_FEW_RANKS)):
         parts += [Text(), Group(*bars)]
-    causes = findings(Results(table_of(rows)), record)
+    causes = findings(results, record)
     parts += [Text(), *_why(causes, rows)]
     if matter := list(key_figures(rows)):
         parts += [Text(), *matter]
@@ -112,7 +111,7 @@ def _computing(rows: Sequence[Row]) -> float | None:
 
 def page(
     record: Manifest,
-    rows: Sequence[Row],
+    results: Results,
     window: str,
     *,
     verbosity: int = 0,
@@ -120,15 +119,16 @@ def page(
 ) -> list[RenderableType]:
     """All there is to read: facts, bars, metrics, what does not apply; quiet: metrics only."""
     verbose = verbosity >= VERBOSE
+    rows = list(results.in_short)
     table = Group(*metrics_lines(rows, verbose=verbose))
     if verbosity <= QUIET:
         return [table]
-    parts: list[RenderableType] = [facts_table(record, rows, window, verbose=verbose)]
+    parts: list[RenderableType] = [facts_table(record, results.scope, window, verbose=verbose)]
     bars = list(chart(rows, unicode=unicode, every_rank=verbose))
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_why(findings(Results(table_of(rows)), record), rows)]
+        parts += [Text(), *_why(findings(results, record), rows)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,
@@ -138,7 +138,7 @@ def page(
     ]
 
 
-def facts_table(record: Manifest, rows: Sequence[Row], window: str | None, *, verbose: bool = False) -> Table:
+def facts_table(record: Manifest, scope: Scope, window: str | None, *, verbose: bool = False) -> Table:
     """A line a fact: label and text, wrapped; without a window, what was ingested."""
-    found = summary(record, scope_of(rows), window)
+    found = summary(record, scope, window)
     return labelled((label, Text(bounded(text))) for label, text in facts(record, found, verbose))

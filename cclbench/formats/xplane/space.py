@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An XLA profile's planes: its devices, what it tells of them, and the rows of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cclbench.formats import Rows, Trace
+from cclbench.formats.xplane import gpu, hlo_proto, proto, tpu
+from cclbench.formats.xplane.collectives import Member
+from cclbench.formats.xplane.device import NO_EPOCH, batches, remembered
+from cclbench.formats.xplane.hlo_proto import Program
+from cclbench.formats.xplane.host_events import HostProfile, profile_of
+from cclbench.record.facts import TraceFacts
+
+
+class XSpace:
+    """What all devices of a file share; its planes are parsed one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.space = path, proto.space(path)
+        self.planes = {where.name: where for where in self.space.planes}
+        found = [kind for name in self.planes if (kind := proto.DEVICE.fullmatch(name))]
+        self.devices = [kind[0] for kind in sorted(found, key=lambda kind: (kind[1], int(kind[2])))]
+
+    @cached_property
+    def epoch_ns(self) -> int:
+        """When the profile began, since the epoch; 0 where the file does not tell."""
+        return proto.epoch_ns(self.path, self.space.planes)
+
+    @cached_property
+    def stats(self) -> list[proto.Stats]:
+        """What each device's plane says of it."""
+        messages = (proto.plane(self.path, self.planes[name], lines=False) for name in self.devices)
+        return [proto.stats(proto.stat_names(message), message.stats) for message in messages]
+
+    @cached_property
+    def first_busy(self) -> str:
+        """The first device that did anything, which has the process's own rows."""
+        for name in self.devices:
+            if proto.has_events(self.path, self.planes[name], "XLA" if "TPU" in name else "Stream"):
+                return name
+        return self.devices[0]
+
+    @cached_property
+    def host(self) -> HostProfile:
+        """Ops of CPU devices, where there is no accelerator."""
+        named = {name: self.plane(name) for name in (proto.HOST, proto.PROGRAMS)}
+        return profile_of(named, self.path, self.epoch_ns)
+
+    def plane(self, name: str) -> Any | None:
+        """The message of the plane of that name."""
+        where = self.planes.get(name)
+        return None if where is None else proto.plane(self.path, where)
+
+    def trace(self, name: str) -> Trace:
+        """All that a device did, what other planes say of it, and rows of the process that drives it."""
+        message, place = self.plane(name), self.devices.index(name)
+        is_tpu, own = "TPU" in name, self.stats[place]
+        ids = [tpu.global_id(told, str(self.path)) if is_tpu else None for told in self.stats]
+        device = ids[place] if len(set(ids)) == len(ids) else None
+        programs: dict[int, Program] = {}
+        for where in self.space.planes:
+            if where.name == proto.PROGRAMS:
+                programs |= hlo_proto.programs(proto.plane(self.path, where), str(self.path))
+        placed = {number: at for number, program in programs.items() if (at := program.devices) is not None}
+        everywhere = {i for at in placed.values() for i in at.ravel().tolist()}
+        world = len(everywhere)
+        facts = TraceFacts(
+            rank=device,
+            rank_source=None if device is None else "metadata",
+            local_rank=place,
+            # Unknown where the programs do not cover the file's devices, or leave out ids between.
+            world_size=world if world >= len(self.devices) and max(everywhere) < world else None,
+            producer="XLA profiler",
+            device_count=len(self.devices),
+            **(tpu.facts(own) if is_tpu else gpu.facts(own)),
+        )
+        trace = Trace(batches=iter(()), facts=facts, notes=[] if self.epoch_ns else [NO_EPOCH])
+        numbers = {of: int(of.rpartition(":")[2]) for of in self.devices}
+        if not is_tpu and everywhere == set(numbers.values()):
+            # Each process counts its GPUs from 0: that is their global id where programs know no others.
+            device = numbers[name]
+        others = [other for other in self.devices if other != name] if name == self.first_busy else None
+        member = Member(device, placed)
+        rows = batches(trace, name, message, self.plane, self.path, self.epoch_ns, member, programs, others)
+        trace.batches = rows if others is None else self._and_others(trace, rows)
+        return trace
+
+    def _and_others(self, trace: Trace, rows: Iterator[Rows]) -> Iterator[Rows]:
+        """The rows; those of SparseCores, custom devices and other planes that nobody reads are counted."""
+        yield from rows
+        read = {*self.devices, proto.HOST, proto.PROGRAMS, proto.ENVIRONMENT}
+        for where in self.space.planes:
+            if where.name not in read:
+                reason = "row of a SparseCore" if "SparseCore" in where.name else "row of another plane"
+                left_out = sum(len(line.events) for line in proto.plane(self.path, where).lines)
+                trace.dropped += Counter({reason: left_out})
+
+
+space_of = remembered(XSpace)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks' answers on their way to the run's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cclbench.analyzers import answers
+from cclbench.analyzers.answers import Answer, Answers
+from cclbench.analyzers.metric import Coverage, Value
+
+
+def values(rank: int) -> list[Value]:
+    detail = np.arange(rank + 1)
+    told = Value(value=rank / 3, left_out={"rows": rank}, coverage=Coverage(1, 2), detail=detail)
+    return [told, Value(value=1.0, step=rank)]
+
+
+@pytest.mark.parametrize("in_memory", [1, 1 << 20])
+def test_all_ranks_values_of_a_metric_come_back(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
+    monkeypatch.setattr(answers, "_IN_MEMORY", in_memory)
+    with Answers(["a", "b"]) as kept:
+        for rank in (0, 3, 4):
+            kept.add(rank, Answer.of("steps" if rank else "trace", [values(rank), []]))
+        assert kept.policies == {0: "trace", 3: "steps", 4: "steps"}
+        found = kept.of("a")
+        assert found == {rank: values(rank) for rank in (0, 3, 4)}
+        assert [len(own[0].detail) for own in found.values()] == [1, 4, 5]  # type: ignore[arg-type]
+        assert kept.of("b") == {0: [], 3: [], 4: []}
+        assert kept.of("a") == found
+
+
+def test_without_ranks_nobody_answers() -> None:
+    with Answers(["a"]) as kept:
+        assert kept.of("a") == {}
