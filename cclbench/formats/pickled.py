@@ -36,9 +36,9 @@ _LONG_GET: Final = b"j"
 _GETS: Final = frozenset(_GET + _LONG_GET)
 _AGAIN: Final = re.compile(rb"h.|j.{4}", re.DOTALL)
 """An instruction that refers to an object made before, by its place in the memo: `BINGET`, `LONG_BINGET`."""
-_RUN: Final = re.compile(rb"(?:h.|j.{4}){1,512}+", re.DOTALL)
+_RUN: Final = re.compile(rb"(?:h.|j.{4}){1,128}+", re.DOTALL)
 """Several of them."""
-_RUNS: Final = 1 << 14
+_RUNS: Final = 1 << 16
 """Of these, how many are remembered: stacks repeat."""
 _STOP: Final = ord(".")
 _KEYS: Final = {str, int, bool}
