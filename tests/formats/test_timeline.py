@@ -266,6 +266,12 @@ def test_a_new_mapping_makes_a_new_run(tmp_path: Path) -> None:
     assert {row["category"] for row in events(second)} == {"communication", "copy"}
 
 
+def test_another_tools_timeline_yaml_is_left_alone(tmp_path: Path) -> None:
+    folder = written(tmp_path / "traces", table(), mapping="events: [1, 2]\n")
+    with pytest.raises(InputError, match="no trace of a known format"):
+        ingested(folder / "job.csv")
+
+
 def test_shards_of_an_older_mapping_are_not_merged(tmp_path: Path) -> None:
     folder, store = written(tmp_path / "traces", table()), ("--store", str(tmp_path / "store"))
     assert main(["ingest", str(folder), "--shard", "1/1", *store]) == 0
