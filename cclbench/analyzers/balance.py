@@ -169,6 +169,10 @@ def straggler_slowdown(run: RunView) -> Iterator[Value]:
         f"{humanise(found.step_ns / NS_PER_S, 's')} a step, and {humanise(found.ideal_ns / NS_PER_S, 's')}"
         " without stragglers, both replayed"
     )
+    if len(found.ranks) < len(run.ranks):
+        reason += (
+            f"; by rank only the {len(found.ranks)} of {len(run.ranks)} with most time beyond the typical"
+        )
     modelled = partial(Value, provenance="modelled")
     yield modelled(value=found.job, reason=reason, coverage=Coverage(found.transfers, found.all_transfers))
     for name, ratio in found.causes.items():

@@ -30,7 +30,10 @@ def recognised(path: Path, head: bytes) -> tuple[AnyReader | None, bytes]:
     for more in FURTHER_BYTES:
         if len(head) < size or b"\0" in head or (reader is not None and reader.sniff(head) >= SURE):
             break
-        head, size = head_of(path, more), more
+        try:
+            head, size = head_of(path, more), more
+        except zlib.error:  # more of a damaged stream gives nothing; what there is has to do
+            break
         reader = recognise(path, head, others) or reader
     return reader, head
 

@@ -30,7 +30,7 @@ from cclbench.normalize.steps import families
 from cclbench.record.manifest import Options
 from cclbench.record.run import Run
 from cclbench.record.store import Store
-from cclbench.source import Listed, SourceFile, find, hash_files
+from cclbench.source import Listed, Source, SourceFile, find, hash_files
 from cclbench.text import first_few
 
 SHARD: Final = "shard.json"
@@ -71,6 +71,8 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     listing: list[tuple[str, int]]
     """Name and size of all trace files of the source."""
+    descriptions: list[str]
+    """SHA-256 of the files that say what others of the source hold."""
     files: list[ShardFile]
     members: list[MemberParts]
 
@@ -131,6 +133,7 @@ def ingest_shard(
             index=(index - 1) % count,
             count=count,
             listing=listing,
+            descriptions=_descriptions(found),
             files=[
                 ShardFile(file.name, file.reader, file.bytes, file.sha256, file.stamp)
                 for file in found.files
@@ -160,6 +163,9 @@ def merge(
 
     path = Path(first.source) if Path(first.source).expanduser().exists() else Path(first.absolute)
     found = find(path, hashing=hash_others)
+    if _descriptions(found) != first.descriptions:
+        where = " or ".join(map(str, found.descriptions))
+        raise InputError("changed since the shards were made", where=where, hint=_AGAIN)
     reading = partial(_adopt, shards)
     try:
         return ingest(found, store, first.options, engine=engine, progress=progress, reading=reading)
@@ -170,6 +176,10 @@ def merge(
         words = next(iter(str(error).splitlines()), type(error).__name__)
         where = f"{next(iter(shards))} or another shard"
         raise InputError(f"damaged table: {words}", where=where, hint=_AGAIN) from None
+
+
+def _descriptions(found: Source) -> list[str]:
+    return [sha256(path.read_bytes()).hexdigest() for path in found.descriptions]
 
 
 def _is_trace(file: Listed) -> bool:
@@ -224,9 +234,10 @@ def _check_complete(shards: Mapping[Path, Shard]) -> None:
     folders = {shard.index: folder for folder, shard in shards.items()}
     first = folders[next(iter(shards.values())).index]
     for folder, shard in shards.items():
-        for what in ("absolute", "count", "options", "listing"):
+        for what in ("absolute", "count", "options", "listing", "descriptions"):
             if getattr(shard, what) != getattr(shards[first], what):
-                words = "its source has changed since" if what == "listing" else "another source or options"
+                changed = what in ("listing", "descriptions")
+                words = "its source has changed since" if changed else "another source or options"
                 raise UsageError(f"{folder} and {first} are not of one run: {words}", hint=_AGAIN)
         if folders[shard.index] != folder:
             hint = "name one of them"

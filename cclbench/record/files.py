@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, near
-from cclbench.schema import EVENTS, KINDS
+from cclbench.schema import COUNTED, EVENTS, KINDS, VOCABULARIES
 
 UNFINISHED: Final = ".unfinished-"
 """What the names of scratch folders in a store begin with."""
@@ -80,10 +81,18 @@ def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
 
 
 def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
-    """Those rows as they are; `InputError` where a column of the schema has nulls and may have none."""
+    """Those rows as they are; `InputError` where a column holds what it may not: nulls, a word, a number."""
+    of = schema.metadata[b"cclbench.table"].decode()
+    words = VOCABULARIES[of]
     for name in table.schema.names:
-        if not schema.field(name).nullable and table[name].null_count:
+        column = table[name]
+        if not schema.field(name).nullable and column.null_count:
             raise damaged(path, f"column {name} has nulls")
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        if name in words and any(set(one.dictionary.to_pylist()) - set(words[name]) for one in chunks):
+            raise damaged(path, f"column {name} holds an unknown word")
+        if name in COUNTED.get(of, ()) and any(len(one) and (pc.min(one).as_py() or 0) < 0 for one in chunks):
+            raise damaged(path, f"column {name} holds a number below 0")
     return table
 
 

@@ -39,7 +39,8 @@ def differences(one: Figures, other: Figures) -> Iterator[str]:
             and math.isclose(value, figure, rel_tol=1e-9, abs_tol=1e-15)
         )
         # A counter's one sample tells nothing, the same sample twice that nothing was counted.
-        nothing = status == "absent" and (figure == 0 or state == "not_applicable")
+        silent = status in ("absent", "not_applicable")
+        nothing = silent and (figure == 0 or state == "not_applicable")
         nothing |= status == "partial" and state == "ok" and alike
         if (status != state or not alike) and not nothing:
             words = "/".join(str(part) for part in key if part is not None)

@@ -15,8 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import cclbench
+from cclbench.cli import main
 from cclbench.errors import InputError
+from cclbench.ingestion.shards import merge
 from cclbench.record.run import Run
+from cclbench.record.store import Store
 
 MAPPING = """\
 version: 1
@@ -261,6 +264,22 @@ def test_a_new_mapping_makes_a_new_run(tmp_path: Path) -> None:
     second = ingested(folder)
     assert first.id != second.id
     assert {row["category"] for row in events(second)} == {"communication", "copy"}
+
+
+def test_another_tools_timeline_yaml_is_left_alone(tmp_path: Path) -> None:
+    folder = written(tmp_path / "traces", table(), mapping="events: [1, 2]\n")
+    with pytest.raises(InputError, match="no trace of a known format"):
+        ingested(folder / "job.csv")
+
+
+def test_shards_of_an_older_mapping_are_not_merged(tmp_path: Path) -> None:
+    folder, store = written(tmp_path / "traces", table()), ("--store", str(tmp_path / "store"))
+    assert main(["ingest", str(folder), "--shard", "1/1", *store]) == 0
+    (shard,) = (tmp_path / "store").glob("*.shard-*")
+    assert main(["merge", str(shard), *store]) == 0
+    written(folder, table(), mapping=MAPPING.replace("compute}", "copy}"))
+    with pytest.raises(InputError, match=r"timeline\.yaml: changed since the shards were made"):
+        merge([shard], Store(tmp_path / "store"))
 
 
 def test_a_table_without_a_mapping_is_no_trace(tmp_path: Path) -> None:

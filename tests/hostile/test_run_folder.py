@@ -99,6 +99,47 @@ def without_times(table: pa.Table) -> pa.Table:
     return table.set_column(at, pa.field("start_ns", pa.int64()), none)
 
 
+def another(column: str, value: object) -> Alter:
+    """The table with that value in the first row of a column."""
+
+    def altered(table: pa.Table) -> pa.Table:
+        field = table.schema.field(column)
+        values = [value, *table[column].to_pylist()[1:]]
+        words = pa.array(values, pa.string()).dictionary_encode() if isinstance(value, str) else values
+        cast = words.cast(field.type) if isinstance(value, str) else pa.array(values, field.type)
+        return table.set_column(table.column_names.index(column), field, cast)
+
+    return altered
+
+
+@pytest.mark.parametrize(
+    ("table", "alter", "said"),
+    [
+        (
+            "events/rank=0/kernel-*.parquet",
+            another("category", "gem"),
+            "column category holds an unknown word",
+        ),
+        (
+            "events/rank=0/kernel-*.parquet",
+            another("phase", "forwards"),
+            "column phase holds an unknown word",
+        ),
+        ("collectives/rank=0.parquet", another("kind", "all_out"), "column kind holds an unknown word"),
+        ("collectives/rank=0.parquet", another("instance", -3), "column instance holds a number below 0"),
+    ],
+)
+def test_a_table_with_what_its_column_may_not_hold_is_damaged(
+    run: Path, table: str, alter: Alter, said: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCLBENCH_STORE", str(run.parent))
+    path = next(run.glob(table))
+    pq.write_table(alter(pq.read_table(path)), path)
+    answer = call("metrics", run.name)
+    assert (answer.code, answer.out) == (3, "")
+    assert said in answer.err
+
+
 def test_a_table_that_lost_rows_is_damaged(
     run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,7 +16,9 @@ from cclbench import yaml_file
 from cclbench.diagnostics import Path as Place
 from cclbench.diagnostics import Problem, dotted
 from cclbench.errors import InputError
+from cclbench.formats.recognition import head_of
 from cclbench.json_schema import departures, packaged_schema
+from cclbench.scratch import stamp_of
 from cclbench.text import listed
 from cclbench.yaml_file import Document
 
@@ -22,6 +26,7 @@ FILE: Final = "timeline.yaml"
 COMPUTE, COPY, IGNORE = "compute", "copy", "ignore"
 PAIRS: Final = ("send", "recv")
 _MOST_SHOWN: Final = 2
+_KEY: Final = re.compile(rb"""^["']?(?:columns|operators)["']?[ \t]*:""", re.MULTILINE)
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +85,23 @@ class TimelineMapping(msgspec.Struct, frozen=True, kw_only=True):
 def maps(path: Path) -> bool:
     """Whether a `timeline.yaml` in the file's folder says that the file is a timeline.
 
-    `InputError` where that file is no mapping.
+    One that has neither `columns` nor `operators` is another tool's.  `InputError` where it is no mapping.
     """
     beside = path.with_name(FILE)
-    return path.name != FILE and beside.is_file() and fnmatchcase(path.name, read_mapping(beside).files)
+    if path.name == FILE or not beside.is_file() or not _KEY.search(head_of(beside)):
+        return False
+    return fnmatchcase(path.name, mapping_at(beside).files)
 
 
-def read_mapping(path: Path) -> TimelineMapping:
-    """The mapping in a YAML file; `InputError` with file and line where it is none."""
+def mapping_at(path: Path) -> TimelineMapping:
+    """The mapping in a YAML file, read once as long as it does not change; `InputError` as `_read`."""
+    return _read(path, stamp_of(path.stat()))
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, stamp: tuple[int, ...]) -> TimelineMapping:
+    """`InputError` with file and line where it is none."""
+    del stamp
     document = yaml_file.read(path, "timeline mapping")
     problems = list(document.problems) or departures(document, packaged_schema("timeline"))
     problems = problems or [

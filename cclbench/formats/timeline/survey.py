@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cclbench.errors import InputError
-from cclbench.formats.timeline.mapping import FILE, Operator, TimelineMapping, read_mapping
+from cclbench.formats.timeline.mapping import FILE, Operator, TimelineMapping, mapping_at
 from cclbench.formats.timeline.tables import batches
 from cclbench.formats.trace import DeviceStep
 from cclbench.scratch import stamp_of
@@ -115,7 +115,7 @@ class Survey:
 def surveyed(path: Path) -> Survey:
     """What the tables beside that one, itself included, say together; read once as long as none changes."""
     beside = path.with_name(FILE)
-    mapping = read_mapping(beside)
+    mapping = mapping_at(beside)
     tables = sorted(p for p in path.parent.iterdir() if p.is_file() and p.name != FILE)
     own = [table for table in tables if fnmatchcase(table.name, mapping.files)]
     stamps = tuple((str(file), stamp_of(file.stat())) for file in (beside, *own))
@@ -124,7 +124,7 @@ def surveyed(path: Path) -> Survey:
 
 @lru_cache(maxsize=2)
 def _surveyed(beside: Path, stamps: tuple[tuple[str, tuple[int, ...]], ...]) -> Survey:
-    mapping = read_mapping(beside)
+    mapping = mapping_at(beside)
     survey = Survey(mapping)
     for name, _ in stamps[1:]:
         _add(survey, Path(name))
