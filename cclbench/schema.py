@@ -361,7 +361,8 @@ TABLES: Final = {
 }
 """All tables of a run, by name."""
 
-VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = dict.fromkeys(TABLES, {}) | {
+VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    **{table: {} for table in TABLES},
     "events": {
         "side": SIDES,
         "kind": KINDS,
