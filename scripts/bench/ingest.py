@@ -59,6 +59,7 @@ os._exit(0)
 """
 TRACELENS = """
 import os, sys
+sys.stdout = sys.stderr  # what it tells meanwhile is no figure
 from TraceLens import TreePerfAnalyzer
 analyzer = TreePerfAnalyzer.from_file(sys.argv[1])
 analyzer.get_df_gpu_timeline()
