@@ -4,10 +4,10 @@
 Each runs in processes of its own, in turn, on the same file: `cclbench run --json` into an empty store, which
 is ingest and all metrics, of the file and of its gzip; `orjson.loads` of the file's bytes;
 HolisticTraceAnalysis, which is load, temporal breakdown and overlap; TraceLens, which is load, timeline and
-operators. The others come from the package index and a public repository into an environment below the work
-folder; one that cannot be installed is left out, and said.  Files are made up, or a real trace enlarged.
-CPU is user and system time of all processes of a command, memory the peak of the sum of their Pss (a shared
-page counts once).  1 MB = 1e6 bytes.
+operators. The others come from the package index and a public repository into environments below the work
+folder, where there is none yet; one that cannot be installed is skipped, and why is said.  Files are made up,
+or a real trace enlarged.  CPU is user and system time of all processes of a command, memory the peak of the
+sum of their Pss (a shared page counts once).  1 MB = 1e6 bytes.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ os._exit(0)
 """
 TRACELENS = """
 import os, sys
+sys.stdout = sys.stderr  # what it tells meanwhile is no figure
 from TraceLens import TreePerfAnalyzer
 analyzer = TreePerfAnalyzer.from_file(sys.argv[1])
 analyzer.get_df_gpu_timeline()
@@ -104,9 +105,12 @@ def peers_pythons(folder: Path, asked: list[str]) -> dict[str, str]:
             print(f"installing {', '.join(PEERS[peer])} into {python.parents[1]}", file=sys.stderr)
             venv.create(python.parents[1], with_pip=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            if subprocess.run([*pip, *PEERS[peer]], check=False).returncode:
+            done = subprocess.run([*pip, *PEERS[peer]], check=False, capture_output=True, text=True)
+            if done.returncode:
                 shutil.rmtree(python.parents[1])
-                print(f"{peer} is SKIPPED: it could not be installed; see pip's message", flush=True)
+                told = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+                why = told[-1].strip() if told else f"pip ended with {done.returncode}"
+                print(f"{peer}: skipped: it could not be installed: {why}", flush=True)
                 continue
         pythons[peer] = str(python)
     return pythons
