@@ -23,7 +23,8 @@ from cclbench.intervals import Intervals
     " operators, the framework's; elsewhere, none of those: Python and what the profiler does not record."
     " Of the thread that launches that event; of two at once the first. A gap that begins while that thread"
     f" waits for the device counts up to {RESTART_NS // 1000} µs, and no more than the wait, as"
-    " synchronization: the host has to begin anew. Stat whole_gaps: gaps before a wait's first launch.",
+    " synchronization: the host has to begin anew. Stat before_launch: gaps that end with the first launch"
+    " after a wait, as much of each at most.",
     formula="|{gaps of time.idle_host} ∩ {what the launching thread does} ∩ W|",
     unit="s",
     better="lower",
@@ -41,4 +42,4 @@ def idle_host_by(rank: RankView) -> Iterator[Value]:
 
     for what, held in gaps.by.items():
         yield Value(value=seconds(held), category=what)
-    yield Value(value=seconds(gaps.after_wait), category="synchronization", stat="whole_gaps")
+    yield Value(value=seconds(gaps.after_wait), category="synchronization", stat="before_launch")

@@ -32,8 +32,8 @@ def held(rank: RankView) -> dict[str, float]:
     return {value.category or "": round((value.value or 0) / NS) for value in found if value.value}
 
 
-def whole_gaps(rank: RankView) -> int:
-    (found,) = [value for value in values(rank, "time.idle_host_by") if value.stat == "whole_gaps"]
+def before_launch(rank: RankView) -> int:
+    (found,) = [value for value in values(rank, "time.idle_host_by") if value.stat == "before_launch"]
     return round((found.value or 0) / NS)
 
 
@@ -76,7 +76,7 @@ def test_a_gap_after_a_wait_is_the_waits_up_to_its_length() -> None:
     rank = a_gap(waited)
     # The wait took 32 ns: from 100 on as much is its own, the rest is not.
     assert held(rank) == {"synchronization": 32, "elsewhere": 80 - 32, "launch": 20}
-    assert whole_gaps(rank) == 100
+    assert before_launch(rank) == 100
 
 
 def test_a_gap_after_a_wait_is_the_waits_up_to_a_restart() -> None:

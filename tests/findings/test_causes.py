@@ -25,7 +25,7 @@ def test_nothing_is_found_in_nothing() -> None:
 )
 def test_what_holds_the_host(held: str, name: str) -> None:
     rows = by_rank("time.idle_host_by", 0.2, 0.1, category=held)
-    rows += by_rank("time.idle_host_by", 0.3, 0.2, category="synchronization", stat="whole_gaps")
+    rows += by_rank("time.idle_host_by", 0.3, 0.2, category="synchronization", stat="before_launch")
     one = found(*STEP, *rows)[name]
     assert (one.lost_s, one.share) == (0.2, 0.2)
     assert "200 ms of a step of 1.00 s on rank 0" in one.claim

@@ -224,6 +224,11 @@ def _small_messages(job: Job, random: Random, strength: float) -> Job:
     return _inserted(job, *[Collective("all_gather", "dp", 16 * 1024)] * number, random=random)
 
 
+def _one_message(job: Job, random: Random, _: float) -> Job:
+    """What the small messages say in one."""
+    return _inserted(job, Collective("all_gather", "dp", 16 * 1024), random=random)
+
+
 def _pairs(job: Job, random: Random) -> Job:
     """Pairs of ranks reduce between their kernels."""
     job = _blocking(job, random)
@@ -304,7 +309,7 @@ DISEASES: Final = {
     "elementwise": Disease("memory_bound", _memory_bound),
     "copies": Disease("exposed_copies", _copies),
     "no overlap": Disease("exposed_communication", _no_overlap),
-    "small messages": Disease("small_messages", _small_messages),
+    "small messages": Disease("small_messages", _small_messages, heal=_one_message),
     "slow link": Disease("slow_link", _slow_link, _pairs, order=0),
     "pipeline": Disease("pipeline_bubble", lambda job, *_: job, _stages, heal=None, order=0),
     "experts": Disease("expert_imbalance", _busy_experts, _experts, _even_experts, order=2),

@@ -35,7 +35,7 @@ class HostGaps:
 
     by: dict[str, Intervals]
     after_wait: Intervals
-    """Gaps that end with the first launch after the host waited for the device, whatever held it then."""
+    """Gaps that end with the first launch after a wait for the device, `RESTART_NS` of each at most."""
 
 
 def host_gaps(rank: RankView) -> HostGaps:
@@ -60,7 +60,8 @@ def host_gaps(rank: RankView) -> HostGaps:
         starts, until = late.starts[own], called[own]
         wait = _blocked(held["blocking"], starts)
         after = _first_after(held["blocking"], calls, one)[late.call[own]]
-        waited.append(intervals.union(starts[after], late.ends[own][after]))
+        ends = np.minimum(late.ends[own], starts + RESTART_NS)
+        waited.append(intervals.union(starts[after], ends[after]))
         drained = np.minimum(starts + wait, until)
         blocked, free = intervals.union(starts, drained), intervals.union(drained, until)
         for name in ("loading", "allocation"):

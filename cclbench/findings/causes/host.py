@@ -106,7 +106,8 @@ def device_allocation(case: Case) -> Iterator[Found]:
     "synchronization",
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by synchronization: gaps that begin while the launching thread waits for the device",
-    gain="at least that time on each rank, at most all of those gaps and communication that nothing hides",
+    gain="at least that time on each rank, at most all gaps before the first launch after a wait, 200 µs of"
+    " each, and as much of its exposed communication",
     actions={
         "pytorch": (
             "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
@@ -118,7 +119,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
 )
 def synchronization(case: Case) -> Iterator[Found]:
     lost = _held(case, "synchronization")
-    whole = case.ranks(BY, category="synchronization", stat="whole_gaps")
+    whole = case.ranks(BY, category="synchronization", stat="before_launch")
     if any(lost.values()):
         yield case.found(
             "synchronization",
