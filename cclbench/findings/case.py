@@ -81,13 +81,15 @@ class Case:
         """The run's rows of those metrics, or of the parts that keys name, that have a number."""
         pairs = [(one, {}) if isinstance(one, str) else one for one in asked]
         rows = [row for metric, keys in pairs if (row := self.row(metric, **keys)) is not None]
-        keys = ("rank", "group", "collective", "category", "stat")
         return [
             Evidence(
                 metric=row.metric,
                 value=row.number,
                 unit=row.unit,
-                **{key: getattr(row, key) for key in keys},
+                group=row.group,
+                collective=row.collective,
+                category=row.category,
+                stat=row.stat,
             )
             for row in rows
         ]

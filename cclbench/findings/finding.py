@@ -17,12 +17,11 @@ Confidence = Literal["high", "medium", "low"]
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """A result row that a claim rests on."""
+    """A result row of the run that a claim rests on."""
 
     metric: str
     value: float
     unit: str
-    rank: int | None = None
     group: str | None = None
     collective: str | None = None
     category: str | None = None
