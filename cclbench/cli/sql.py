@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cclbench.cli import options
-from cclbench.errors import UsageError
 
 
 @click.command()
@@ -36,30 +33,14 @@ def sql(run: str, query: str, memory: int | None, inference: bool, store: Path, 
     """
     from cclbench.api import open_run
     from cclbench.present.terminal.output import emit
+    from cclbench.record.sql import plain_rows
 
     opened = open_run(run, store=store, inference=inference)
     answer = opened.sql(query, times_as_text=True, memory_bytes=memory)
-    columns = list(answer.column_names)
-    for name in columns:
-        if columns.count(name) > 1:
-            raise UsageError(f"SQL: two columns are called {name!r}", hint="name one otherwise: ... AS other")
-    rows = _plain(answer.to_pylist())
+    columns, rows = list(answer.column_names), plain_rows(answer)
     emit(
         form,
         document={"schema": "sql.v1", "run": opened.id, "columns": columns, "rows": rows},
         rows=rows,
         columns=columns,
     )
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can say of a value: null for a float that is no number, bytes in hexadecimal, else text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, bytes):
-        return value.hex()
-    return value if isinstance(value, int | str | None) else str(value)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -21,6 +22,28 @@ if TYPE_CHECKING:
 
 
 _TIME: Final = re.compile("DATE|TIME|INTERVAL")
+
+
+def plain_rows(answer: pa.Table) -> list[dict[str, Any]]:
+    """The rows of an answer, of values that JSON can say; `UsageError` where two columns have one name."""
+    columns = list(answer.column_names)
+    for name in columns:
+        if columns.count(name) > 1:
+            raise UsageError(f"SQL: two columns are called {name!r}", hint="name one otherwise: ... AS other")
+    return [{name: _plain(value) for name, value in row.items()} for row in answer.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of a value: null for a float that is no number, bytes in hexadecimal, else text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, int | str | None) else str(value)
 
 
 def select(

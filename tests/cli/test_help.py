@@ -53,6 +53,7 @@ def test_the_contract_has_its_commands() -> None:
         "verify",
         "import",
         "claims",
+        "mcp",
         "card",
         "hardware",
     }
