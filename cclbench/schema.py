@@ -361,24 +361,6 @@ TABLES: Final = {
 }
 """All tables of a run, by name."""
 
-VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
-    **{table: {} for table in TABLES},
-    "events": {
-        "side": SIDES,
-        "kind": KINDS,
-        "category": CATEGORIES,
-        "copy_direction": COPY_DIRECTIONS,
-        "phase": PHASES,
-    },
-    "operators": {"phase": PHASES},
-    "collectives": {"kind": COLLECTIVE_KINDS},
-    "groups": {"source": GROUP_SOURCES},
-    "steps": {"source": WINDOW_SOURCES},
-}
-"""The words that columns of each table may hold, of columns that hold one of a few."""
-COUNTED: Final = {"collectives": ("instance", "collective")}
-"""Columns of a table that number something from 0 on."""
-
 LAYOUT: Final = sha256(
     "\n".join(
         f"{table}.{field.name} {field.type} {field.nullable}"

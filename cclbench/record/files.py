@@ -13,10 +13,38 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench.errors import CclbenchError, InputError, near
-from cclbench.schema import COUNTED, EVENTS, KINDS, VOCABULARIES
+from cclbench.schema import (
+    CATEGORIES,
+    COLLECTIVE_KINDS,
+    COPY_DIRECTIONS,
+    EVENTS,
+    GROUP_SOURCES,
+    KINDS,
+    PHASES,
+    SIDES,
+    TABLES,
+    WINDOW_SOURCES,
+)
 
 UNFINISHED: Final = ".unfinished-"
 """What the names of scratch folders in a store begin with."""
+_VOCABULARIES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    **{table: {} for table in TABLES},
+    "events": {
+        "side": SIDES,
+        "kind": KINDS,
+        "category": CATEGORIES,
+        "copy_direction": COPY_DIRECTIONS,
+        "phase": PHASES,
+    },
+    "operators": {"phase": PHASES},
+    "collectives": {"kind": COLLECTIVE_KINDS},
+    "groups": {"source": GROUP_SOURCES},
+    "steps": {"source": WINDOW_SOURCES},
+}
+"""The words that columns of each table may hold, of columns that hold one of a few."""
+_COUNTED: Final = {"collectives": ("instance", "collective")}
+"""Columns of a table that number something from 0 on."""
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
@@ -83,7 +111,7 @@ def _require_schema(file: pq.ParquetFile, schema: pa.Schema) -> None:
 def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> Any:
     """Those rows as they are; `InputError` where a column holds what it may not: nulls, a word, a number."""
     of = schema.metadata[b"cclbench.table"].decode()
-    words = VOCABULARIES[of]
+    words = _VOCABULARIES[of]
     for name in table.schema.names:
         column = table[name]
         if not schema.field(name).nullable and column.null_count:
@@ -91,7 +119,9 @@ def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> An
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         if name in words and any(set(one.dictionary.to_pylist()) - set(words[name]) for one in chunks):
             raise damaged(path, f"column {name} holds an unknown word")
-        if name in COUNTED.get(of, ()) and any(len(one) and (pc.min(one).as_py() or 0) < 0 for one in chunks):
+        if name in _COUNTED.get(of, ()) and any(
+            len(one) and (pc.min(one).as_py() or 0) < 0 for one in chunks
+        ):
             raise damaged(path, f"column {name} holds a number below 0")
     return table
 
