@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -44,9 +45,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     file = pq.ParquetFile
 
-    def counted(path: Path) -> pq.ParquetFile:
+    def counted(path: Path, **options: Any) -> pq.ParquetFile:
         names.append(path.name)
-        return file(path)
+        return file(path, **options)
 
     monkeypatch.setattr(pq, "ParquetFile", counted)
     return names

@@ -156,46 +156,57 @@ class Results:
 
     def ranks(self, metric: str, **keys: str) -> dict[int, float]:
         """Each rank's number, by rank, or those that `KEYS` narrow it to; modelled ones are none."""
-        return self._by("rank", metric, **keys)
+        told = self._numbers(metric, **keys)
+        found = {rank: value for rank, step, value in told if rank is not None and step is None}
+        return dict(sorted(found.items()))
 
     def steps(self, metric: str) -> dict[int, float]:
         """The run's number of each step, by step; modelled ones are none."""
-        return self._by("step", metric)
-
-    def _by(self, key: str, metric: str, **keys: str) -> dict[int, float]:
-        own = self._numbers(metric, key, **keys)
-        return dict(sorted(zip(own[key].to_pylist(), own["value"].to_pylist(), strict=True)))
+        told = self._numbers(metric)
+        return dict(sorted((step, value) for rank, step, value in told if rank is None and step is not None))
 
     def grid(self, metric: str) -> Grid:
         """Each rank's number of each step; modelled ones are none."""
-        own = self._numbers(metric, "rank", "step")
-        ranks, row = np.unique(own["rank"].to_numpy(), return_inverse=True)
-        steps, column = np.unique(own["step"].to_numpy(), return_inverse=True)
+        told = [one for one in self._numbers(metric) if one[0] is not None and one[1] is not None]
+        ranks, row = np.unique(np.array([rank for rank, _, _ in told], np.int64), return_inverse=True)
+        steps, column = np.unique(np.array([step for _, step, _ in told], np.int64), return_inverse=True)
         values = np.ma.array(np.zeros((len(ranks), len(steps))), mask=True)
-        values[row, column] = own["value"].to_numpy()
+        values[row, column] = [value for _, _, value in told]
         return Grid(ranks, steps, values)
+
+    def _numbers(self, metric: str, **keys: str) -> Sequence[_Number]:
+        """Rank, step and value of the metric's rows that those keys narrow and that have a number.
+
+        Modelled ones are left out.
+        """
+        if metric not in self._read:
+            self._read[metric] = _by_keys(self._tables.get(metric, self.table.slice(0, 0)))
+        return self._read[metric].get(tuple(keys.get(key) for key in KEYS), ())
+
+    @cached_property
+    def _read(self) -> dict[str, dict[tuple[str | None, ...], list[_Number]]]:
+        return {}
 
     @cached_property
     def _tables(self) -> dict[str, pa.Table]:
         return self.tables_by_metric()
 
-    def _numbers(self, metric: str, *of: str, **keys: str) -> pa.Table:
-        """The metric's numbers of single ranks or steps that only `keys` narrow, modelled ones aside."""
-        table = self._tables.get(metric, self.table.slice(0, 0))
-        there = _is_among(table["status"], HAS_VALUE)
-        there = pc.and_(there, pc.invert(_is_among(table["provenance"], ("modelled",))))
-        for key in ("rank", "step", *KEYS):
-            if key in keys:
-                told = _is_among(table[key], (keys[key],))
-            else:
-                told = table[key].is_valid() if key in of else table[key].is_null()
-            there = pc.and_(there, told)
-        return table.select(["rank", "step", "value"]).filter(there)
+
+_Number = tuple[int | None, int | None, float]
 
 
-def _is_among(column: pa.ChunkedArray, words: Sequence[str]) -> pa.ChunkedArray:
-    """Which of the column's words are among those; a null is not."""
-    return pc.is_in(column.cast(pa.string()), value_set=pa.array(words, pa.string()))
+def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
+    """Rank, step and value of the rows that have a number, by what narrows them; modelled ones are left out."""
+    # In Python: pyarrow's comparisons import pandas.
+    words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
+    numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
+    found: dict[tuple[str | None, ...], list[_Number]] = {}
+    for (status, provenance, *keys), number in zip(
+        zip(*words, strict=True), zip(*numbers, strict=True), strict=True
+    ):
+        if status in HAS_VALUE and provenance != "modelled":
+            found.setdefault(tuple(keys), []).append(number)
+    return found
 
 
 def _distinct(column: pa.ChunkedArray) -> list[Any]:

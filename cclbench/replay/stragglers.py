@@ -277,6 +277,8 @@ def _evening(role: Int64, name: Int64, usual: Float, size: Mapping[int, int]) ->
 
     1 of a name that not all roles have: such work cannot be shared out.
     """
+    if not size:
+        return np.ones(len(role))
     roles = {one: number for number, one in enumerate(size)}
     names, of_name = np.unique(name, return_inverse=True)
     total = np.zeros((len(roles), len(names)))

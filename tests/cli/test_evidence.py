@@ -307,7 +307,7 @@ BROKEN = {
     ),
     "text in a CSV": ("s.csv", SWEEP_CSV.replace(",175\n", ",x\n").encode(), "line 4: holds text"),
     "inspector": ("i.log", json.dumps(INSPECTOR)[:-9].encode(), "i.log: line 1: Input data was truncated"),
-    "recorder": ("f_rank_0", pickle.dumps(RECORDER)[:-9], "f_rank_0: pickle is damaged"),
+    "recorder": ("f_rank_0", pickle.dumps(RECORDER)[:-9], "f_rank_0: pickle is cut: it has no end"),
     "dmon": ("d.txt", DMON.replace("0.5 ", "-0.5 ").encode(), "d.txt: line 3: a counter below 0"),
     "nvlink": ("n.txt", nvlink(9).replace("KiB", "apples").encode(), "n.txt: line 2: an NVLink count"),
     "two hosts": ("e.txt", "".join(f"n1: {x}\n" for x in efa(1, 2).splitlines()).encode(), "line 1: neither"),

@@ -131,7 +131,8 @@ def _by_window(rows: Iterable[dict[str, Any]]) -> list[dict[str, int]]:
     """The ns of each rank's metrics in each single window; means over several windows are left out."""
     found: dict[tuple[int, int | None], dict[str, int]] = defaultdict(dict)
     for row in rows:
-        if row["metric"].startswith("time.") and row["rank"] is not None and row["status"] == "ok":
+        whole = row["category"] is None and row["rank"] is not None
+        if row["metric"].startswith("time.") and whole and row["status"] == "ok":
             found[row["rank"], row["step"]][row["metric"]] = round(row["value"] * 1e9)
     with_steps = {rank for rank, step in found if step is not None}
     return [values for (rank, step), values in found.items() if step is not None or rank not in with_steps]
