@@ -196,7 +196,7 @@ _Number = tuple[int | None, int | None, float]
 
 
 def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
-    """Rank, step and value of the rows that have a number, by what narrows them; modelled ones are left out."""
+    """Rank, step and value of the rows that have a number, by what narrows them; without modelled ones."""
     # In Python: pyarrow's comparisons import pandas.
     words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
     numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
