@@ -22,7 +22,7 @@ from cclbench.present.headline import causes, story, tiles
 from cclbench.present.html import page
 from cclbench.present.kernels import absent, kernel_table
 from cclbench.present.operators import NO_OPERATORS, operator_section
-from cclbench.present.sections import has_roofline, headline, matched, others, whole_work
+from cclbench.present.sections import foremost, has_roofline, headline, matched, others, whole_work
 from cclbench.present.table import missing, of_comparison, of_run
 from cclbench.present.words import breakable, called, gained, hover, name, quantity
 from cclbench.units import humanise
@@ -84,6 +84,7 @@ _CALLED: Final = (
     breakable,
     called,
     colour,
+    foremost,
     gained,
     has_roofline,
     headline,
