@@ -4,14 +4,15 @@
     import cclbench
     run = cclbench.run("traces/my-job")       # a card, a folder of traces or one trace
     run.results                               # pandas DataFrame, one row a number
-    cclbench.diagnose(run).findings           # what makes it slow, what it would gain, what to try
+    run.findings                              # what makes it slow, what it would gain, what to try
+    run.plot().save("bars.png")               # and run.timeline(), run.report("report.html")
     run.sql("SELECT name, sum(dur_ns) FROM events WHERE kind = 'kernel' GROUP BY name")
     cclbench.compare("run-a", "run-b").versus[0].words
 
 The package, from the bottom up: `errors`, `units`; `intervals`, `schema`, `registry`; `card`,
 `classify`, `hardware`, `engine`; `formats` (one folder each), `normalize` (rows, ranks, steps,
 collectives); `record` (a run and its store); `source`, `ingestion`; `analyzers` (one file a topic),
-`replay`; `api`, which puts them together; `present` and `cli` on top.
+`replay`; `api`, which puts them together; `present`; `interactive` and `cli` on top.
 """
 
 import sys
@@ -23,12 +24,20 @@ if sys.version_info < (3, 11):  # noqa: UP036 (a checkout can be imported withou
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cclbench.api import diagnose, ingest, metrics, run, runs, whatif
-    from cclbench.comparison.build import compare
-    from cclbench.record.run import Run
+    from cclbench.interactive import (
+        Comparison,
+        Run,
+        compare,
+        diagnose,
+        ingest,
+        metrics,
+        run,
+        runs,
+        whatif,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
+__all__ = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +45,9 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        homes = {"compare": "cclbench.comparison.build", "Run": "cclbench.record.run"}
-        return getattr(import_module(homes.get(name, "cclbench.api")), name)
+        return getattr(import_module("cclbench.interactive"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

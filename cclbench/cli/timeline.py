@@ -45,12 +45,10 @@ def timeline(run: str, output: Path, inference: bool, engine: Engine, store: Pat
     from cclbench.api import open_run
     from cclbench.present.picture import check_picture, save_picture
     from cclbench.present.timeline import timeline as timeline_of
-    from cclbench.present.timeline_picture import draw_timeline
+    from cclbench.present.timeline_picture import draw_timeline, title_of
 
     check_picture(output)
     opened = open_run(run, store=store, engine=engine, inference=inference)
     shown = timeline_of(opened, **wishes)
-    of = "the whole trace" if shown.step is None else f"step {shown.step}"
-    inferred = ", process groups inferred" if opened.inferred else ""
-    save_picture(lambda: draw_timeline(shown, title=f"{opened.id}: {of}{inferred}"), output)
+    save_picture(lambda: draw_timeline(shown, title=title_of(opened, shown)), output)
     click.echo(f"wrote {output}", err=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from markupsafe import Markup
@@ -14,6 +15,7 @@ from cclbench.findings.finding import Found
 from cclbench.present.words import number
 from cclbench.units import humanise
 
+MOST_CAUSES: Final = 3
 _TILES: Final = (
     ("time.step", "step time"),
     ("throughput.tokens_per_device", "tokens per device"),
@@ -61,6 +63,11 @@ def story(run: Subject) -> str | None:
 def causes(run: Subject) -> list[Found]:
     """What is found in the run; nothing in published figures."""
     return [] if run.published else findings(run.results, run.stored.record)
+
+
+def worth(found: Sequence[Found]) -> list[Found]:
+    """The findings that a first screen shows: those that would gain most, else the first of the others."""
+    return [one for one in found if one.gain_s is not None][:MOST_CAUSES] or list(found[:1])
 
 
 def _percent(share: float) -> str:

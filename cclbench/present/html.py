@@ -39,7 +39,12 @@ def page(template: str, context: Mapping[str, Any]) -> str:
         " base-uri 'none'; form-action 'none'"
     )
     inlined = {"style": Markup(style), "script": Markup(script), "policy": policy, "version": __version__}  # noqa: S704 - our own files
-    return _environment().get_template(template).render(inlined | dict(context))
+    return rendered(template, inlined | dict(context))
+
+
+def rendered(template: str, context: Mapping[str, Any]) -> str:
+    """A template with its values, each text of theirs escaped and bounded."""
+    return _environment().get_template(template).render(dict(context))
 
 
 def write_page(text: str, path: Path) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +16,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Without a date and with fixed ids, the same rows give the same file.
+_DPI: Final = 160
 _METADATA: Final = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing that notebooks show and that can be kept; `figure` is matplotlib's, to be changed."""
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another suffix."""
+        target = Path(path)
+        save_picture(lambda: self.figure, target)
+        return target
+
+    def _repr_png_(self) -> bytes:
+        shown = BytesIO()
+        self.figure.savefig(shown, format="png", dpi=_DPI // 2)
+        return shown.getvalue()
 
 
 def check_picture(path: Path) -> None:
@@ -33,4 +54,4 @@ def save_picture(draw: Callable[[], Figure], path: Path) -> None:
         mpl.rc_context({"svg.hashsalt": "cclbench", "svg.fonttype": "none"}),
         replacing(path) as unfinished,
     ):
-        draw().savefig(unfinished, dpi=160, metadata=_METADATA[path.suffix])
+        draw().savefig(unfinished, dpi=_DPI, metadata=_METADATA[path.suffix])

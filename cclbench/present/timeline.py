@@ -45,13 +45,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """One rank's time on the common clock; wait, transfer and unmatched are disjoint."""
+    """One rank's time on the common clock; wait, transfer and unmatched are disjoint, copies beside all."""
 
     rank: int
     compute: Intervals
     wait: Intervals
     transfer: Intervals
     unmatched: Intervals
+    copy: Intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +190,13 @@ def busiest(ranks: Sequence[int], waited: Mapping[int, int], most: int) -> list[
 
 def _lanes(view: RankView, clock: Clock, begin: int, end: int) -> Lanes:
     try:
-        compute, communication, _ = view.busy
+        compute, communication, copies = view.busy
     except NotApplicable:
-        compute = communication = intervals.EMPTY
+        compute = communication = copies = intervals.EMPTY
     parts = view.tables.collectives()
     wait, transfer, unmatched = split(communication, parts)
-    there = [cropped(shifted(one, clock), begin, end) for one in (compute, wait, transfer, unmatched)]
-    return Lanes(view.rank, *there)
+    sets = (compute, wait, transfer, unmatched, copies)
+    return Lanes(view.rank, *(cropped(shifted(one, clock), begin, end) for one in sets))
 
 
 def split(communication: Intervals, parts: pa.Table) -> tuple[Intervals, Intervals, Intervals]:

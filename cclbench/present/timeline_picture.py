@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline as a picture: per rank a compute lane and a communication lane, on one axis of time."""
+"""The timeline as a picture: a lane a rank for compute, communication and copies, on one axis of time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from cclbench.record.run import Run
+
 _MEANINGS: Final = {
     "compute": "compute",
     "wait": "wait for a later rank",
     "transfer": "transfer",
     "unmatched": "communication, not matched",
+    "copy": "copy",
 }
-"""What is drawn, by the name of its colour."""
+"""What is drawn, by its name in `Lanes`, which is that of its colour."""
 _DASHED: Final[dict[str, Any]] = {
     "color": light("on-pale"),
     "linewidth": 0.8,
@@ -33,10 +36,16 @@ _CELLS: Final = 1600
 """Cells of the axis: about its pixels."""
 _WIDTH_IN: Final = 11.0
 _LANE_IN: Final = 0.17
-_HEIGHT: Final = 0.4
-"""Height of a lane; a rank has two and is 1 high."""
+_FILLED: Final = 0.84
+"""What a rank's lanes take of its height, which is 1."""
 _LETTER: Final = 1 / 200
 """Width of a label's letter, of the axis."""
+
+
+def title_of(run: Run, shown: Timeline) -> str:
+    """What is drawn of which run, and whether its process groups are inferred."""
+    of = "the whole trace" if shown.step is None else f"step {shown.step}"
+    return f"{run.id}: {of}{', process groups inferred' if run.inferred else ''}"
 
 
 def draw_timeline(shown: Timeline, *, title: str) -> Figure:
@@ -45,15 +54,17 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    ranks = len(shown.lanes)
+    ranks, drawn = len(shown.lanes), _drawn(shown)
     with mpl.rc_context({"font.size": 9}):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
-        figure = Figure(figsize=(_WIDTH_IN, 1.75 + 2 * _LANE_IN / _HEIGHT / 2 * max(ranks, 2)), layout=layout)
+        inches = len(drawn) * _LANE_IN / _FILLED * max(ranks, 2)
+        figure = Figure(figsize=(_WIDTH_IN, 1.75 + inches), layout=layout)
         axes = figure.add_subplot()
         for place, lanes in enumerate(shown.lanes):
-            _strip(axes, shown, lanes.compute, place - _HEIGHT - 0.02, "compute")
-            for what in ("wait", "unmatched", "transfer"):
-                _strip(axes, shown, getattr(lanes, what), place + 0.02, what)
+            for number, lane in enumerate(drawn):
+                low, high = _edges(place, number, len(drawn))
+                for what in lane:
+                    _strip(axes, shown, getattr(lanes, what), (low, high), what)
         _frame(axes, shown)
         _labels(axes, shown)
         _mark(axes, shown)
@@ -70,9 +81,23 @@ def draw_timeline(shown: Timeline, *, title: str) -> Figure:
     return figure
 
 
+def _drawn(shown: Timeline) -> list[tuple[str, ...]]:
+    """What stands in each lane of a rank, from above; that of copies only where a rank has any."""
+    copies = [("copy",)] if any(len(lanes.copy) for lanes in shown.lanes) else []
+    return [("compute",), ("wait", "unmatched", "transfer"), *copies]
+
+
+def _edges(place: int, number: int, lanes: int) -> tuple[float, float]:
+    """Upper and lower edge of that lane of the rank at that place, on an axis that points down."""
+    upper = place - _FILLED / 2 + number * _FILLED / lanes
+    return upper + 0.01, upper + _FILLED / lanes - 0.01
+
+
 def summary(shown: Timeline) -> str:
     """The longest wait in a sentence, or why none is known."""
     if not shown.instances:
+        if not any(len(lanes.unmatched) for lanes in shown.lanes):
+            return "no communication runs here"
         return "no collective is matched across ranks here: waiting can't be told from transfer"
     worst = shown.instances[0]
     what = _named(worst, " of")
@@ -91,7 +116,7 @@ def _ms(shown: Timeline, at: Any) -> Any:
     return (at - shown.origin_ns) / 1e6
 
 
-def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) -> None:
+def _strip(axes: Axes, shown: Timeline, s: Intervals, edges: tuple[float, float], what: str) -> None:
     """One set as rectangles, paler where a cell is covered in part."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
@@ -100,7 +125,7 @@ def _strip(axes: Axes, shown: Timeline, s: Intervals, bottom: float, what: str) 
     if not len(starts):
         return
     left, right = _ms(shown, starts), _ms(shown, ends)
-    low, high = np.full(len(left), bottom), np.full(len(left), bottom + _HEIGHT)
+    low, high = (np.full(len(left), edge) for edge in edges)
     outline = [left, low, left, high, right, high, right, low]
     corners: Any = np.stack(outline, axis=1).reshape(-1, 4, 2)
     # Blended with the paper, not translucent: what lies beneath would shine through.
@@ -175,7 +200,8 @@ def _mark(axes: Axes, shown: Timeline) -> None:
     for place, lanes in enumerate(shown.lanes):
         if lanes.rank == worst.last_rank:
             at = _ms(shown, worst.last_arrival_ns)
-            axes.plot(at, place + 0.02 + _HEIGHT / 2, **_arrow(), clip_on=False, zorder=5)
+            middle = sum(_edges(place, 1, len(_drawn(shown)))) / 2
+            axes.plot(at, middle, **_arrow(), clip_on=False, zorder=5)
 
 
 def _arrow() -> dict[str, Any]:

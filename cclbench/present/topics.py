@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+from cclbench.record.rows import Row
 
 TOPICS: Final = {
     "time": "Time: where a step goes",
@@ -58,6 +61,13 @@ KEY_METRICS: Final = (
     "launch.queue_length",
 )
 """What a person wants to know of a run, the first that it has."""
+_MOST_KEY_ROWS: Final = 10
+
+
+def key_rows(rows: Sequence[Row]) -> list[Row]:
+    """The ten figures of a run that matter most for what it is."""
+    own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
+    return [own[metric] for metric in KEY_METRICS if metric in own][:_MOST_KEY_ROWS]
 
 
 def topic_of(metric: str) -> str:

@@ -7,7 +7,6 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cclbench.card import Card
+    from cclbench.record.sql import QueryResult
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch of events at most."""
@@ -63,11 +63,11 @@ class Run:
     ) -> None:
         self.path, self.window = path, window
         self.figures = Results.joined(()) if figures is None else figures
-        self._when_saved = when_saved
+        self.when_saved = when_saved
 
     def with_figures(self, figures: Results, window: str) -> Run:
         """The same run with metrics computed from it."""
-        return Run(self.path, figures, window, self._when_saved)
+        return Run(self.path, figures, window, self.when_saved)
 
     @property
     def id(self) -> str:
@@ -187,7 +187,7 @@ class Run:
         (name,) = _checked_names("table of evidence", [table], list(EVIDENCE))
         return _joined(name, sorted((self.path / name).glob("*.parquet")))
 
-    def sql(self, query: str, *, times_as_text: bool = False, memory_bytes: int | None = None) -> pa.Table:
+    def sql(self, query: str, *, times_as_text: bool = False, memory_bytes: int | None = None) -> QueryResult:
         """DuckDB over the tables of `schema`: events, collectives, groups, steps, results, counters, ...
 
         `times_as_text` gives dates, times and intervals as text: Python cannot hold all of DuckDB's.  What
@@ -233,22 +233,11 @@ class Run:
             if error.errno not in _READ_ONLY:
                 raise unwritable(self.path, error) from None
             return
-        if self._when_saved:
-            self._when_saved(self.path / RESULTS_FILE)
+        if self.when_saved:
+            self.when_saved(self.path / RESULTS_FILE)
 
     def __repr__(self) -> str:
         return f"<Run {self.id}: {len(self.ranks)} ranks, {len(self.figures)} result rows>"
-
-    def _repr_html_(self) -> str:
-        own = self.results
-        if not len(own):
-            hint = "no metrics yet: cclbench.metrics(run) computes them"
-            return f"<p><b>{escape(self.id)}</b>: {len(self.ranks)} ranks; {hint}</p>"
-        keys = ["rank", "step", "group", "collective", "category", "stat"]
-        own = own[own[keys].isna().all(axis=1)][["metric", "value", "unit", "status", "reason"]]
-        return f"<p><b>{escape(self.id)}</b></p>" + str(
-            own.to_html(index=False, escape=True, na_rep="", border=0)
-        )
 
 
 class Rank:

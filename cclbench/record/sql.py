@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,15 +18,58 @@ from cclbench.errors import UsageError
 from cclbench.record.files import check_table
 from cclbench.schema import EVIDENCE, TABLES
 from cclbench.scratch import temporary
+from cclbench.text import bounded
+from cclbench.units import humanise
 
 if TYPE_CHECKING:
     import duckdb
 
 
 _TIME: Final = re.compile("DATE|TIME|INTERVAL")
+_SHOWN: Final = 20
+"""Rows of an answer that a notebook shows."""
+_UNITS: Final = (("_ns", "s", 1e-9), ("_bytes", "B", 1), ("_s", "s", 1))
+"""Ends of the names of columns whose values are read with a unit: the unit, and the factor to it."""
 
 
-def plain_rows(answer: pa.Table) -> list[dict[str, Any]]:
+class QueryResult:
+    """The answer to a query: an Arrow table, with all that one offers, which notebooks show humanised."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def __getitem__(self, column: str) -> pa.ChunkedArray:
+        return self.table[column]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+    def _repr_html_(self) -> str:
+        names = self.table.column_names
+        rows = zip(*(column.to_pylist() for column in self.table.slice(0, _SHOWN).columns), strict=True)
+        lines = ["".join(f"<th>{escape(bounded(name))}</th>" for name in names)]
+        lines += ["".join(map(_cell, names, row)) for row in rows]
+        more = len(self) - _SHOWN
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table>{table}</table>" + (f"<p>and {more:,} more rows</p>" if more > 0 else "")
+
+
+def _cell(column: str, value: Any) -> str:
+    """A value for a person, with its unit where the column's name ends in one: the value itself on hover."""
+    text = "" if value is None else bounded(str(value))
+    for end, unit, factor in _UNITS:
+        if column.endswith(end) and isinstance(value, int | float | Decimal) and math.isfinite(value):
+            return f'<td title="{escape(text)}">{escape(humanise(float(value) * factor, unit))}</td>'
+    return f"<td>{escape(text)}</td>"
+
+
+def plain_rows(answer: QueryResult) -> list[dict[str, Any]]:
     """The rows of an answer, of values that JSON can say; `UsageError` where two columns have one name."""
     columns = list(answer.column_names)
     for name in columns:
@@ -53,7 +98,7 @@ def select(
     *,
     times_as_text: bool = False,
     memory_bytes: int | None = None,
-) -> pa.Table:
+) -> QueryResult:
     """The answer to one SELECT of DuckDB's dialect over the tables of the run at `path`, which has `ranks`.
 
     They are those of `TABLES`; `events` has `rank` as a further column.  It can only read, and only the
@@ -84,7 +129,7 @@ def select(
                         for n, (name, kind) in columns
                     )
                 )
-            return answer.to_arrow_table()
+            return QueryResult(answer.to_arrow_table())
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             hint = f"the tables are {', '.join(TABLES)}"

@@ -14,7 +14,7 @@ from typed import figures
 
 from cclbench.errors import UsageError
 from cclbench.present.charts.palette import SLICES, light
-from cclbench.present.charts.partition import picture, plot_partition
+from cclbench.present.charts.partition import framed, plot_partition
 from cclbench.present.partition import Bar, bars_of, by_rank, extremes
 from cclbench.present.picture import check_picture
 from cclbench.record.rows import Row
@@ -37,8 +37,8 @@ def partitions(rows: list[Row]) -> list[Bar]:
     return bars_of(by_rank(rows), finer=lambda _: False)
 
 
-def drawn(*bars: Bar, **options: Any) -> Axes:
-    (axes,) = picture(bars, title="tiny", **options).axes
+def drawn(*bars: Bar) -> Axes:
+    (axes,) = framed([(0, bars)], title="tiny", note="").axes
     return axes
 
 

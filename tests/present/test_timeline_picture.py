@@ -44,7 +44,7 @@ def instance(at_ms: float, wait_ms: float, **other: Any) -> Instance:
     return Instance(**(facts | other))
 
 
-def shown(*instances: Instance, step: int | None = 4, hidden: int = 0) -> Timeline:
+def shown(*instances: Instance, step: int | None = 4, hidden: int = 0, copies: Intervals = EMPTY) -> Timeline:
     """Two ranks, 100 ms."""
     return Timeline(
         step=step,
@@ -52,8 +52,8 @@ def shown(*instances: Instance, step: int | None = 4, hidden: int = 0) -> Timeli
         begin_ns=0,
         end_ns=100 * MS,
         lanes=(
-            Lanes(0, intervals((0, 30)), intervals((30, 59)), intervals((59, 60)), EMPTY),
-            Lanes(1, intervals((0, 59)), EMPTY, intervals((59, 60)), intervals((80, 90))),
+            Lanes(0, intervals((0, 30)), intervals((30, 59)), intervals((59, 60)), EMPTY, copies),
+            Lanes(1, intervals((0, 59)), EMPTY, intervals((59, 60)), intervals((80, 90)), EMPTY),
         ),
         instances=instances,
         hidden=hidden,
@@ -84,6 +84,21 @@ def test_each_rank_has_compute_above_communication_in_four_colours() -> None:
     # The axis points down: rank 0 at 0, its compute lane above its communication lane, then rank 1.
     assert -0.5 < compute[0][2] < compute[0][3] <= transfer[0][2] < transfer[0][3] < 0.5 < compute[1][2]
     assert len({light(what) for what in ("compute", "wait", "transfer", "unmatched")}) == 4
+
+
+def test_copies_have_a_lane_below_where_there_are_any() -> None:
+    figure = draw_timeline(shown(instance(59, 29), copies=intervals((70, 75))), title="tiny")
+    ((left, right, low, high),) = rectangles(figure, light("copy"))
+    assert (left, right) == (70, 75)
+    (transfer, _), (compute, _) = (rectangles(figure, light(what)) for what in ("transfer", "compute"))
+    assert -0.5 < compute[2] < compute[3] <= transfer[2] < transfer[3] <= low < high < 0.5
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()][4] == "copy"
+
+
+def test_that_nothing_communicates_is_another_thing_than_that_nothing_is_matched() -> None:
+    alone = Timeline(4, 0, 0, 100 * MS, (Lanes(0, intervals((0, 30)), *[EMPTY] * 4),), (), 0)
+    assert summary(alone) == "no communication runs here"
 
 
 def test_axis_title_and_legend() -> None:
@@ -152,7 +167,7 @@ def test_the_same_timeline_gives_the_same_file(tmp_path: Path, suffix: str) -> N
 def test_a_rank_of_a_million_kernels_is_a_bounded_number_of_rectangles() -> None:
     starts = np.arange(0, 100 * MS, 100)
     busy = Intervals(starts, starts + 50)
-    lanes = (Lanes(0, busy, EMPTY, EMPTY, EMPTY),)
+    lanes = (Lanes(0, busy, EMPTY, EMPTY, EMPTY, EMPTY),)
     picture = Timeline(None, 0, 0, 100 * MS, lanes, (), 0)
     (axes,) = draw_timeline(picture, title="t").axes
     (collection,) = (c for c in axes.collections if isinstance(c, PolyCollection))

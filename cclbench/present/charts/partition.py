@@ -47,9 +47,7 @@ def partition(runs: Sequence[Subject]) -> Chart:
     )
     blocks, missing = [], []
     for run in runs:
-        bars, hidden = _bars(
-            {metric: run.results.ranks(metric) for metric in METRICS}, len(runs), partial(says, run)
-        )
+        bars, hidden = _bars_of(run, len(runs))
         if not bars:
             missing.append((run, f"no partition: {run.results.why_not('time.compute_only')}"))
             continue
@@ -63,43 +61,63 @@ def partition(runs: Sequence[Subject]) -> Chart:
     return Chart("partition", heading, caption, svg, together(missing), wide=True, legend=legend)
 
 
-def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
-    """Write the bars of one run as PNG, SVG or PDF, as the file's suffix says.
-
-    Raises `UsageError` for another suffix and where the rows hold no partition.
-    """
-    check_picture(path)
+def picture(rows: Sequence[Row], *, title: str) -> Figure:
+    """The bars of one run, with title and legend; `UsageError` where the rows hold no partition."""
     bars, hidden = _bars(by_rank(rows), 1)
     if not bars:
         raise UsageError(
             "there is no step partition to plot", hint="it needs the figures of `--metric 'time.*'` on a rank"
         )
+    return framed([(0, bars)], title=title, note=hidden)
+
+
+def plot_partition(rows: Sequence[Row], path: Path, *, title: str) -> None:
+    """Write that picture as PNG, SVG or PDF, as the file's suffix says; `UsageError` for another one."""
+    check_picture(path)
     with house_style():
-        save_picture(lambda: picture(bars, title=title, note=hidden), path)
+        save_picture(lambda: picture(rows, title=title), path)
 
 
-def picture(bars: Sequence[Bar], *, title: str, note: str = "") -> Figure:
+def picture_of_runs(runs: Sequence[Subject]) -> Figure:
+    """The bars of several runs on one axis; `UsageError` where none has a partition."""
+    blocks, notes = [], []
+    for run in runs:
+        bars, hidden = _bars_of(run, len(runs))
+        blocks += [(run.place, bars)] if bars else []
+        notes += [says(run, hidden)] if hidden else []
+    if not blocks:
+        raise UsageError("there is no step partition to plot: none of the runs has one")
+    return framed(blocks, title=", ".join(says(run, run.id) for run in runs), note="; ".join(notes))
+
+
+def framed(blocks: Blocks, *, title: str, note: str) -> Figure:
     """The drawing with what stands around it in a page: title, legend, what is not drawn."""
     from matplotlib.patches import Patch
 
-    figure, _ = _draw([(0, bars)], top=_TITLE_PX)
-    (axes,) = figure.axes
-    handles = [Patch(label=one.label, **_fill(one)) for one in _used([(0, bars)])]
-    axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=len(handles),
-        fontsize=9,
-        borderpad=0,
-        borderaxespad=0.5,
-        handlelength=1.2,
-        handleheight=0.9,
-        columnspacing=1.2,
-    )
-    axes.set_title(title, loc="left", fontweight="bold", pad=30)
-    axes.set_xlabel(note)
+    with house_style():
+        figure, _ = _draw(blocks, top=_TITLE_PX)
+        (axes,) = figure.axes
+        handles = [Patch(label=one.label, **_fill(one)) for one in _used(blocks)]
+        axes.legend(
+            handles=handles,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(handles),
+            fontsize=9,
+            borderpad=0,
+            borderaxespad=0.5,
+            handlelength=1.2,
+            handleheight=0.9,
+            columnspacing=1.2,
+        )
+        axes.set_title(title, loc="left", fontweight="bold", pad=30)
+        axes.set_xlabel(note)
     return figure
+
+
+def _bars_of(run: Subject, runs: int) -> tuple[list[Bar], str]:
+    """The bars of one of several runs, by its letter."""
+    return _bars({metric: run.results.ranks(metric) for metric in METRICS}, runs, partial(says, run))
 
 
 def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tuple[list[Bar], str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from cclbench.present.topics import KEY_METRICS, place, topic_of
+from cclbench.present.topics import key_rows, place, topic_of
 from cclbench.present.words import partly
 from cclbench.record.rows import Row
 from cclbench.text import printable, shortened
@@ -21,7 +21,6 @@ _LABEL: Final = 34
 _WIDTH: Final = 80
 _STUCK: Final = "\N{NO-BREAK SPACE}"
 _MOST_PARTS: Final = 5
-_KEY_FIGURES: Final = 10
 _NARROWED: Final = ("group", "collective", "category")
 
 
@@ -78,9 +77,8 @@ def metrics_lines(rows: Sequence[Row], *, verbose: bool = False) -> Iterator[Tex
 
 
 def key_figures(rows: Sequence[Row]) -> Iterator[Text]:
-    """The ten figures of the run that matter most for what it is, two a line."""
-    own = {row.metric: row for row in rows if row.rank is None and not row.narrowed and row.has_value}
-    chosen = [own[metric] for metric in KEY_METRICS if metric in own][:_KEY_FIGURES]
+    """The key figures of the run, two a line."""
+    chosen = key_rows(rows)
     half = (len(chosen) + 1) // 2
     for left, right in zip_longest(chosen[:half], chosen[half:]):
         line = Text()

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from cclbench.findings.diagnosis import findings
 from cclbench.findings.finding import Found
+from cclbench.present.headline import MOST_CAUSES, worth
 from cclbench.present.run_summary import facts, summary
 from cclbench.present.terminal import QUIET, VERBOSE
 from cclbench.present.terminal.bars import chart
@@ -33,7 +34,6 @@ from cclbench.units import humanise
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts of the first screen."""
 _FEW_RANKS: Final = 8
-_MOST_CAUSES: Final = 3
 _NOTE: Final = 64
 
 
@@ -86,7 +86,7 @@ def first_screen(
         parts += [Text(), *matter]
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
-    of_all = f"all {len(causes)} findings" if len(causes) > _MOST_CAUSES else "evidence, what to try"
+    of_all = f"all {len(causes)} findings" if len(causes) > MOST_CAUSES else "evidence, what to try"
     parts += [Text(), Text(f"cclbench diagnose {record.run}: {of_all}", "dim")]
     return [
         *parts,
@@ -95,8 +95,8 @@ def first_screen(
 
 
 def _why(causes: Sequence[Found], rows: Sequence[Row]) -> Iterator[RenderableType]:
-    timed = [one for one in causes if one.gain_s is not None][:_MOST_CAUSES]
-    shown = timed or list(causes[:1])
+    shown = worth(causes)
+    timed = any(one.gain_s is not None for one in shown)
     yield Text("Why it takes that long" if timed else "Nothing takes 1 % of the step needlessly", "bold")
     if not timed and (share := _computing(rows)) is not None:
         yield Text(f"Kernels compute in {humanise(share, '1')} of it.")

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs and comparisons in Python sessions: findings, pictures, pages, what a notebook's cell shows."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import cclbench
+from cclbench.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def run(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> cclbench.Run:
+    """A data point that the repository ships, with its metrics."""
+    store = tmp_path_factory.mktemp("interactive") / "runs"
+    return cclbench.run(repository / "workload_cards" / "tiny-llama-fsdp2-tp2-gloo-cpu.yaml", store=store)
+
+
+@pytest.fixture(scope="module")
+def other(repository: Path, run: cclbench.Run) -> cclbench.Run:
+    """The same model, trained otherwise."""
+    card = repository / "workload_cards" / "tiny-llama-ddp4-gloo-cpu.yaml"
+    return cclbench.run(card, store=run.store)
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    listed = dir(cclbench)
+    api = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
+    assert [name for name in listed if name != "__version__"] == api
+    assert all(getattr(cclbench, name).__doc__ for name in listed if name != "__version__")
+    assert "store" in inspect.signature(cclbench.run).parameters
+
+
+def test_findings_are_those_of_diagnose(run: cclbench.Run) -> None:
+    assert run.findings
+    assert run.findings == cclbench.diagnose(run).findings
+    stored = cclbench.ingest(run.record.source, store=run.store)
+    assert not len(stored.figures)
+    assert stored.findings == run.findings
+
+
+def test_pictures_are_shown_and_kept(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
+    pictures = [run.plot(), run.timeline(step=5, ranks=[0, 2]), cclbench.compare(run, other).plot()]
+    for picture in pictures:
+        assert picture._repr_png_().startswith(b"\x89PNG")
+    names = [label.get_text() for label in pictures[0].figure.axes[0].get_yticklabels()]
+    assert names == ["mean of 4 ranks", "rank 0", "rank 1", "rank 2", "rank 3"]
+    assert [label.get_text() for label in pictures[1].figure.axes[0].get_yticklabels()] == [
+        "rank 0",
+        "rank 2",
+    ]
+    of_both = [label.get_text() for label in pictures[2].figure.axes[0].get_yticklabels()]
+    assert of_both[0] == "A: mean of 4 ranks"
+    assert of_both[-1] == "B: rank 3"
+    assert pictures[0].save(tmp_path / "bars.svg").read_text().startswith("<?xml")
+    with pytest.raises(UsageError, match="no picture format"):
+        pictures[0].save(tmp_path / "bars.gif")
+    with pytest.raises(UsageError, match="no whole step 99"):
+        run.timeline(step=99)
+
+
+def test_a_run_without_metrics_draws_what_it_computes(run: cclbench.Run) -> None:
+    stored = cclbench.ingest(run.record.source, store=run.store)
+    bars = stored.plot().figure.axes[0].get_yticklabels()
+    assert len(bars) == 5
+
+
+def test_pages(run: cclbench.Run, other: cclbench.Run, tmp_path: Path) -> None:
+    page = run.report(tmp_path / "run.html").read_text()
+    assert run.findings[0].claim in page
+    assert run.id in cclbench.compare(run, other).report(tmp_path / "both.html").read_text()
+    with pytest.raises(UsageError, match="a report is a page"):
+        run.report(tmp_path / "run.txt")
+
+
+def test_the_cell_of_a_run_has_verdict_bars_and_figures(run: cclbench.Run) -> None:
+    cell = run._repr_html_()
+    assert all(f"<td>rank {rank}</td>" in cell for rank in range(4))
+    assert cell.count("<li>") == 3
+    assert run.findings[0].claim in cell
+    assert "<td>time.step</td><td><b>676 ms</b></td>" in cell
+    alone = cclbench.ingest(run.record.source, store=run.store)._repr_html_()
+    assert "no metrics yet" in alone
+    assert "<li>" not in alone
+
+
+def test_the_cell_of_a_comparison_says_who_and_where(run: cclbench.Run, other: cclbench.Run) -> None:
+    compared = cclbench.compare(run, other)
+    cell = compared._repr_html_()
+    assert compared.versus[0].words in cell
+    assert "<tr><td>exposed transfer</td><td>135 ms</td><td>48.6 ms</td><td>-86.3 ms</td></tr>" in cell
+    assert "<th>the whole</th><th>676 ms</th><th>537 ms</th><th>-139 ms</th>" in cell
+
+
+def test_the_cell_of_an_answer_is_humanised_and_escaped(run: cclbench.Run) -> None:
+    answer = run.sql("SELECT '<b>' AS name, 1500000 AS dur_ns, 2048 AS in_bytes, NULL AS x, 1.5 AS gap_s")
+    cell = answer._repr_html_()
+    assert '<td>&lt;b&gt;</td><td title="1500000">1.50 ms</td><td title="2048">2.05 kB</td><td></td>' in cell
+    assert "1.50 s" in cell
+    assert answer.to_pandas()["dur_ns"].tolist() == [1_500_000]
+    assert len(answer) == 1
+    many = run.sql("SELECT range AS n FROM range(100)")._repr_html_()
+    assert many.count("<tr>") == 21
+    assert "and 80 more rows" in many
