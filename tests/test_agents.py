@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def session(store: Path, asks: Callable[[Client], Awaitable[None]]) -> None:
         async with Client(stdio_client(program)) as client:
             await asks(client)
 
-    anyio.run(served)
+    with ThreadPoolExecutor(1) as apart:  # a browser of other tests may have an event loop in this thread
+        apart.submit(anyio.run, served).result()
 
 
 async def answer(client: Client, tool: str, **asked: Any) -> dict[str, Any]:

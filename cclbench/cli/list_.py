@@ -11,8 +11,6 @@ import click
 from cclbench.cli import options
 
 Rows = list[dict[str, Any]]
-_PATH: Final = 23
-"""Characters of a path that fit beside a run's name."""
 
 
 @click.command()
@@ -32,6 +30,7 @@ def list_(what: str, store: Path, form: str) -> None:
       cclbench list hardware --json
     """
     from cclbench.present.terminal.output import emit, grid
+    from cclbench.present.terminal.runs import runs_table
 
     columns, find = _LISTS[what]
     rows = find(store)
@@ -40,25 +39,13 @@ def list_(what: str, store: Path, form: str) -> None:
         document={"schema": "list.v1", "what": what, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: grid(
-            [{key: _short(key, row.get(key)) for key in columns if not _repeats(row, key)} for row in rows],
-            columns,
-        ),
+        table=lambda: runs_table(rows) if what == "runs" else grid([_short(row) for row in rows], columns),
     )
 
 
-def _short(key: str, cell: Any) -> Any:
-    """A cell as the table shows it: of a path its end, of another text its first sentence."""
-    if not isinstance(cell, str):
-        return cell
-    if key == "source" and len(cell) > _PATH and " " not in cell:
-        return f"...{cell[3 - _PATH :]}"
-    return cell.partition(". ")[0]
-
-
-def _repeats(row: dict[str, Any], key: str) -> bool:
-    """Whether the cell says again how the run is called, as the card does that it is named after."""
-    return key == "card" and str(row["run"]).startswith(str(row.get(key)))
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the table shows it: of each text its first sentence."""
+    return {key: cell.partition(". ")[0] if isinstance(cell, str) else cell for key, cell in row.items()}
 
 
 def _metrics(_: Path) -> Rows:
@@ -114,19 +101,24 @@ def _hardware(_: Path) -> Rows:
 
 def _runs(store: Path) -> Rows:
     from cclbench.errors import InputError
+    from cclbench.present.run_summary import devices
     from cclbench.record.remote_store import store_at
 
     rows: Rows = []
-    for stored in store_at(store).runs():
+    kept = store_at(store)
+    for stored in kept.runs():
         try:
-            record = stored.record
+            record, step = stored.record, stored.saved_value("time.step")
         except InputError as error:
-            rows.append({"run": stored.id, "source": f"not readable: {error.what}; {error.hint}"})
+            rows.append({"run": stored.id, "problem": f"not readable: {error.what}; {error.hint}"})
             continue
         rows.append(
             {
                 "run": record.run,
+                "date": str(kept.finished_on(stored) or "") or None,
+                "devices": devices(record),
                 "ranks": len(record.ranks),
+                "step_s": step,
                 "steps": max((rank.steps.found for rank in record.ranks), default=0),
                 "card": record.card.id if record.card else None,
                 "published": record.published.source if record.published else None,
@@ -158,6 +150,9 @@ _LISTS: Final = {
     "findings": (("name", "title"), _findings),
     "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (("id", "kind", "summary"), _hardware),
-    "runs": (("run", "ranks", "steps", "card", "published", "source"), _runs),
+    "runs": (
+        ("run", "date", "devices", "ranks", "steps", "step_s", "card", "published", "source", "problem"),
+        _runs,
+    ),
     "cards": (("id", "description", "path", "valid"), _cards),
 }

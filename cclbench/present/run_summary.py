@@ -218,6 +218,12 @@ def _matched(matching: Matching) -> str:
     return text if matching.complete else f"{text}; waiting can't be told from transfer"
 
 
+def devices(record: Manifest) -> str | None:
+    """The distinct accelerators of the ranks, or which kind of device they have; None without traces."""
+    named = _distinct(rank.facts.device_name for rank in record.ranks)
+    return "; ".join(named) or _kind_of_device(record.ranks) if record.ranks else None
+
+
 def _kind_of_device(ranks: Sequence[RankEntry]) -> str:
     if any(rank.facts.whole_graphs for rank in ranks):
         return "an accelerator whose kernels are unknown: its graphs were traced whole"

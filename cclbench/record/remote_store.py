@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -88,6 +89,19 @@ class RemoteStore(Store):
         check_names([run], self._url)
         objects = self._objects.listed(run)
         return self._opened(run, objects, "whole") if any(o.name == MANIFEST for o in objects) else None
+
+    def finished_on(self, run: Run) -> date | None:  # noqa: ARG002 - a copy's day is another one
+        """Not known: a store of objects tells no days."""
+        return None
+
+    def remove(self, run: str) -> None:
+        """Remove a run, its manifest first, and its copies here; `UsageError` where there is none."""
+        self.check(run)
+        names = [one.name for one in self._objects.listed(run)]
+        self._objects.remove([f"{run}/{MANIFEST}"])
+        self._objects.remove([f"{run}/{name}" for name in names if name != MANIFEST])
+        for extent in ("top", "whole"):
+            shutil.rmtree(self._place(run, [], extent).parent, ignore_errors=True)
 
     @contextmanager
     def creating(self, run: str) -> Iterator[Path]:

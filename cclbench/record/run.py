@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cclbench.errors import UsageError, near
@@ -202,6 +203,22 @@ class Run:
         """The result rows of the last full computation, None before the first."""
         path = self.path / RESULTS_FILE
         return Results.joined([read_table(path, COMPACT, WORDS)]) if path.is_file() else None
+
+    def saved_value(self, metric: str) -> float | None:
+        """The run's number of a metric in the last full computation, None where there is none."""
+        path = self.path / RESULTS_FILE
+        if not path.is_file():
+            return None
+        parts = ("rank", "step", "group", "collective", "category", "stat")
+        own = pc.field("metric") == metric
+        for name in parts:
+            own &= pc.field(name).is_null()
+        with opened_table(path, RESULTS) as file:
+            for batch in file.iter_batches(columns=["metric", "value", *parts]):
+                found: list[float | None] = batch.filter(own)["value"].to_pylist()
+                if found:
+                    return found[0]
+        return None
 
     @property
     def saved_by(self) -> Made | None:

@@ -17,6 +17,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +76,25 @@ class Store:
             hint = hint if hint.startswith("did you mean") else near(run, ids)
             raise UsageError(f"no run {run!r} in {self.place}, and no such file or folder", hint=hint)
         return found
+
+    def check(self, run: str) -> None:
+        """`UsageError` with near names where there is no run of that id."""
+        ids = self.ids()
+        if run not in ids:
+            raise UsageError(f"no run {run!r} in {self.place}", hint=near(run, ids))
+
+    def finished_on(self, run: Run) -> date | None:
+        """The day on which a run was read into the store."""
+        return date.fromtimestamp((run.path / MANIFEST).stat().st_mtime)
+
+    def remove(self, run: str) -> None:
+        """Remove a run, at once or not at all; `UsageError` where there is none of that id."""
+        self.check(run)
+        try:
+            with scratch(self.folder, UNFINISHED) as gone:
+                (self.folder / run).rename(gone / "run")
+        except OSError as error:
+            raise unwritable(self.folder, error) from None
 
     @contextmanager
     def creating(self, run: str) -> Iterator[Path]:

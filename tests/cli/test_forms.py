@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -265,9 +266,43 @@ def test_list_hardware(call: Callable[..., Any]) -> None:
 def test_list_runs(call: Callable[..., Any], trace: Path) -> None:
     assert json.loads(call("list", "runs", "--json").out)["rows"] == []
     run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
-    assert json.loads(call("list", "runs", "--json").out)["rows"] == [
-        {"run": run_id, "ranks": 1, "steps": 2, "card": None, "published": None, "source": str(trace)}
-    ]
+    (row,) = json.loads(call("list", "runs", "--json").out)["rows"]
+    assert row.pop("date") == str(date.today())
+    known = {"devices": "NVIDIA A100-SXM4-80GB", "card": None, "published": None, "source": str(trace)}
+    assert row == known | {"run": run_id, "ranks": 1, "steps": 2, "step_s": None}
+    assert "1 × A100-SXM4-80GB" in call("list", "runs").out
+    result = json.loads(call("run", trace, "--json").out)["results"]
+    step = next(row["value"] for row in result if row["metric"] == "time.step" and row["rank"] is None)
+    (row,) = json.loads(call("list", "runs", "--json").out)["rows"]
+    assert row["step_s"] == step
+    assert call("list", "runs").out.splitlines()[-1].endswith("2  100 µs")
+
+
+def test_the_list_of_runs_fits_a_terminal(call: Callable[..., Any], tmp_path: Path, trace: Path) -> None:
+    long = tmp_path / f"{'a-long-name-of-a-job-' * 6}.json"
+    long.write_bytes(trace.read_bytes())
+    call("ingest", long)
+    assert "no runs yet" not in (shown := call("list", "runs").out)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "".join(line.split("  ")[0] for line in shown.splitlines()[1:]).startswith(long.stem[:60])
+
+
+def test_remove_takes_whole_runs_and_asks_first(
+    call: Callable[..., Any], trace: Path, tmp_path: Path
+) -> None:
+    run_id = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    answer = call("remove", run_id)
+    assert (answer.code, "add --yes" in answer.err) == (2, True)
+    answer = call("remove", run_id, f"{run_id[:-1]}x", "--yes")
+    assert (answer.code, f"did you mean {run_id}" in answer.err) == (2, True)
+    for elsewhere in ("..", "../other", ".", str(tmp_path)):
+        assert call("remove", elsewhere, "--yes").code == 2
+    assert (tmp_path / "store" / run_id / "manifest.json").exists()
+    answer = call("remove", run_id, "--yes")
+    assert (answer.code, answer.err) == (0, f"removed {run_id}\n")
+    assert list((tmp_path / "store").iterdir()) == []
+    assert trace.exists()
+    assert call("list", "runs").out == "no runs yet: `cclbench run SOURCE` makes one\n"
 
 
 def test_a_run_of_another_version_is_listed_as_that(
@@ -278,7 +313,7 @@ def test_a_run_of_another_version_is_listed_as_that(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tables": "0" * 12}))
     (row,) = json.loads(call("list", "runs", "--json").out)["rows"]
     assert row["run"] == run_id
-    assert "written by another version; ingest the source again" in row["source"]
+    assert "written by another version; ingest the source again" in row["problem"]
     assert call("list", "runs").code == 0
     answer = call("sql", run_id, "SELECT 1")
     assert (answer.code, "another version" in answer.err) == (3, True)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of a store on a terminal: a line each, where its names leave room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from cclbench.text import bounded, printable, shortened
+from cclbench.units import humanise
+
+_MAKERS: Final = ("NVIDIA ", "AMD Instinct ", "AMD ", "Google ")
+"""What the names of devices begin with and people leave out."""
+_DEVICE: Final = 24
+
+
+def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Run, the day it was read, ranks and their devices, steps and step time; then those not readable."""
+    table = Table.grid(
+        Column(overflow="fold"),
+        Column(no_wrap=True),
+        Column(overflow="fold"),
+        Column(justify="right", no_wrap=True),
+        Column(justify="right", no_wrap=True),
+        padding=(0, 2, 0, 0),
+    )
+    table.add_row(*(Text(head, "bold") for head in ("run", "date", "ranks", "steps", "step")))
+    readable = [row for row in rows if "problem" not in row]
+    for row in readable:
+        step = "" if row["step_s"] is None else humanise(row["step_s"], "s")
+        table.add_row(
+            Text(bounded(row["run"])), row["date"] or "", Text(_ranks(row)), str(row["steps"] or ""), step
+        )
+    problems = [Text(f"{bounded(row['run'])}: {bounded(row['problem'])}") for row in rows if "problem" in row]
+    if not rows:
+        return [Text("no runs yet: `cclbench run SOURCE` makes one")]
+    return [*([table] if readable else []), *problems]
+
+
+def _ranks(row: Mapping[str, Any]) -> str:
+    """`8 × H100 80GB HBM3`; whose figures they are where they are published."""
+    if row["published"]:
+        return printable(f"published: {row['published']}")
+    if not row["ranks"]:
+        return "no trace"
+    device = printable(row["devices"] or "")
+    for maker in _MAKERS:
+        device = device.removeprefix(maker)
+    return f"{row['ranks']} × {shortened(device, _DEVICE)}"
