@@ -66,7 +66,7 @@ _DP_UNKNOWN = "the trace names a group dp of {n} ranks; where it shards (FSDP, Z
 
 
 def infer(facts: CardFacts, card_id: str | None = None) -> str:
-    """YAML of a version 2 card that holds `facts`, with `# to fill in: ...` for the rest.
+    """YAML of a version 2 card that holds `facts`, with a comment to fill in for the rest.
 
     `card_id` is the data point's id; without it, the folder under `traces/` gives it.
     """

@@ -17,9 +17,10 @@ _BOOLEANS_ELSEWHERE = {"y", "n", "yes", "no", "on", "off"}  # to readers of YAML
 
 
 def render(card: Mapping[str, Any], notes: Mapping[str, str] | None = None, *, gaps: bool = True) -> str:
-    """The YAML of `card`; what the schema knows and the card lacks becomes `# to fill in: ...` with `gaps`.
+    """The YAML of `card`; with `gaps` what the schema knows and the card lacks is a comment with an example.
 
-    `notes` maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
+    Gaps are YAML once their first `# ` is removed: `# layers: 32  # to fill in: number of layers`.  `notes`
+    maps dotted paths to what is known about a gap or a value; a note on a value stands above it.
     """
     lines = _mapping(card, schema(), "", 0, notes or {}, gaps)
     return "\n".join(lines) + "\n"
@@ -49,12 +50,16 @@ def _mapping(
 
 
 def _gap(key: str, path: str, part: Mapping[str, Any], notes: Mapping[str, str]) -> Iterator[str]:
-    for name, below in part.get("properties", {}).items():
-        yield from _gap(f"{key}.{name}", f"{path}.{name}", below, notes)
-    if "properties" not in part:
-        example = "" if part["type"] in {"array", "object"} else f", like {_scalar(part['examples'][0])}"
-        note = f"; {printable(notes[path])}" if path in notes else ""
-        yield f"# to fill in: {key} ({part['title']}{example}){note}"
+    """Lines of an entry that is left out, each a comment; what it stands for is behind its first line."""
+    if "properties" in part:
+        yield f"# {key}:"
+        for name, below in part["properties"].items():
+            yield from (f"#   {line[2:]}" for line in _gap(name, f"{path}.{name}", below, notes))
+        return
+    note = f"; {printable(notes[path])}" if path in notes else ""
+    first, *more = _leaf(key, part["examples"][0])
+    yield f"# {first}  # to fill in: {part['title']}{note}"
+    yield from (f"# {line}" for line in more)
 
 
 def _leaf(key: str, value: Any) -> Iterator[str]:

@@ -140,7 +140,8 @@ def schema() -> None:
 def new(traces: Path, output: Path | None, force: bool, store: Path) -> None:
     """Make a card from traces, a folder or a file, which are read into the store.
 
-    What the traces do not tell is marked with `# to fill in: ...`.
+    What the traces do not tell is a comment, `# key: example  # to fill in: ...`: remove the first `# ` and
+    put your value in place of the example.
 
     With -o FILE, the card's id is the file's name, and paths start from the folder that holds
     workload_cards/, or else from FILE's own folder.

@@ -194,7 +194,7 @@ def test_a_doubt_is_told_and_the_value_left_out(
 
 def test_a_doubt_stands_at_the_gap_too(tmp_path: Path) -> None:
     _, result = upgraded(tmp_path, V1.replace("[200, 2400]", "[2400, 200]"))
-    gaps = [line for line in result.text.splitlines() if "bandwidth (" in line]
+    gaps = [line for line in result.text.splitlines() if "bandwidth: " in line]
     assert len(gaps) == 2
     assert all("[2400, 200] has scale-out above scale-up" in gap for gap in gaps)
 
@@ -210,7 +210,7 @@ def test_a_card_that_contradicts_itself_comes_with_the_reason(tmp_path: Path) ->
 def test_a_card_without_a_description_comes_with_the_reason(tmp_path: Path) -> None:
     _, result = upgraded(tmp_path, V1.replace("  A run.\n", ""))
     assert [problem.path for problem in result.problems] == ["description"]
-    assert "# to fill in: description" in result.text
+    assert "\n# description: " in result.text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cclbench.card.json_schema import schema
 from cclbench.card.read import parse
 from cclbench.card.write import render
 
@@ -101,12 +104,41 @@ def test_what_is_missing_is_marked_where_it_belongs() -> None:
     text = render({"version": 2, "id": "x", "hardware": {"count": 8}}, {"hardware.system": "maybe a dgx"})
     lines = text.splitlines()
     at = lines.index("hardware:")
-    assert lines[at + 1].startswith(
-        "  # to fill in: accelerator (catalog id of the accelerator, like nvidia-h100-sxm)"
-    )
+    told = "# to fill in: catalog id of the accelerator"
+    assert lines[at + 1] == f"  # accelerator: nvidia-h100-sxm  {told}"
     assert lines[at + 2] == "  count: 8"
-    assert any(line.startswith("  # to fill in: system") and line.endswith("; maybe a dgx") for line in lines)
-    assert any(line.startswith("# to fill in: contributor.name") for line in lines)
+    assert any(line.startswith("  # system: ") and line.endswith("; maybe a dgx") for line in lines)
+    place = lines.index("# contributor:")
+    assert lines[place + 1] == "#   name: Ada Lovelace  # to fill in: name"
+
+
+@given(card=cards())
+def test_every_gap_is_valid_once_it_is_uncommented(card: dict[str, Any]) -> None:
+    text = re.sub(r"^( *)# (?=( *)(?:\w+:|- ))", r"\1", render(card), flags=re.MULTILINE)
+    filled = parse(text, "x.yaml")
+    assert filled.problems == ()
+    assert missing(schema(), filled.value) == []
+    assert not any(value in (None, {}, []) for value in leaves_of(filled.value) if value != "")
+
+
+def missing(part: dict[str, Any], value: dict[str, Any], prefix: str = "") -> list[str]:
+    """What the schema knows and the card lacks."""
+    found = []
+    for key, below in part["properties"].items():
+        if key not in value:
+            found.append(prefix + key)
+        elif "properties" in below:
+            found += missing(below, value[key], f"{prefix}{key}.")
+    return found
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """All that is no mapping; an empty mapping itself."""
+    if isinstance(value, dict) and value:
+        for below in value.values():
+            yield from leaves_of(below)
+    else:
+        yield value
 
 
 def test_a_note_on_a_value_stands_above_it() -> None:
