@@ -8,7 +8,7 @@ Every message is one to three lines.  The command line turns them into exit code
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LISTED = 12
 """How many known names a hint lists where none is near."""
@@ -54,15 +54,19 @@ def _rebuild(kind: type[CclbenchError], what: str, where: str | None, hint: str 
     return kind(what, where=where, hint=hint)
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def _close(name: str, known: Sequence[str]) -> list[str]:
+    """Names that begin with what was written, then those that are alike."""
+    begun = [each for each in known if name and each.startswith(name)]
+    return [*begun, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
+
+
+def near(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
     """A hint that lists the nearest known names, or the first of all where none is near.
 
-    Names that begin with what was written are nearest.
+    Names that begin with what was written are nearest; `others`, such as aliases, come after the known.
     """
     known = sorted(known)
-    begun = [each for each in known if name and each.startswith(name)]
-    alike = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    close = list(dict.fromkeys([*begun, *alike]))[:3]
+    close = list(dict.fromkeys([*_close(name, known), *_close(name, sorted(others))]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     more = f", ... ({len(known) - _LISTED} more)" if len(known) > _LISTED else ""

@@ -92,7 +92,15 @@ def _described(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tu
             if key not in error.instance:
                 yield (*path, key), f"is missing: {error.schema['properties'][key]['title']}"
     else:
-        yield path, _MESSAGES.get(str(error.validator), _example)(error)
+        yield path, _sourceless(error) or _MESSAGES.get(str(error.validator), _example)(error)
+
+
+def _sourceless(error: Any) -> str | None:
+    """Of a figure that lacks but the key of its source, how to say that there is none."""
+    sourced = f"{error.instance} (unverified)"
+    if "pattern" in error.schema and _dialect()(error.schema).is_valid(sourced):
+        return f"names no source: {shown(sourced)} says that none is known, else put its key there"
+    return None
 
 
 def _nearest(key: str, siblings: Mapping[str, Any], schema: Mapping[str, Any]) -> str:

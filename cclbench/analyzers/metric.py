@@ -367,7 +367,7 @@ def resolve(patterns: Iterable[str]) -> list[tuple[Metric, Alias | None]]:
         names = [name for name in METRICS if fnmatchcase(name, pattern)]
         aliases = [] if names else [name for name in ALIASES if fnmatchcase(name, pattern)]
         if not names and not aliases:
-            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, [*METRICS, *ALIASES]))
+            raise UsageError(f"unknown metric {pattern!r}", hint=near(pattern, METRICS, ALIASES))
         whole.update(names)
         parts |= {name: ALIASES[name] for name in aliases}
     whole.update(alias.metric for alias in parts.values() if not alias.collectives)

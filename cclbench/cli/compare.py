@@ -12,7 +12,7 @@ from cclbench.cli import options
 
 
 @click.command()
-@click.argument("runs", metavar="A B [C]...", nargs=-1, required=True)
+@click.argument("runs", metavar="A B [C]...", nargs=-1, required=True, shell_complete=options.run_ids)
 @options.file("-o", "--output", help="Also write the comparison to this .html, .md or .json file.")
 @click.option(
     "--fail-on",

@@ -30,16 +30,17 @@ def list_(what: str, store: Path, form: str) -> None:
       cclbench list hardware --json
     """
     from cclbench.present.terminal.output import emit, grid
-    from cclbench.present.terminal.runs import runs_table
+    from cclbench.present.terminal.runs import cards_table, runs_table
 
     columns, find = _LISTS[what]
     rows = find(store)
+    tables = {"runs": runs_table, "cards": cards_table}
     emit(
         form,
         document={"schema": "list.v1", "what": what, "rows": rows},
         rows=rows,
         columns=columns,
-        table=lambda: runs_table(rows) if what == "runs" else grid([_short(row) for row in rows], columns),
+        table=lambda: tables[what](rows) if what in tables else grid([_short(row) for row in rows], columns),
     )
 
 
@@ -136,12 +137,13 @@ def _cards(_: Path) -> Rows:
     rows: Rows = []
     for path in sorted(Path("workload_cards").glob("*.yaml")):
         try:
-            value, problems = read(path).value, len(validate(path))
-            state = "yes" if not problems else f"no: {problems} problems"
+            value = read(path).value
+            errors = sum(problem.severity == "error" for problem in validate(path))
+            state = f"no: {errors} error{'s'[: errors != 1]}" if errors else "yes"
         except CclbenchError as error:
             value, state = {}, f"no: {error.what}"
-        told = {"id": value.get("id"), "description": value.get("description")}
-        rows.append({**told, "path": str(path), "valid": state})
+        told = {"id": value.get("id"), "valid": state, "path": str(path)}
+        rows.append({**told, "description": value.get("description")})
     return rows
 
 
@@ -154,5 +156,5 @@ _LISTS: Final = {
         ("run", "date", "devices", "ranks", "steps", "step_s", "card", "published", "source", "problem"),
         _runs,
     ),
-    "cards": (("id", "description", "path", "valid"), _cards),
+    "cards": (("id", "valid", "path", "description"), _cards),
 }

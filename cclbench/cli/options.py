@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from cclbench.errors import CheckFailed, UsageError
 from cclbench.present.terminal import QUIET, RAW_CSV, VERBOSE
@@ -126,7 +127,27 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     return "json" if as_json else RAW_CSV if raw else value or "table"
 
 
-run: Final = click.argument("run", metavar="RUN")
+def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Runs of the store, then files, for a shell that completes a word."""
+    from cclbench.errors import CclbenchError
+    from cclbench.record.remote_store import store_at
+
+    try:
+        ids = store_at(ctx.params.get("store")).ids()
+    except CclbenchError:
+        ids = []
+    found = [CompletionItem(run) for run in ids if run.startswith(begun)]
+    return [*found, CompletionItem(begun, type="file")]
+
+
+def _metric_names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """Names of metrics, then aliases, for a shell that completes a word."""
+    from cclbench.analyzers.metric import ALIASES, METRICS
+
+    return [name for name in (*METRICS, *sorted(ALIASES)) if name.startswith(begun)]
+
+
+run: Final = click.argument("run", metavar="RUN", shell_complete=run_ids)
 
 
 def file(*names: str, help: str, required: bool = False) -> Callable[[Command], Command]:  # noqa: A002  (as click's)
@@ -197,6 +218,7 @@ metric: Final = click.option(
     metavar="PATTERN",
     multiple=True,
     default=("*",),
+    shell_complete=_metric_names,
     help="Only these metrics: a name, an alias or a glob such as 'time.*'; repeatable.",
 )
 

@@ -13,7 +13,7 @@ from cclbench.errors import UsageError
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=options.run_ids)
 @click.option("--yes", is_flag=True, help="Ask nothing.")
 @options.store
 @options.debug

@@ -12,7 +12,7 @@ from cclbench.cli import options
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", shell_complete=options.run_ids)
 @options.file("--plot", help="Also draw the step partition, a bar a rank, to this .png, .svg or .pdf file.")
 @options.selection
 @options.ingest

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN [RUN]...", nargs=-1, required=True, shell_complete=options.run_ids)
 @options.steps
 @options.opening
 @options.page

@@ -100,7 +100,7 @@ def _metric(name: str) -> tuple[str, dict[str, str]]:
         return name, {}
     alias = ALIASES.get(name)
     if alias is None:
-        raise UsageError(f"no metric is called {name}", hint=near(name, [*METRICS, *ALIASES]))
+        raise UsageError(f"no metric is called {name}", hint=near(name, METRICS, ALIASES))
     if len(alias.collectives) > 1:
         hint = f"choose one: {alias.metric}[collective={alias.collectives[0]}]"
         raise UsageError(f"{name} stands for several figures", hint=hint)

@@ -56,7 +56,7 @@ def story(run: Subject) -> str | None:
     parts = ((run.results.value("time.step_parts", stat=part), words) for part, words in PARTS.items())
     largest = sorted(((s, words) for s, words in parts if s and step.number), reverse=True)
     shares = [f"{_percent(s / step.number)} {words}" for s, words in largest]
-    of = f": on its slowest rank {_listed(shares)}" if shares else ""
+    of = f": on the rank with the longest window {_listed(shares)}" if shares else ""
     return f"{what} {humanise(step.number, 's')}{of}."
 
 

@@ -166,7 +166,7 @@ def test_of_many_ranks_the_slowest_and_fastest_are_shown(row: Callable[..., Row]
     lines = [line.plain for line in chart(rows, unicode=True)]
     named = [int(line.split()[1]) for line in lines if line.startswith("rank ")]
     assert named == [*range(8), *range(32, 40)]
-    assert "24 ranks between the slowest and the fastest not shown (-v: all)" in lines
+    assert "24 ranks between the longest and the shortest window not shown (-v: all)" in lines
     every = [line.plain for line in chart(rows, unicode=True, every_rank=True)]
     assert len([line for line in every if line.startswith("rank ")]) == 40
 

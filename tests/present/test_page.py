@@ -44,7 +44,10 @@ def hostile(path: Path) -> Subject:
 def test_a_run(tmp_path: Path) -> None:
     page = Page(run_page(subject(tmp_path / "my-run")))
     assert "my-run: where the step goes" in page.text
-    assert "A step takes 100 ms: on its slowest rank 60 % compute, 30 % exposed transfer" in page.text
+    assert (
+        "A step takes 100 ms: on the rank with the longest window 60 % compute, 30 % exposed transfer"
+        in page.text
+    )
     assert page.tags["svg"] == 4  # no kernel states its FLOPs, so there is no roofline
     assert "comm.measured_busbw = no number\nthe whole run" not in page.titles  # it has no number to point at
     assert any(

@@ -38,7 +38,7 @@ Blocks = Sequence[tuple[int, Sequence[Bar]]]
 
 @section("partition", place=10)
 def partition(runs: Sequence[Subject]) -> Chart:
-    """The bars of all runs on one axis; of many ranks the slowest and the fastest."""
+    """The bars of all runs on one axis; of many ranks those with the longest and the shortest windows."""
     heading = "Where the step goes, rank by rank"
     caption = (
         "Exact partition of each rank's window, mean over its windows. Overlapped is computing while"
@@ -135,7 +135,10 @@ def _bars(found: Seconds, runs: int, titled: Callable[[str], str] = str) -> tupl
     present = {one for bar in ranks for one, seconds in bar.slices if seconds > 0}
     bars = [Bar(titled(bar.name), tuple(pair for pair in bar.slices if pair[0] in present)) for bar in shown]
     hidden = number - most
-    return bars, f"{hidden} ranks between the slowest and the fastest are not drawn" if hidden > 0 else ""
+    return (
+        bars,
+        f"{hidden} ranks between the longest and the shortest window are not drawn" if hidden > 0 else "",
+    )
 
 
 def _in_words(bar: Bar) -> str:

@@ -50,7 +50,7 @@ def chart(
         yield line
     if len(shown) < len(ranks):
         left_out = len(ranks) - len(shown)
-        yield Text(f"{left_out} ranks between the slowest and the fastest not shown (-v: all)", "dim")
+        yield Text(f"{left_out} ranks between the longest and the shortest window not shown (-v: all)", "dim")
     legend = Text()
     for part in parts:
         legend.append(part.glyphs[not unicode], light(part.colour)).append(f" {part.short}   ")

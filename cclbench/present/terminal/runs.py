@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a store on a terminal: a line each, where its names leave room."""
+"""The runs of a store, and the cards of a folder, on a terminal: a line each, where names leave room."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cclbench.units import humanise
 _MAKERS: Final = ("NVIDIA ", "AMD Instinct ", "AMD ", "Google ")
 """What the names of devices begin with and people leave out."""
 _DEVICE: Final = 24
+_WIDTH: Final = 80
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
@@ -51,3 +52,17 @@ def _ranks(row: Mapping[str, Any]) -> str:
     for maker in _MAKERS:
         device = device.removeprefix(maker)
     return f"{row['ranks']} × {shortened(device, _DEVICE)}"
+
+
+def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
+    """Id, whether it is valid, and as much of the description as there is room for."""
+    if not rows:
+        return [Text("no cards in workload_cards/ here: `cclbench card new TRACES -o CARD` begins one")]
+    room = _WIDTH - sum(max(len(str(row[key])) + 2 for row in rows) for key in ("id", "valid"))
+    table = Table.grid(Column(overflow="fold"), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
+    table.add_row(*(Text(head, "bold") for head in ("card", "valid", "description")))
+    for row in rows:
+        about = bounded(row["description"] or "")
+        told = about if len(about) <= room else f"{about[: room - 1]}…"
+        table.add_row(Text(bounded(row["id"] or row["path"])), Text(bounded(row["valid"])), Text(told))
+    return [table]

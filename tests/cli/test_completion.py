@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shell completes: runs of the store, names of metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def completed(words: str, store: Path) -> list[str]:
+    """What the shell's own way of asking answers for the last of the words."""
+    asked = {
+        "_CCLBENCH_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "CCLBENCH_STORE": str(store),
+    }
+    program = str(Path(sys.executable).parent / "cclbench")
+    done = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_runs_and_metrics_are_completed(call: Callable[..., Any], trace: Path, tmp_path: Path) -> None:
+    run = json.loads(call("ingest", trace, "--json").out)["runs"][0]["run"]
+    store = tmp_path / "store"
+    for command in ("report", "compare", "remove", "stragglers", "run"):
+        assert f"plain,{run}" in completed(f"cclbench {command} {run[:4]}", store), command
+    assert completed("cclbench report nothing-like-it", store) == ["file,nothing-like-it"]
+    exposed = completed("cclbench metrics x --metric time.exposed_w", store)
+    assert exposed == ["plain,time.exposed_wait"]
+
+
+def test_a_store_that_is_none_completes_nothing(tmp_path: Path) -> None:
+    assert completed("cclbench report x", tmp_path / "nowhere") == ["file,x"]
