@@ -142,7 +142,8 @@ def run_ids(ctx: click.Context, _: click.Parameter, begun: str) -> list[Completi
 
 def _metric_names(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
     """Names of metrics, then aliases, for a shell that completes a word."""
-    from cclbench.analyzers.metric import ALIASES, METRICS
+    from cclbench.analyzers.aliases import ALIASES
+    from cclbench.analyzers.metric import METRICS
 
     return [name for name in (*METRICS, *sorted(ALIASES)) if name.startswith(begun)]
 

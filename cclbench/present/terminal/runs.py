@@ -58,7 +58,7 @@ def cards_table(rows: Sequence[Mapping[str, Any]]) -> list[RenderableType]:
     """Id, whether it is valid, and as much of the description as there is room for."""
     if not rows:
         return [Text("no cards in workload_cards/ here: `cclbench card new TRACES -o CARD` begins one")]
-    room = _WIDTH - sum(max(len(str(row[key])) + 2 for row in rows) for key in ("id", "valid"))
+    room = _WIDTH - 2 - sum(max(len(str(row[key])) + 2 for row in rows) for key in ("id", "valid"))
     table = Table.grid(Column(overflow="fold"), Column(no_wrap=True), Column(), padding=(0, 2, 0, 0))
     table.add_row(*(Text(head, "bold") for head in ("card", "valid", "description")))
     for row in rows:
