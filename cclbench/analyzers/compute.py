@@ -139,20 +139,23 @@ def _derived_flops(rank: RankView) -> Value:
 
 @metric(
     "compute.category_share",
-    definition="Share of kernel time in which a kernel of the category runs; the row without a category is"
-    " the share in which any kernel with a known one does (all but 'other'). Overlapping categories"
-    " each count, so shares may sum to more than 1.",
+    definition="Share of kernel time in which a kernel of the category runs; stat `classified` is the share"
+    " in which any kernel with a known one does (all but 'other'). Overlapping categories each count,"
+    " so shares may sum to more than 1.",
     formula="|kernels of the category| / |C∪K|",
     unit="1",
     not_applicable=_NO_KERNELS,
+    version=2,
 )
 def category_share(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("its ops nest, so a category's share of their time says nothing")
     kernel_time = _kernel_time(rank)
     total = int(kernel_time.sum())
+    if not total:
+        raise NotApplicable("there is no kernel time in the window")
     by_category = kernels_by_category(rank)
     named = intervals.join(*(s for name, s in by_category.items() if name != "other"))
-    yield from share(rank, rank.inside(named), kernel_time, of="kernel time")
+    yield Value(value=int(rank.inside(named).sum()) / total, weight=total, stat="classified")
     for name, pieces in sorted(by_category.items()):
         yield Value(value=int(rank.inside(pieces).sum()) / total, weight=total, category=name)
 
