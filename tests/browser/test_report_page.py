@@ -190,6 +190,78 @@ def test_pointing_at_a_mark_tells_what_it_is(browser: Browser, pages: dict[str, 
             assert page.locator("#tip").inner_text().startswith(text)
 
 
+def test_arrow_keys_go_from_mark_to_mark_of_a_chart(browser: Browser, pages: dict[str, Path]) -> None:
+    with opened(browser, pages["comparison"]) as page:
+        page.locator("#waterfall-B svg, figure:has([id^='waterfall-B']) svg").first.focus()
+        told = []
+        for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+            page.keyboard.press(key)
+            told.append(page.locator("#tip").inner_text().splitlines()[0])
+        assert told[0] == told[2] == "compute: A 30.0 ms, B 55.0 ms; +25,000,000 ns"
+        assert told[1] != told[0]
+        assert page.locator("svg .at").count() == 1
+        page.keyboard.press("Escape")
+        assert page.locator("#tip").is_hidden()
+
+
+READABLE = """() => {
+  const parts = (colour) => (colour.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = (colour) => {
+    const [r, g, b] = colour.slice(0, 3).map((v) => v / 255)
+      .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paint = (el) => {
+    const style = getComputedStyle(el);
+    if (!(el instanceof SVGElement)) return style.backgroundColor;
+    return ["svg", "g"].includes(el.tagName) || !style.fill.startsWith("rgb") ? "" : style.fill;
+  };
+  const below = (text, x, y) => {
+    const mixed = [0, 0, 0];
+    let seen = 1;
+    for (const el of [...document.elementsFromPoint(x, y), null]) {
+      const colour = el === null ? [255, 255, 255] : el === text ? [] : parts(paint(el));
+      if (!colour.length) continue;
+      const { opacity, fillOpacity } = getComputedStyle(el ?? document.body);
+      const share = seen * (colour[3] ?? 1) * (el instanceof SVGElement ? opacity * fillOpacity : 1);
+      for (const at of [0, 1, 2]) mixed[at] += share * colour[at];
+      seen -= share;
+    }
+    return mixed;
+  };
+  const found = [];
+  for (const text of document.querySelectorAll("body *")) {
+    const words = [...text.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent);
+    if (!/[\\p{L}\\p{N}]/u.test(words.join(""))) continue;
+    const drawn = text.tagName === "text";
+    if ((text.closest("svg") && !drawn) || !text.checkVisibility({ visibilityProperty: true })) continue;
+    text.scrollIntoView({ block: "center", inline: "center" });
+    const box = text.getBoundingClientRect(), style = getComputedStyle(text);
+    const x = box.x + box.width / 2, y = box.y + box.height / 2;
+    if (!box.width || x < 0 || x > innerWidth || y < 0 || y > innerHeight) continue;
+    const matrix = drawn ? text.getScreenCTM() : { a: 1, b: 0 };
+    const size = parseFloat(style.fontSize) * Math.hypot(matrix.a, matrix.b);
+    const sides = [light(parts(drawn ? style.fill : style.color)), light(below(text, x, y))];
+    const contrast = (Math.max(...sides) + 0.05) / (Math.min(...sides) + 0.05);
+    found.push([text.textContent.trim().slice(0, 40), size, contrast]);
+  }
+  return found;
+}"""
+"""Each text that is seen: its beginning, its size in px, its contrast with what lies below its middle."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["run", "operators", "comparison"])
+def test_texts_are_large_and_distinct_enough_on_a_phone(
+    browser: Browser, pages: dict[str, Path], name: str, scheme: str
+) -> None:
+    with opened(browser, pages[name], scheme, 390) as page:
+        texts = page.evaluate(READABLE)
+    assert len(texts) > 100
+    assert [text for text in texts if text[1] < 8.99] == []
+    assert [text for text in texts if text[2] < 4.49] == []
+
+
 def test_a_tap_tells_it_too(browser: Browser, pages: dict[str, Path]) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True)
     page = context.new_page()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color); waiting is the pale
-# sibling of transferring.
+# Okabe and Ito's palette, which colour-blind people tell apart (jfly.uni-koeln.de/color), in the light theme
+# darkened until white text on it has a contrast of 4.5; waiting is the pale sibling of transferring.
 COLOURS: Final = {
     "bg": ("#ffffff", "#15171b"),
     "panel": ("#f7f7f4", "#1d2026"),
@@ -19,11 +19,11 @@ COLOURS: Final = {
     "line": ("#dfdfd9", "#343941"),
     "accent": ("#00568a", "#7cc0ee"),
     "compute": ("#0072b2", "#3a97d3"),
-    "overlapped": ("#009e73", "#19b389"),
-    "transfer": ("#d55e00", "#e77a2b"),
+    "overlapped": ("#00845e", "#19b389"),
+    "transfer": ("#c25500", "#e77a2b"),
     "wait": ("#f7cfa8", "#9c6b3f"),
     "wait-hatch": ("#d98c46", "#dba06a"),
-    "unmatched": ("#cc79a7", "#cf86b0"),
+    "unmatched": ("#b05888", "#cf86b0"),
     "copy": ("#e69f00", "#e6ab2e"),
     "idle-host": ("#8f959c", "#7d848d"),
     "idle": ("#d9d9d8", "#474c54"),

@@ -210,7 +210,7 @@ def _stack(axes: Axes, run: int, bar: Bar, place: float, longest: float, titles:
                 f"{share:.0%}",
                 ha="center",
                 va="center",
-                fontsize=9,
+                fontsize=10,
                 color=light(one.ink),
             )
         left += seconds

@@ -82,6 +82,7 @@ def drawn(draw: Callable[[], tuple[Figure, Titles]], *, name: str, label: str) -
         "viewBox": root.attrib["viewBox"],
         "class": "chart half" if float(width) < 700 else "chart wide",
         "role": "img",
+        "tabindex": "0",
         "aria-label": bounded(label),
     }
     return Markup(ET.tostring(root, encoding="unicode", short_empty_elements=True))  # noqa: S704 - escaped by ElementTree

@@ -13,27 +13,28 @@
     held = null;
     tip.hidden = true;
   };
-  const show = (event) => {
-    let el = event.target instanceof Element ? event.target : null;
+  const tell = (target, atX, atY) => {
+    let el = target instanceof Element ? target : null;
     if (held && el && held.el.contains(el)) return;
     hide();
     for (; el && el !== document.body; el = el.parentElement) {
       const found = read(el);
       if (!found) continue;
-      held = { el, write: found[1], text: found[0](), at: [event.clientX, event.clientY] };
+      held = { el, write: found[1], text: found[0](), at: [atX, atY] };
       if (!held.text) { held = null; return; }
       held.write(""); // else the browser shows it a second time
       tip.textContent = held.text;
       tip.hidden = false;
       const box = tip.getBoundingClientRect();
-      const x = Math.min(event.clientX + 12, innerWidth - box.width - 8);
-      const below = event.clientY + 18;
-      const y = below + box.height > innerHeight - 8 ? event.clientY - box.height - 12 : below;
+      const x = Math.min(atX + 12, innerWidth - box.width - 8);
+      const below = atY + 18;
+      const y = below + box.height > innerHeight - 8 ? atY - box.height - 12 : below;
       tip.style.left = `${Math.max(8, x)}px`;
       tip.style.top = `${Math.max(8, y)}px`;
       return;
     }
   };
+  const show = (event) => tell(event.target, event.clientX, event.clientY);
   const touch = (event) => event.pointerType === "touch";
   document.addEventListener("pointerover", (event) => { if (!touch(event)) show(event); });
   document.addEventListener("pointerout", (event) => {
@@ -42,6 +43,25 @@
   });
   document.addEventListener("click", (event) => { if (touch(event)) show(event); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+
+  // Arrow keys go from mark to mark of a chart that has the focus.
+  const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  for (const chart of document.querySelectorAll("svg.chart")) {
+    const marks = [...chart.querySelectorAll("title")].map((title) => title.parentElement);
+    let at = -1;
+    const leave = () => { marks[at]?.classList.remove("at"); hide(); };
+    chart.addEventListener("keydown", (event) => {
+      if (!(event.key in steps) || !marks.length) return;
+      event.preventDefault();
+      leave();
+      at = at < 0 && steps[event.key] < 0 ? marks.length - 1 : (at + steps[event.key] + marks.length) % marks.length;
+      marks[at].classList.add("at");
+      marks[at].scrollIntoView({ block: "nearest", inline: "nearest" });
+      const box = marks[at].getBoundingClientRect();
+      tell(marks[at], box.x + box.width / 2, box.y + box.height / 2);
+    });
+    chart.addEventListener("blur", leave);
+  }
   addEventListener("scroll", () => {
     if (held && !held.el.contains(document.elementFromPoint(...held.at))) hide();
   }, true);
