@@ -66,7 +66,9 @@ def kill(
     allowed = {0, -number} if number == signal.SIGKILL else {0, 128 + number, -number}
     if process.returncode not in allowed:
         found["exit codes"] = f"{process.returncode} after {number.name}"
-    if number != signal.SIGKILL and len(told.strip().splitlines()) > 1:
+    # What came after the work was done leaves both lines.
+    lines = [line for line in told.splitlines() if line.strip() and not line.startswith("wrote ")]
+    if number != signal.SIGKILL and len(lines) > 1:
         found["messages"] = told.strip()[-1500:]
     if number == signal.SIGKILL:
         # One that the store has no results for, so that it starts processes.
