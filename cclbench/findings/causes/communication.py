@@ -165,7 +165,8 @@ def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
     title="collectives are too small to use their links",
     rule="in a kind and shape of group 8 calls a step and more, of which latency is half the transfer (the"
     " line through their points, comm.alpha), or else of 256 KiB and less on average",
-    gain="the latency in its exposed transfers, else their time but for one call's; as large a part of waits",
+    gain="the latency in its exposed transfers, else their time but for one call's; as large a part of waits;"
+    " of idle time the part that calls are of all kernels",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -181,14 +182,17 @@ def small_messages(case: Case) -> Iterator[Found]:
             volume = _amount(case, "comm.volume", traffic)
             lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
             waits = {rank: seconds * share for rank, seconds in _waits(case, traffic).items()}
-            both = {rank: seconds + waits.get(rank, 0.0) for rank, seconds in lost.items()}
+            idle = _idle_before(case, calls)
+            spared = {
+                rank: seconds + waits.get(rank, 0.0) + idle.get(rank, 0.0) for rank, seconds in lost.items()
+            }
             yield case.found(
                 "small_messages",
                 f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move"
                 f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is"
                 " latency.",
                 lost=lost,
-                gain_s=(0.0, case.gain(both)[1]),
+                gain_s=(0.0, case.gain(spared)[1]),
                 confidence="medium",
                 because="that calls can be joined is not in the trace: what depends on each one's"
                 " result cannot",
@@ -206,6 +210,13 @@ def _waits(case: Case, traffic: _Traffic) -> dict[int, float]:
         for rank, seconds in case.ranks("time.exposed_wait", collective=traffic.kind, group=group).items():
             found[rank] = found.get(rank, 0.0) + seconds
     return found
+
+
+def _idle_before(case: Case, calls: float) -> dict[int, float]:
+    """What each rank idles before those calls, if before each kernel as long as before any other."""
+    kernels = case.number("compute.kernel_count")
+    share = min(1.0, calls / kernels) if kernels else 0.0
+    return {rank: seconds * share for rank, seconds in case.ranks("time.idle").items()}
 
 
 def _latency_share(case: Case, traffic: _Traffic, calls: float, transfer_s: float) -> float | None:
