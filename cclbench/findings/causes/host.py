@@ -121,10 +121,14 @@ def synchronization(case: Case) -> Iterator[Found]:
     lost = _held(case, "synchronization")
     whole = case.ranks(BY, category="synchronization", stat="before_launch")
     if any(lost.values()):
+        most = max(whole.values(), default=0.0)
+        longer = (
+            f"; gaps that follow such a wait take {humanise(most, 's')}" if most > max(lost.values()) else ""
+        )
         yield case.found(
             "synchronization",
             "The host waits for the device, which then runs dry until the host launches again:"
-            f" {_of_step(case, lost)}.",
+            f" {_of_step(case, lost)}{longer}.",
             lost=lost,
             gain_s=(case.gain(lost, idle=True)[0], case.gain(whole, idle=True)[1]),
             because=_EXACT,

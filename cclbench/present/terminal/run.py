@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import structs
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +33,10 @@ from cclbench.units import humanise
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
 """Facts of the first screen."""
-_FEW_RANKS: Final = 8
+_MOST_LINES: Final = 40
+_ROOM: Final = ((8, MOST_CAUSES), (4, MOST_CAUSES), (4, MOST_CAUSES - 1))
+"""Ranks and causes on the first screen: the first for which there is room, else the last."""
+_PAPER: Final = Console(width=80, color_system=None)
 _NOTE: Final = 64
 
 
@@ -68,34 +71,47 @@ def _head(record: Manifest, results: Results, window: str) -> dict[str, Any]:
 def first_screen(
     record: Manifest, results: Results, window: str, *, unicode: bool = True
 ) -> list[RenderableType]:
-    """What a person reads first: what the run is, its bars, why it takes that long, the main figures."""
-    found = summary(record, results.scope, window)
-    rows = list(results.in_short)
-    known = [*facts(record, found)]
+    """What a person reads first: what the run is, its bars, why it takes that long, the main figures.
+
+    Of many ranks and causes as many are shown as 40 lines have room for.
+    """
+    head, rows = _head_of(record, results, window), list(results.in_short)
+    causes, matter = findings(results, record), list(key_figures(rows))
+    parts: list[RenderableType] = []
+    for ranks, most in _ROOM:
+        parts = [head]
+        if bars := list(chart(rows, unicode=unicode, most=ranks)):
+            parts += [Text(), Group(*bars)]
+        parts += [Text(), *_why(causes, rows, most)]
+        parts += [Text(), *matter] if matter else []
+        parts += [Text(), *_further(record, rows, len(causes), most)]
+        if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
+            break
+    return parts
+
+
+def _head_of(record: Manifest, results: Results, window: str) -> RenderableType:
+    """What the run is, and the first note on it."""
+    known = [*facts(record, summary(record, results.scope, window))]
     notes = [text for label, text in known if label == "note"]
     told = [(label, text) for label, text in known if label in _FIRST]
     if notes:
         more = f" ({len(notes) - 1} more with -v)" if len(notes) > 1 else ""
         told.append(("note", f"{shortened(notes[0], _NOTE)}{more}"))
-    parts: list[RenderableType] = [labelled((label, Text(bounded(text))) for label, text in told)]
-    if bars := list(chart(rows, unicode=unicode, most=_FEW_RANKS)):
-        parts += [Text(), Group(*bars)]
-    causes = findings(results, record)
-    parts += [Text(), *_why(causes, rows)]
-    if matter := list(key_figures(rows)):
-        parts += [Text(), *matter]
+    return labelled((label, Text(bounded(text))) for label, text in told)
+
+
+def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> Iterator[RenderableType]:
+    """Where to read on."""
     none = Counter(row.status for row in rows if row.rank is None and not row.narrowed)
     failed = f"; {none['failed']} failed" if none["failed"] else ""
-    of_all = f"all {len(causes)} findings" if len(causes) > MOST_CAUSES else "evidence, what to try"
-    parts += [Text(), Text(f"cclbench diagnose {record.run}: {of_all}", "dim")]
-    return [
-        *parts,
-        Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim"),
-    ]
+    of_all = f"all {causes} findings" if causes > shown else "evidence, what to try"
+    yield Text(f"cclbench diagnose {record.run}: {of_all}", "dim")
+    yield Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
 
 
-def _why(causes: Sequence[Found], rows: Sequence[Row]) -> Iterator[RenderableType]:
-    shown = worth(causes)
+def _why(causes: Sequence[Found], rows: Sequence[Row], most: int = MOST_CAUSES) -> Iterator[RenderableType]:
+    shown = worth(causes)[:most]
     timed = any(one.gain_s is not None for one in shown)
     yield Text("Why it takes that long" if timed else "Nothing takes 1 % of the step needlessly", "bold")
     if not timed and (share := _computing(rows)) is not None:
