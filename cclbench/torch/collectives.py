@@ -2,11 +2,12 @@
 """Write the process group, kind, bytes and sequence number of every gloo collective into a PyTorch trace.
 
 A collective of gloo is a row `gloo:<op>` on one of its group's worker threads. It names neither the group
-nor, for a reduce-scatter, which runs as `gloo:all_reduce`, what was called. Two lines in any program mend
-that:
+nor, for a reduce-scatter, which runs as `gloo:all_reduce`, what was called. `cclbench.torch.profile` mends
+that by itself, and so does
 
-    from annotate_groups import annotate_collectives
-    annotate_collectives()  # once, on every rank at the same place, best right after init_process_group
+    cclbench.torch.annotate_collectives()
+
+on every rank at the same place of the program, best right after init_process_group.
 
 Every collective is then queued inside an annotation (`cat` user_annotation) on the thread that calls it,
 which begins when the program asks for the collective and ends when gloo has queued it. Its name is one
@@ -47,6 +48,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -141,10 +143,11 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
+@cache
 def annotate_collectives() -> None:
     """Annotate every later collective of this process; see the module's text for what the trace then holds.
 
-    Raises RuntimeError when called twice.
+    Called once more it changes nothing: the numbers of a group's calls go on.
     """
     groups: dict[str, _Group] = {}
 
