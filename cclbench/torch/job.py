@@ -104,6 +104,8 @@ class Job:
         known = {}
         if config is not None and not getattr(config, "is_encoder_decoder", False):
             known = {ours: getattr(config, theirs, None) for theirs, ours in _CONFIGURED.items()}
+        if getattr(model, "get_output_embeddings", lambda: None)() is None:
+            known.pop("tied_embeddings", None)  # without an output head nothing is tied, whatever it says
         told = {key: value for key, value in known.items() if isinstance(value, int)}
         name = str(getattr(config, "_name_or_path", ""))
         published = _PUBLISHED.fullmatch(name) is not None and not os.path.exists(name)

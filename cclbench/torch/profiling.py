@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -91,13 +92,17 @@ class Profile:
         if min(self._wait, self._warmup) < 0 or self._active < 1:
             raise UsageError("wait and warmup are 0 or more, active is 1 or more")
         self._write = TraceHandler(folder, job)
-        self._clock = _Clock()
         self._step = 0
         self._unprofiled: deque[tuple[Mark, Mark]] = deque(maxlen=_MOST_TIMED)
         self._profiled: list[tuple[Mark, Mark]] = []
         self._began: Mark = None
         self._profiler: Any = None
         self._is_written = False
+
+    @cached_property
+    def _clock(self) -> _Clock:
+        """Chosen when the first step is over that is not timed: by then the job uses its device."""
+        return _Clock()
 
     def __enter__(self) -> Profile:
         rank, world = rank_and_world()

@@ -102,7 +102,9 @@ def captured(tmp_path: Path, folder: str) -> Run:
 
 def steps(run: Run) -> list[int]:
     """The steps of its first rank."""
-    return sorted(set(run.sql("SELECT step FROM steps WHERE rank = 0 AND step IS NOT NULL")["step"].to_pylist()))
+    return sorted(
+        set(run.sql("SELECT step FROM steps WHERE rank = 0 AND step IS NOT NULL")["step"].to_pylist())
+    )
 
 
 def test_the_example_of_pytorch(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
@@ -157,6 +159,7 @@ def test_the_callback_of_trainer(run_program: Ran, on_page: Callable[[str], str]
     card = load(tmp_path / "traces/finetune/finetune.yaml")
     model, batch = card.workload.model, card.workload.batch
     assert (model.name, model.layers, model.heads, model.hidden) == ("LlamaForCausalLM", 2, 4, 32)
+    assert (model.head_dim, model.vocabulary, model.tied_embeddings) == (8, 64, False)
     assert (batch.global_, batch.sequence_length) == (4, 16)
     assert steps(captured(tmp_path, "traces/finetune")) == [4, 5, 6]
 
