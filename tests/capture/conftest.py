@@ -20,7 +20,7 @@ def run_program(repository: Path, tmp_path: Path) -> Ran:
     """`run_program(text)`: what the program prints, warnings included, run in `tmp_path`.
 
     `ranks` starts as many, by torchrun.  `needs` are the packages without which the test is skipped; where it
-    needs none, torch is the stand-in.
+    needs none, torch and jax are stand-ins.
     """
 
     def run(text: str, *, ranks: int = 1, needs: tuple[str, ...] = (), **variables: str) -> str:

@@ -40,6 +40,36 @@ with cclbench.torch.profile("traces/job", **options, **job) as profiler:
         profiler.step()
 dist.destroy_process_group()
 """
+SIZES = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from cclbench.torch.job import Job
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+
+def told(model, **other):
+    print(sorted(Job(model, **other).facts(trained=False).model.items()))
+
+
+dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)
+told(torch.compile(Tiny()))
+told(nn.parallel.DistributedDataParallel(Tiny()))
+told(fully_shard(Tiny(), mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))))
+told(Tiny(), mesh=init_device_mesh("cpu", (1, 1), mesh_dim_names=("pp", "dp")))
+split = Tiny()
+split.layer.weight.tensor_model_parallel = True
+told(split)
+dist.destroy_process_group()
+"""
 TRAINER = """
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -151,6 +181,13 @@ def test_ranks_of_gloo_are_told_with_their_groups(run_program: Ran, tmp_path: Pa
     assert (card.parallelism.dp_replicate, card.hardware.count, card.hardware.per_node) == (2, 2, 2)
     assert card.workload.model.parameters == 2 * (64 * 64 + 64)
     assert card.software.communication.library == "gloo"
+
+
+def test_a_models_size_is_told_where_it_is_sure(run_program: Ran) -> None:
+    printed = [line for line in run_program(SIZES, needs=("torch",)).splitlines() if line.startswith("[(")]
+    known, unknown = "[('name', 'Tiny'), ('parameters', 36)]", "[('name', 'Tiny')]"
+    # Compiled, replicated, sharded by FSDP2; then a pipeline's stage, and a part as Megatron-LM marks it.
+    assert printed == [known, known, known, unknown, unknown]
 
 
 def test_the_callback_of_trainer(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:

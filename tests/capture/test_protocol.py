@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is called when and what is written where, with a stand-in for PyTorch: see `stand_in/torch`.
+"""Who is called when and what is written where, with stand-ins for PyTorch and JAX: see `stand_in`.
 
 CUDA's events and snapshots are tested so and in no other way: no machine with a GPU was at hand.
 """
@@ -133,3 +133,54 @@ with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profil
         "traces/job/rank0_trace.json.gz",
     ], printed
     assert load(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
+
+
+JAX = """
+import cclbench.jax
+
+with cclbench.jax.profile("job", wait=3, active=2) as profiler:
+    for number in range({steps}):
+        print("step", number)
+        profiler.step()
+print("overhead", type(profiler.overhead).__name__)
+"""
+
+
+def test_jax_is_waited_for_where_the_timed_steps_begin_and_end(run_program: Ran, tmp_path: Path) -> None:
+    assert run_program(JAX.format(steps=6)).splitlines() == [
+        "step 0",
+        "wait for all",
+        "step 1",
+        "step 2",
+        "wait for all",
+        "wait for all",
+        "start job/host03 python 0",
+        "begin train 3",
+        "wait for all",
+        "step 3",
+        "end train 3",
+        "begin train 4",
+        "step 4",
+        "end train 4",
+        "wait for all",
+        "stop",
+        "step 5",
+        "overhead float",
+    ]
+    told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
+    assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (2, 2)
+    assert "each" not in told["profiled"]
+
+
+def test_a_jax_job_that_ends_too_early_is_told(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(JAX.format(steps=2))
+    assert "no trace in job: the job took 2 steps, and the trace begins after 3" in printed
+    assert "overhead NoneType" in printed
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_jax_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(JAX.format(steps=4)).splitlines()
+    assert printed[-5:] == ["begin train 4", "end train 4", "wait for all", "stop", "overhead float"]
+    told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
+    assert told["profiled"]["steps"] == 1
