@@ -17,6 +17,7 @@ from cclbench.destination import write_whole
 
 SCHEMA: Final = "cclbench.step-times.v1"
 _LONGEST_S: Final = 1e9
+_Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,40}$")]
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,8 +43,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal["cclbench.step-times.v1"] = SCHEMA
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-    profiler: str
-    records: list[str] = []
+    profiler: Annotated[str, msgspec.Meta(pattern=r"^[a-z.]{1,40}$")]
+    records: Annotated[list[_Word], msgspec.Meta(max_length=16)] = []
     unprofiled: Phase
     profiled: Phase
 

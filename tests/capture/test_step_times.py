@@ -69,6 +69,8 @@ def test_it_is_evidence_of_a_run(tmp_path: Path) -> None:
         {"profiled": {"steps": 1, "seconds": 1e300}},
         {"profiled": {"steps": 1, "seconds": 1.0, "each": [-1.0]}},
         {"profiled": None},
+        {"records": ["\x1b[2J"]},
+        {"profiler": "<b>"},
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) -> None:

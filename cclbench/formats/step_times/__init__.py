@@ -40,8 +40,8 @@ class StepTimesFile(EvidenceReader):
             raise damaged(path, reason_of(error)) from None
         facts: dict[str, str | int | float | list[str]] = {
             "rank": times.rank,
-            "profiler": times.profiler[:80],
-            "records": [word[:80] for word in times.records[:16]],
+            "profiler": times.profiler,
+            "records": list(times.records),
         }
         for name, phase in (("unprofiled", times.unprofiled), ("profiled", times.profiled)):
             facts |= {f"{name}_steps": phase.steps, f"{name}_step_s": phase.mean_s}
