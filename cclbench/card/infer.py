@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from msgspec import structs
 
@@ -19,7 +21,7 @@ from cclbench.text import shown
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What the traces of one run hold; None and () where they don't say.
+    """What the traces of one run hold, or the job says of itself; None and () where they don't say.
 
     `per_node` is the number of devices that a node holds, whether all are used or not;
     `accelerator` is a catalog id, `accelerator_name` the name as the trace prints it; `groups` are
@@ -41,6 +43,9 @@ class CardFacts:
     precision: str | None = None
     phase: str | None = None
     steps: int | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    batch: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 # Words in a process group's description that name one parallel dimension, as PyTorch device meshes
@@ -78,16 +83,26 @@ def infer(facts: CardFacts, card_id: str | None = None) -> str:
         "version": 2,
         "id": card_id or _folder(facts),
         "description": _description(facts),
-        "workload": filled(phase=facts.phase, precision=facts.precision, steps=facts.steps),
+        "workload": filled(
+            phase=facts.phase,
+            model=facts.model,
+            precision=facts.precision,
+            batch=facts.batch,
+            steps=facts.steps,
+        ),
         "hardware": filled(
             accelerator=facts.accelerator, count=facts.world_size, per_node=_per_node(facts, notes)
         ),
         "software": filled(
             framework=filled(name=facts.framework, version=facts.framework_version),
-            communication=filled(library=facts.communication_library, version=facts.communication_version),
+            communication=filled(
+                library=facts.communication_library,
+                version=facts.communication_version,
+                environment=facts.environment,
+            ),
         ),
         "parallelism": _degrees(facts, notes),
-        "evidence": {"traces": traces},
+        "evidence": filled(traces=traces),
     }
     notes["description"] = "what the workload is for"
     if facts.steps is not None:

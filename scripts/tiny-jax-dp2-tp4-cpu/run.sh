@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Make the trace of tiny-jax-dp2-tp4-cpu again: run.sh [FOLDER], by default a new one here.
-# Needs jax 0.10 for the python on PATH, or for the one that PYTHON names.
+# Needs jax 0.10 and cclbench for the python on PATH, or for the one that PYTHON names.
 set -euo pipefail
 workloads=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
 output=${1:-$(mktemp -d "$PWD/tiny-jax-dp2-tp4-cpu.XXXXXX")}

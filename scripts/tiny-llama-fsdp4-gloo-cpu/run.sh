@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Make the traces of tiny-llama-fsdp4-gloo-cpu again: run.sh [FOLDER], by default a new one here.
-# Needs torch 2.13 (its torchrun on PATH) and Linux, where the loopback interface is lo.
+# Needs torch 2.13 (its torchrun on PATH), cclbench beside it, and Linux, where the loopback interface is lo.
 set -euo pipefail
 workloads=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
 output=${1:-$(mktemp -d "$PWD/tiny-llama-fsdp4-gloo-cpu.XXXXXX")}

@@ -18,7 +18,6 @@ file, is cut out of it. What is left is as the profiler wrote it.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -31,9 +30,9 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import cclbench.jax
+
 LEARNING_RATE = 0.1
-SETTLE_S = 0.2
-"""The profiler notes an operation's end after its result is ready; stopped at once it would miss the last."""
 HOSTNAMES = 4
 """Field of XSpace that lists the machines' names (xplane.proto)."""
 
@@ -147,20 +146,13 @@ def train(options: argparse.Namespace) -> None:
     weights, supply, losses = initial(options, mesh), batches(options, mesh), []
     print(sum(w.size for w in weights.values()), "parameters on", mesh.size, mesh.devices.flat[0].platform)
     ready = [next(supply) for _ in range(options.warm_up + options.steps)]
-    for tokens, targets in ready[: options.warm_up]:
-        weights, loss = train_step(weights, tokens, targets)
-        losses.append(loss)
-    jax.block_until_ready((weights, losses))
-    profile = jax.profiler.ProfileOptions()
-    profile.python_tracer_level = 0
     with TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, profiler_options=profile):
-            for step, (tokens, targets) in enumerate(ready[options.warm_up :], options.warm_up):
-                with jax.profiler.StepTraceAnnotation("train", step_num=step):
-                    weights, loss = train_step(weights, tokens, targets)
+        capture = cclbench.jax.profile(folder, wait=options.warm_up, active=options.steps, phase="training")
+        with capture as profiler:
+            for tokens, targets in ready:
+                weights, loss = train_step(weights, tokens, targets)
                 losses.append(loss)
-            jax.block_until_ready((weights, losses))
-            time.sleep(SETTLE_S)
+                profiler.step()
         (space,) = Path(folder).rglob("*.xplane.pb")
         (options.output / "tiny_jax.xplane.pb").write_bytes(without_hostnames(space.read_bytes()))
     print("loss by step:", *(f"{float(loss):.5f}" for loss in losses))

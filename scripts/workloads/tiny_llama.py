@@ -7,10 +7,10 @@
 - `fsdp`: FSDP2; each layer's parameters are sharded over all ranks and gathered when they are needed.
 - `fsdp_tp`: tensor and sequence parallelism within groups of `--tp` neighbouring ranks, FSDP2 across them.
 
-All three see the same global batch and reach the same loss. One step waits and two warm up; the `--steps`
-that follow are in OUTPUT/rank{R}_trace.json.gz, each with the marks forward, backward and optimizer. The
-name of the host, the path of the profiler's temporary file and the running numbers of events (`Ev Idx`) are
-left out. With gloo, annotate_groups names the groups.
+All three see the same global batch and reach the same loss. `--wait` steps wait and two warm up; the
+`--steps` that follow are in OUTPUT/rank{R}_trace.json.gz, each with the marks forward, backward and
+optimizer, as cclbench.torch.profile captures them. The name of the host, the path of the profiler's temporary
+file and the running numbers of events (`Ev Idx`) are left out.
 
 `--stacks` records Python's stacks and with them the modules, `--memory` each allocation. The first
 `--recomputed-layers` layers keep no activations: backward computes them again.
@@ -22,12 +22,10 @@ import argparse
 import gzip
 import os
 import re
-import tempfile
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from annotate_groups import annotate_collectives
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -42,11 +40,13 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, record_function, schedule
+from torch.profiler import record_function
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-WAIT, WARMUP = 1, 2
+import cclbench.torch
+
+WARMUP = 2
 VOCABULARY = 2048
 BUCKET_MB = 4  # DDP's default of 25 would leave so small a model one bucket, with nothing to overlap
 
@@ -188,15 +188,12 @@ def parallelize(model: TinyLlama, mesh: DeviceMesh, parallelism: str, precision:
     return model
 
 
-def write_trace(prof: profile, path: Path) -> None:
-    """Write the profile to a .json.gz file, less the host's name, the temporary file's path and `Ev Idx`.
+def cut(path: Path) -> None:
+    """Cut the host's name, the temporary file's path and `Ev Idx` out of a trace.
 
     The text is cut, not parsed and written anew: a number keeps each of its digits.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder, "trace.json")
-        prof.export_chrome_trace(str(plain))
-        text = plain.read_text(encoding="utf-8")
+    text = gzip.decompress(path.read_bytes()).decode()
     text = re.sub(r'\n *"host_name": "[^"]*",', "", text)
     text = re.sub(r'(?<="traceName": ")[^"]*', path.name, text)
     text = re.sub(r',\s*"Ev Idx": \d+', "", text)
@@ -216,30 +213,30 @@ def train(options: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 
     replicas = mesh["dp"].size()
-    dataset = RandomTokens(options.global_batch * (WAIT + WARMUP + options.steps), options.sequence_length)
+    dataset = RandomTokens(
+        options.global_batch * (options.wait + WARMUP + options.steps), options.sequence_length
+    )
     sampler = DistributedSampler(dataset, replicas, mesh["dp"].get_local_rank(), shuffle=False)
     loader = DataLoader(dataset, batch_size=options.global_batch // replicas, sampler=sampler)
 
-    activities = [ProfilerActivity.CPU]
-    if options.device == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    observer = None
-    if options.execution_trace:
-        observer = ExecutionTraceObserver().register_callback(str(options.output / f"rank{rank}_et.json"))
     # FSDP casts by its own policy.
     autocast = options.precision == "bf16" and options.parallelism == "ddp"
     losses = []
     with (
         loss_parallel(),
-        profile(
-            activities=activities,
-            schedule=schedule(wait=WAIT, warmup=WARMUP, active=options.steps, repeat=1),
-            on_trace_ready=lambda prof: write_trace(prof, options.output / f"rank{rank}_trace.json.gz"),
-            record_shapes=True,
-            with_stack=options.stacks,
-            profile_memory=options.memory,
-            execution_trace_observer=observer,
-        ) as prof,
+        cclbench.torch.profile(
+            options.output,
+            wait=options.wait,
+            warmup=WARMUP,
+            active=options.steps,
+            stacks=options.stacks,
+            memory=options.memory,
+            execution_trace=options.execution_trace,
+            model=model,
+            mesh=mesh,
+            global_batch=options.global_batch,
+            sequence_length=options.sequence_length,
+        ) as profiler,
     ):
         for batch in loader:
             tokens = batch.to(options.device)
@@ -252,7 +249,8 @@ def train(options: argparse.Namespace) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             losses.append(loss.detach())
-            prof.step()
+            profiler.step()
+    cut(options.output / f"rank{rank}_trace.json.gz")
 
     total = torch.tensor([loss.item() for loss in losses], device=options.device)
     dist.all_reduce(total)
@@ -275,6 +273,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument(
+        "--wait", type=int, default=1, help="steps without the profiler; from 2 on they are timed"
+    )
     parser.add_argument("--steps", type=int, default=3, help="steps in the trace")
     parser.add_argument("--recomputed-layers", type=int, default=0, help="layers without kept activations")
     parser.add_argument("--stacks", action="store_true", help="record Python's stacks and the modules")
@@ -289,12 +290,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    options.output.mkdir(parents=True, exist_ok=True)
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(options.backend)
-    if options.backend == "gloo":
-        annotate_collectives()
     train(options)
     dist.destroy_process_group()
 

@@ -14,6 +14,7 @@ from page_commands import blocks, here, printed_by
 
 PAGES = {
     "tutorial.md": 11,
+    "capture.md": 1,
     "compare.md": 8,
     "findings.md": 4,
     "beyond-one-machine.md": 2,

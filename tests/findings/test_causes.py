@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hand_results import Row, a_rank, by_rank, found, listed, row
 
@@ -271,3 +273,40 @@ def test_what_a_capture_lacks() -> None:
     assert "no_shapes" not in found(*STEP, busy, ranks=[a_rank()])
     assert "unlinked_launches" in found(*STEP, row("time.idle_unknown", 0.1))
     assert "unlinked_launches" not in found(*STEP, row("time.idle_unknown", 0.09))
+
+
+def step_times(rank: int, unprofiled: float, profiled: float, *extremes: float) -> dict[str, Any]:
+    """A file of evidence; `extremes` are the longest unprofiled step and the shortest profiled one."""
+    facts = {"rank": rank, "profiler": "torch.profiler", "records": ["shapes", "stacks"]}
+    facts |= {"unprofiled_steps": 4, "unprofiled_step_s": unprofiled}
+    facts |= {"profiled_steps": 5, "profiled_step_s": profiled}
+    facts |= dict(zip(("unprofiled_most_s", "profiled_least_s"), extremes, strict=False))
+    file = {"name": f"rank{rank}_step_times.json", "bytes": 1, "sha256": "0", "reader": "step_times"}
+    return {**file, "facts": facts}
+
+
+def test_the_profilers_overhead_is_that_of_the_middle_rank() -> None:
+    files = [
+        step_times(rank, 0.1, 0.1 * (1 + over), 0.101, 0.105) for rank, over in enumerate((0.3, 0.08, 0.1))
+    ]
+    one = found(*STEP, evidence=files)["profiler_overhead"]
+    assert one.claim == (
+        "Under the profiler, which records shapes, stacks, a step takes 10.0 % longer: 110 ms against 100 ms"
+        " without it (means of 5 and 4 steps of rank 2)."
+    )
+    assert (one.confidence, one.gain_s, one.lost_s) == ("high", None, None)
+
+
+@pytest.mark.parametrize(
+    ("file", "confidence"),
+    [
+        (step_times(0, 1.0, 1.0299), None),
+        (step_times(0, 1.0, 0.9), None),
+        (step_times(0, 1.0, 1.0301), "medium"),
+        (step_times(0, 1.0, 1.1, 1.05, 1.05), "low"),
+        (step_times(0, 1.0, 1.1, 1.04, 1.05), "high"),
+    ],
+)
+def test_how_sure_an_overhead_is(file: dict[str, Any], confidence: str | None) -> None:
+    one = found(*STEP, evidence=[file]).get("profiler_overhead")
+    assert (one.confidence if one else None) == confidence

@@ -8,6 +8,7 @@ thread does in them.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import cclbench
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -31,8 +33,11 @@ COUNTS = {
         ("tp", "all_reduce"): 72,
     },
     "tiny-llama-operators-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 6},
+    "tiny-llama-profile-ddp2-gloo-cpu": {("default_pg", "all_reduce"): 10},
 }
 """By group and kind, of each rank, over its steps; `dp` and `tp` are each rank's group of that dimension."""
+FIRST = {"tiny-llama-profile-ddp2-gloo-cpu": 11}
+"""The first step of the trace: 3, but of those that waited longer."""
 WRAPPERS = ("autograd::", "torch::autograd::")
 CALLS = ("c10d::", "_c10d_functional::")
 
@@ -95,12 +100,12 @@ def files(run: Run, repository: Path) -> dict[int, Path]:
 def test_times_are_those_of_a_sweep_over_the_rows(
     data_point: tuple[str, Run], repository: Path, complete_rows: Rows
 ) -> None:
-    _, run = data_point
-    assert run.manifest["card"]["id"] == data_point[0]
+    name, run = data_point
+    assert run.manifest["card"]["id"] == name
     assert run.card is not None
     for rank, file in files(run, repository).items():
         by_hand = sweep(complete_rows(file))
-        assert sorted(by_hand) == list(range(3, run.card.workload.steps))
+        assert sorted(by_hand) == list(range(FIRST.get(name, 3), run.card.workload.steps))
         for step, parts in by_hand.items():
             measured = {
                 row["metric"]: round(row["value"] * 1e9)
@@ -165,3 +170,18 @@ def test_every_gloo_row_is_one_collective(
         lengths = sorted(int(row["dur"] * 1000) for row in gloo)
         assert len(lengths) >= sum(COUNTS[name].values())
         assert sorted(own["end_ns"] - own["start_ns"]) == lengths
+
+
+def test_the_profilers_overhead_is_that_of_the_files(repository: Path, measure: Measure) -> None:
+    name = "tiny-llama-profile-ddp2-gloo-cpu"
+    run = measure(repository / "workload_cards" / f"{name}.yaml")
+    overheads = []
+    for rank in range(2):
+        told = json.loads((repository / "traces" / name / f"rank{rank}_step_times.json").read_text())
+        without, under = (told[phase]["each"] for phase in ("unprofiled", "profiled"))
+        # Of the nine steps that waited the first is left out; the trace has five.
+        assert (len(without), len(under)) == (8, 5)
+        overheads.append((sum(under) / 5) / (sum(without) / 8) - 1)
+    (found,) = (one for one in cclbench.diagnose(run).findings if one.name == "profiler_overhead")
+    assert f"a step takes {100 * min(overheads):.1f} % longer" in found.claim
+    assert (found.confidence, found.gain_s) == ("low", None)

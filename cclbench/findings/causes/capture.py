@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
+import msgspec
+
 from cclbench.findings.case import Case
-from cclbench.findings.finding import Found, finding
+from cclbench.findings.finding import Confidence, Found, finding
 from cclbench.units import humanise
 
 _LONGER: Final = 1.3
 """How much longer than the others' median first steps take from which on they are warm-up."""
 _LEAST_STEPS: Final = 3
+_COSTLY: Final = 0.03
+"""Share of an unprofiled step from which on what the profiler adds is told."""
 _UNLINKED: Final = 0.1
 """Share of the step that is idle for an unknown reason from which on launches are missed."""
 
@@ -153,3 +157,66 @@ def unlinked_launches(case: Case) -> Iterator[Found]:
             because="no launch record is linked to what ends those gaps",
             evidence=case.evidence("time.idle_unknown", "time.idle"),
         )
+
+
+@finding(
+    "profiler_overhead",
+    title="the profiler makes steps longer",
+    rule="steps under the profiler take 3 % longer and more than those before it, on the middle one of the"
+    " ranks, where the capture timed both, as cclbench.torch.profile and cclbench.jax.profile do",
+    gain="none: the job has it without the profiler; the run's times include it",
+    actions={
+        "pytorch": (
+            "record less: cclbench.torch.profile(shapes=False), and stacks, memory and execution_trace only"
+            " where they are asked for",
+        ),
+        "jax": ("record less: cclbench.jax.profile(stacks=False)",),
+        "any": ("compare runs of the same capture options only",),
+    },
+)
+def profiler_overhead(case: Case) -> Iterator[Found]:
+    files = [file.facts for file in case.record.evidence if file.reader == "step_times"]
+    ranks = sorted((msgspec.convert(facts, _StepMeans) for facts in files), key=lambda one: one.overhead)
+    if not ranks or (middle := ranks[(len(ranks) - 1) // 2]).overhead < _COSTLY:
+        return
+    confidence: Confidence = "low"
+    because = "some steps without the profiler are as long as some under it"
+    if all(one.apart for one in ranks):
+        confidence = "high"
+        because = "on every rank each step under the profiler is longer than any without it"
+    elif any(one.apart is None for one in ranks):
+        confidence, because = "medium", "steps are timed together, not one by one"
+    records = f", which records {', '.join(middle.records)}" if middle.records else ""
+    yield case.found(
+        "profiler_overhead",
+        f"Under the profiler{records}, a step takes {humanise(middle.overhead, '1')} longer:"
+        f" {humanise(middle.profiled_step_s, 's')} against {humanise(middle.unprofiled_step_s, 's')} without"
+        f" it (means of {middle.profiled_steps} and {middle.unprofiled_steps} steps of rank {middle.rank}).",
+        because=because,
+        confidence=confidence,
+    )
+
+
+class _StepMeans(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reader `step_times` tells of a rank's steps, in seconds."""
+
+    rank: int
+    records: list[str]
+    unprofiled_steps: int
+    unprofiled_step_s: float
+    unprofiled_most_s: float | None = None
+    profiled_steps: int
+    profiled_step_s: float
+    profiled_least_s: float | None = None
+
+    @property
+    def overhead(self) -> float:
+        """By which fraction a profiled step is longer."""
+        return self.profiled_step_s / self.unprofiled_step_s - 1
+
+    @property
+    def apart(self) -> bool | None:
+        """Whether each profiled step is longer than any other; None where single ones are not told."""
+        if self.unprofiled_most_s is None or self.profiled_least_s is None:
+            return None
+        return self.profiled_least_s > self.unprofiled_most_s

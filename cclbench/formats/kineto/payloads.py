@@ -10,12 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from cclbench.capture.marks import MARK
 from cclbench.errors import InputError
 from cclbench.formats import Payload
 from cclbench.formats.kineto.events import Args, Count
 
-MARK = "cclbench::collective "
-"""Annotation by which a workload names its collectives: scripts/workloads/annotate_groups.py."""
 _LARGEST_GROUP = 1 << 20
 _MOST_ELEMENTS = 1 << 56
 _INT64 = range(1 << 63)

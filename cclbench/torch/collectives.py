@@ -2,11 +2,12 @@
 """Write the process group, kind, bytes and sequence number of every gloo collective into a PyTorch trace.
 
 A collective of gloo is a row `gloo:<op>` on one of its group's worker threads. It names neither the group
-nor, for a reduce-scatter, which runs as `gloo:all_reduce`, what was called. Two lines in any program mend
-that:
+nor, for a reduce-scatter, which runs as `gloo:all_reduce`, what was called. `cclbench.torch.profile` mends
+that by itself, and so does
 
-    from annotate_groups import annotate_collectives
-    annotate_collectives()  # once, on every rank at the same place, best right after init_process_group
+    cclbench.torch.annotate_collectives()
+
+on every rank at the same place of the program, best right after init_process_group.
 
 Every collective is then queued inside an annotation (`cat` user_annotation) on the thread that calls it,
 which begins when the program asks for the collective and ends when gloo has queued it. Its name is one
@@ -47,11 +48,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.profiler import record_function
+
+from cclbench.capture.marks import mark
 
 KINDS = {
     "allreduce_": "all_reduce",
@@ -84,36 +88,44 @@ _LIBRARY = torch.library.Library("c10d", "IMPL")
 class _Group:
     """One process group as the annotations describe it, and how many calls it has had."""
 
+    name: str
     ranks: list[int]
-    label: str
+    description: str
     calls: Counter[str] = field(default_factory=Counter)
     threads: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, process_group: dist.ProcessGroup) -> _Group:
         ranks = dist.get_process_group_ranks(process_group)
-        members = ",".join(map(str, ranks))
-        return cls(ranks, f"pg={process_group.group_name} ranks={members} desc={process_group.group_desc}")
+        return cls(process_group.group_name, ranks, process_group.group_desc)
 
     def annotation(self, operator: str, arguments: dict[str, Any]) -> str:
         """Name of the annotation of this group's next call of a c10d operator."""
-        kind, counter, peer = KINDS[operator], "collective", ""
+        kind, counter, peer = KINDS[operator], "collective", None
         if kind in ("send", "recv"):
-            peer = f" peer={self.ranks[arguments['dst' if kind == 'send' else 'src']]}"
-            counter = kind + peer
-        words = f"cclbench::collective kind={kind} seq={self.calls[counter]}{peer}"
+            peer = self.ranks[arguments["dst" if kind == "send" else "src"]]
+            counter = f"{kind} {peer}"
+        seq = self.calls[counter]
         self.calls[counter] += 1
         inputs, outputs = (
             [t for name, value in arguments.items() if name.startswith(side) for t in _tensors(value)]
             for side in (("input", "tensor"), ("output", "tensor"))
         )
+        payload = None
         if kind != "barrier":
             dtype = str((inputs + outputs)[0].dtype).removeprefix("torch.")
-            words += f" in_bytes={_bytes(inputs)} out_bytes={_bytes(outputs)} dtype={dtype}"
-        words += f" rows={len(inputs) if operator in A_ROW_A_TENSOR else 1}"
-        if self.threads:
-            words += f" threads={','.join(map(str, sorted(self.threads)))}"
-        return f"{words} {self.label}"
+            payload = _bytes(inputs), _bytes(outputs), dtype
+        return mark(
+            kind,
+            seq,
+            self.name,
+            ranks=self.ranks,
+            description=self.description,
+            peer=peer,
+            payload=payload,
+            rows=len(inputs) if operator in A_ROW_A_TENSOR else 1,
+            threads=self.threads,
+        )
 
     def learn_thread(self, work: dist.Work) -> None:
         """Note the thread that completes a call: a worker of this group, unless the caller was too late."""
@@ -141,10 +153,11 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
+@cache
 def annotate_collectives() -> None:
     """Annotate every later collective of this process; see the module's text for what the trace then holds.
 
-    Raises RuntimeError when called twice.
+    Called once more it changes nothing: the numbers of a group's calls go on.
     """
     groups: dict[str, _Group] = {}
 

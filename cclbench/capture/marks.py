@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The annotation in which a workload says a collective's process group, as it is written and read.
+
+`cclbench.torch.collectives` says what each of its words means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+MARK: Final = "cclbench::collective "
+
+
+def mark(
+    kind: str,
+    seq: int,
+    group: str,
+    *,
+    ranks: Iterable[int],
+    description: str,
+    peer: int | None = None,
+    payload: tuple[int, int, str] | None = None,
+    rows: int = 1,
+    threads: Iterable[int] = (),
+) -> str:
+    """The annotation's name; `payload` is in_bytes, out_bytes and dtype, which a barrier has not."""
+    words = [f"{MARK}kind={kind} seq={seq}"]
+    if peer is not None:
+        words.append(f"peer={peer}")
+    if payload is not None:
+        words.append("in_bytes={} out_bytes={} dtype={}".format(*payload))
+    words.append(f"rows={rows}")
+    if seen := ",".join(map(str, sorted(threads))):
+        words.append(f"threads={seen}")
+    words.append(f"pg={group} ranks={','.join(map(str, ranks))} desc={description}")
+    return " ".join(words)

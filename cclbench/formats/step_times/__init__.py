@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the profiler costs: the file that cclbench.torch.profile and cclbench.jax.profile write.
+
+Its facts are a rank's means and, where steps are told apart, the extremes that say whether the two differ.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cclbench.capture.step_times import SCHEMA, StepTimes
+from cclbench.formats import READERS, Evidence, EvidenceReader
+from cclbench.formats.texts import damaged, reason_of, whole
+
+_MOST_BYTES: Final = 1 << 24
+
+
+class StepTimesFile(EvidenceReader):
+    """Reader of step times with and without the profiler."""
+
+    name = "step_times"
+    description = "step times with and without the profiler, as cclbench's own capture measures them"
+    extensions: tuple[str, ...] = (".json",)
+    capture = "`cclbench.torch.profile(folder)`, `cclbench.jax.profile(folder)`"
+    versions = SCHEMA
+    tested = "real: the data point tiny-llama-profile-ddp2-gloo-cpu"
+
+    def sniff(self, head: bytes) -> float:
+        """Certain of its own schema's name."""
+        return 1.0 if f'"{SCHEMA}"'.encode() in head[:200] else 0.0
+
+    def read(self, path: Path) -> Evidence:
+        """Facts alone, in seconds."""
+        try:
+            times = msgspec.json.decode(whole(path, _MOST_BYTES), type=StepTimes)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise damaged(path, reason_of(error)) from None
+        facts: dict[str, str | int | float | list[str]] = {
+            "rank": times.rank,
+            "profiler": times.profiler,
+            "records": list(times.records),
+        }
+        for name, phase in (("unprofiled", times.unprofiled), ("profiled", times.profiled)):
+            facts |= {f"{name}_steps": phase.steps, f"{name}_step_s": phase.mean_s}
+            if phase.each:
+                facts |= {f"{name}_least_s": min(phase.each), f"{name}_most_s": max(phase.each)}
+        return Evidence(facts=facts)
+
+
+READERS.add(StepTimesFile.name, StepTimesFile(), origin=__name__)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture a PyTorch job so that cclbench can say all it knows: one file a rank, and a card begun.
+
+    import cclbench.torch
+
+    with cclbench.torch.profile("traces/my-job", model=model) as profiler:
+        for batch in loader:
+            train_step(batch)
+            profiler.step()
+
+Whoever has a `torch.profiler.profile` already gives it `on_trace_ready=cclbench.torch.handler(folder)`.
+PyTorch is loaded when one of the functions is called: this module can be imported without it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cclbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from cclbench.torch.profiling import Profile
+    from cclbench.torch.writing import TraceHandler
+
+__all__ = ["annotate_collectives", "handler", "profile"]
+
+
+def profile(
+    folder: str | Path,
+    *,
+    wait: int = 5,
+    warmup: int = 3,
+    active: int = 5,
+    shapes: bool = True,
+    stacks: bool = False,
+    memory: bool = False,
+    memory_snapshot: bool = False,
+    execution_trace: bool = False,
+    model: Any = None,
+    mesh: Any = None,
+    global_batch: int | None = None,
+    sequence_length: int | None = None,
+    phase: str | None = None,
+) -> Profile:
+    """A context manager that profiles `active` steps; call its `step()` at the end of each step of the job.
+
+    Enter it on every rank at the same place of the program.  The first `wait` steps run without the
+    profiler, and all but the first of them are timed, as are the profiled ones: what the profiler adds to a
+    step is its `overhead` afterwards, and `rank{R}_step_times.json` in the folder.  Between the two, `warmup`
+    steps run under a profiler that keeps nothing.
+
+    `shapes`, `stacks` and `memory` are the profiler's record_shapes, with_stack and profile_memory.  Beside
+    `rank{R}_trace.json.gz`, `execution_trace` writes `rank{R}_et.json`, and `memory_snapshot` what CUDA's
+    allocator did since the end of `wait`, `rank{R}_memory_snapshot.pickle`.  Collectives of gloo are
+    annotated, see `annotate_collectives`.
+
+    Rank 0 begins a card, in which the job says of itself what it can: `model` is the module, wrapped or not,
+    `mesh` the DeviceMesh, `global_batch` samples a step over all ranks, `sequence_length` tokens a sample,
+    `phase` training, inference or serving (training where an optimizer took a step).
+
+    Raises `UsageError` without PyTorch, and where the folder holds traces of ranks that this job has not.
+    """
+    _require_torch()
+    from cclbench.torch.job import Job
+    from cclbench.torch.profiling import Profile, Recording, has_cuda
+
+    if memory_snapshot and not has_cuda():
+        warnings.warn("no memory snapshot: it is of CUDA's allocator, and there is no CUDA", stacklevel=2)
+        memory_snapshot = False
+    job = Job(model, mesh, global_batch, sequence_length, phase)
+    recording = Recording(shapes, stacks, memory, memory_snapshot, execution_trace)
+    return Profile(Path(folder), (wait, warmup, active), recording, job)
+
+
+def handler(
+    folder: str | Path,
+    *,
+    model: Any = None,
+    mesh: Any = None,
+    global_batch: int | None = None,
+    sequence_length: int | None = None,
+    phase: str | None = None,
+) -> TraceHandler:
+    """For `torch.profiler.profile(on_trace_ready=...)`: writes each rank's trace, and rank 0 begins a card.
+
+    The first trace goes into `folder`, those of further cycles of the schedule beside it, into `folder`-2,
+    `folder`-3, ...: each is a run of its own.  The other arguments are those of `profile`.
+    """
+    _require_torch()
+    from cclbench.torch.job import Job
+    from cclbench.torch.writing import TraceHandler
+
+    return TraceHandler(Path(folder), Job(model, mesh, global_batch, sequence_length, phase))
+
+
+def annotate_collectives() -> None:
+    """Have every later collective of gloo say its process group in traces; see `cclbench.torch.collectives`.
+
+    `profile` does it by itself.  Call it on every rank at the same place, best right after
+    init_process_group; once more changes nothing.
+    """
+    _require_torch()
+    from cclbench.torch.collectives import annotate_collectives as annotate
+
+    annotate()
+
+
+def _require_torch() -> None:
+    if find_spec("torch") is None:
+        raise UsageError("cclbench.torch needs PyTorch, which is not installed", hint="pip install torch")

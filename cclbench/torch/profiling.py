@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The profiler as cclbench wants it: steps timed before it runs and while it does, all in one folder."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+
+from cclbench.capture.step_times import Phase, StepTimes, write_step_times
+from cclbench.errors import UsageError
+from cclbench.torch.job import Job, backend, rank_and_world
+from cclbench.torch.writing import TraceHandler
+
+_MOST_TIMED: Final = 100
+"""Unprofiled steps that are kept, the last ones before the profiler starts."""
+_MOST_ALLOCATIONS: Final = 1_000_000
+"""Events of CUDA's allocator that a snapshot keeps."""
+
+Mark = Any
+"""A moment, taken by `_Clock.mark`."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is recorded beside times; see `cclbench.torch.profile`."""
+
+    shapes: bool
+    stacks: bool
+    memory: bool
+    memory_snapshot: bool
+    execution_trace: bool
+
+    @property
+    def words(self) -> list[str]:
+        """The names of those that are on."""
+        return [one.name for one in fields(self) if getattr(self, one.name)]
+
+
+def has_cuda() -> bool:
+    """Whether there is a device with CUDA's allocator."""
+    return bool(torch.cuda.is_available())
+
+
+class _Clock:
+    """Times steps where they run: on the GPU by events in its stream, which wait for nothing, else here."""
+
+    def __init__(self) -> None:
+        self.on_gpu = torch.cuda.is_initialized()
+
+    def mark(self) -> Mark:
+        """Now, behind all work that was given to the device."""
+        if not self.on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, begin: Mark, end: Mark) -> float:
+        """Between two marks, once the device is done."""
+        if not self.on_gpu:
+            return float(end - begin)
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is this job's: not where work went to a device whose time it does not tell."""
+        known = torch.cuda.is_initialized() == self.on_gpu
+        other = getattr(torch, "accelerator", None)
+        return known and (torch.cuda.is_available() or other is None or not other.is_available())
+
+
+class Profile:
+    """Made by `cclbench.torch.profile`; `overhead` is known once the trace is written."""
+
+    overhead: float | None = None
+    """By which fraction the profiler makes a step longer; None where it was not measured."""
+
+    def __init__(self, folder: Path, schedule: tuple[int, int, int], recording: Recording, job: Job) -> None:
+        self._folder, self._recording = folder, recording
+        self._wait, self._warmup, self._active = schedule
+        if min(self._wait, self._warmup) < 0 or self._active < 1:
+            raise UsageError("wait and warmup are 0 or more, active is 1 or more")
+        self._write = TraceHandler(folder, job)
+        self._step = 0
+        self._unprofiled: deque[tuple[Mark, Mark]] = deque(maxlen=_MOST_TIMED)
+        self._profiled: list[tuple[Mark, Mark]] = []
+        self._began: Mark = None
+        self._profiler: Any = None
+        self._is_written = False
+
+    @cached_property
+    def _clock(self) -> _Clock:
+        """Chosen when the first step is over that is not timed: by then the job uses its device."""
+        return _Clock()
+
+    def __enter__(self) -> Profile:
+        rank, world = rank_and_world()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        _refuse_other_ranks(self._folder, world)
+        if backend() == "gloo":
+            from cclbench.torch.collectives import annotate_collectives
+
+            annotate_collectives()
+        options: dict[str, Any] = {}
+        if self._recording.execution_trace:
+            path = str(self._folder / f"rank{rank}_et.json")
+            observer = torch.profiler.ExecutionTraceObserver().register_callback(path)
+            options["execution_trace_observer"] = observer
+        self._profiler = torch.profiler.profile(
+            schedule=torch.profiler.schedule(
+                wait=self._wait, warmup=self._warmup, active=self._active, repeat=1
+            ),
+            on_trace_ready=self._ready,
+            record_shapes=self._recording.shapes,
+            with_stack=self._recording.stacks,
+            profile_memory=self._recording.memory,
+            **options,
+        )
+        self._profiler.__enter__()
+        self._begin()
+        return self
+
+    def step(self) -> None:
+        """The end of a step of the job."""
+        times = self._times_of(self._step)
+        if times is not None:
+            times((self._began, self._clock.mark()))
+        self._step += 1
+        self._profiler.step()
+        self._begin()
+
+    def _begin(self) -> None:
+        """The begin of a step."""
+        if self._recording.memory_snapshot and self._step == self._wait:
+            torch.cuda.memory._record_memory_history(max_entries=_MOST_ALLOCATIONS)
+        if self._times_of(self._step) is not None:
+            self._began = self._clock.mark()
+
+    def _times_of(self, step: int) -> Callable[[tuple[Mark, Mark]], None] | None:
+        """Where the times of a step go: the first one's nowhere, nor those of the warm-up."""
+        first = self._wait + self._warmup
+        if first <= step < first + self._active:
+            return self._profiled.append
+        return self._unprofiled.append if 0 < step < self._wait else None
+
+    def _ready(self, profiler: Any) -> None:
+        self._is_written = True
+        self._write(profiler)
+        rank, _ = rank_and_world()
+        if self._recording.memory_snapshot:
+            torch.cuda.memory._dump_snapshot(str(self._folder / f"rank{rank}_memory_snapshot.pickle"))
+        if self._unprofiled and self._profiled and self._clock.holds:
+            seconds = self._clock.seconds
+            times = StepTimes(
+                rank=rank,
+                profiler="torch.profiler",
+                records=self._recording.words,
+                unprofiled=Phase.of([seconds(*step) for step in self._unprofiled]),
+                profiled=Phase.of([seconds(*step) for step in self._profiled]),
+            )
+            write_step_times(times, self._folder)
+            self.overhead = times.overhead
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._profiler.__exit__(kind, error, trace)
+        if self._recording.memory_snapshot:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        if kind is None and not self._is_written:
+            warnings.warn(
+                f"no trace in {self._folder}: the job took {self._step} steps, and the trace begins after"
+                f" {self._wait + self._warmup}, which wait and warm up",
+                stacklevel=2,
+            )
+
+
+def _refuse_other_ranks(folder: Path, world: int) -> None:
+    """`UsageError` where the folder holds traces of ranks beyond the world: of another job's capture."""
+    for path in folder.glob("rank*_trace.json.gz"):
+        found = re.match(r"rank(\d{1,9})_", path.name)
+        if found and int(found[1]) >= world:
+            raise UsageError(
+                f"holds {path.name}, and this job has {world} ranks",
+                where=str(folder),
+                hint="it is of another capture: name another folder",
+            )

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Make the traces of tiny-llama-profile-ddp2-gloo-cpu again: run.sh [FOLDER], by default a new one here.
+# Needs torch 2.13 (its torchrun on PATH), cclbench beside it, and Linux, where the loopback interface is lo.
+set -euo pipefail
+workloads=$(cd "$(dirname "${BASH_SOURCE[0]}")/../workloads" && pwd)
+output=${1:-$(mktemp -d "$PWD/tiny-llama-profile-ddp2-gloo-cpu.XXXXXX")}
+export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+torchrun --standalone --nproc-per-node 2 "$workloads/tiny_llama.py" \
+  --parallelism ddp --backend gloo --device cpu --precision fp32 \
+  --global-batch 8 --sequence-length 128 --layers 1 --heads 8 --head-dim 32 --wait 9 \
+  --steps 5 --output "$output"
+echo "traces in $output"

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's examples, run on a CPU where their framework is installed, and what cclbench says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from page_commands import blocks
+
+import cclbench
+from cclbench.card import load
+from cclbench.record.run import Run
+
+Ran = Callable[..., str]
+
+RANKS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+import cclbench.torch
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+model = DistributedDataParallel(module, process_group=mesh["dp"].get_group())
+optimizer = torch.optim.AdamW(model.parameters())
+options = {"wait": 3, "warmup": 2, "active": 3, "execution_trace": True}
+job = {"model": model, "mesh": mesh, "global_batch": 16, "sequence_length": 1}
+with cclbench.torch.profile("traces/job", **options, **job) as profiler:
+    for _ in range(9):
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        profiler.step()
+dist.destroy_process_group()
+"""
+SIZES = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from cclbench.torch.job import Job
+
+
+class Tiny(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+
+def told(model, **other):
+    print(sorted(Job(model, **other).facts(trained=False).model.items()))
+
+
+dist.init_process_group("gloo", init_method="file://" + __file__ + ".store", rank=0, world_size=1)
+told(torch.compile(Tiny()))
+told(nn.parallel.DistributedDataParallel(Tiny()))
+told(fully_shard(Tiny(), mesh=init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))))
+told(Tiny(), mesh=init_device_mesh("cpu", (1, 1), mesh_dim_names=("pp", "dp")))
+split = Tiny()
+split.layer.weight.tensor_model_parallel = True
+told(split)
+dist.destroy_process_group()
+"""
+TRAINER = """
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from trainer_capture import Capture
+
+config = LlamaConfig(
+    vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+)
+tokens = [{"input_ids": torch.arange(16), "labels": torch.arange(16)} for _ in range(64)]
+arguments = TrainingArguments(
+    "out", max_steps=8, per_device_train_batch_size=2, gradient_accumulation_steps=2, report_to=[],
+    save_strategy="no", disable_tqdm=True, use_cpu=True,
+)
+capture = Capture("traces/finetune", wait=3, warmup=1, active=3, sequence_length=16)
+Trainer(LlamaForCausalLM(config), arguments, train_dataset=tokens, callbacks=[capture]).train()
+"""
+LIGHTNING = """
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from lightning_capture import Capture
+
+
+class Tiny(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(32, 32)
+
+    def training_step(self, batch, index):
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+data = torch.utils.data.DataLoader(torch.randn(20, 4, 32), batch_size=None)
+options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+capture = Capture("traces/fit", wait=3, warmup=1, active=3)
+Trainer(max_epochs=1, callbacks=[capture], enable_model_summary=False, **options).fit(Tiny(), data)
+"""
+
+
+@pytest.fixture
+def on_page(repository: Path, tmp_path: Path) -> Callable[[str], str]:
+    """`on_page(name)`: the page's example of that file name, which is written to `tmp_path` as well."""
+    named = {name: block for _, name, block in blocks((repository / "docs" / "capture.md").read_text())}
+
+    def text(name: str) -> str:
+        (tmp_path / name).write_text(named[name])
+        return named[name]
+
+    return text
+
+
+def captured(tmp_path: Path, folder: str) -> Run:
+    """The run of a folder, with all metrics."""
+    return cclbench.run(tmp_path / folder, store=tmp_path / "runs")
+
+
+def steps(run: Run) -> list[int]:
+    """The steps of its first rank."""
+    return sorted(
+        set(run.sql("SELECT step FROM steps WHERE rank = 0 AND step IS NOT NULL")["step"].to_pylist())
+    )
+
+
+def test_the_example_of_pytorch(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    run_program(on_page("train.py"), needs=("torch",))
+    folder = tmp_path / "traces" / "my-job"
+    assert {path.name for path in folder.iterdir()} == {
+        "rank0_trace.json.gz",
+        "rank0_step_times.json",
+        "my-job.yaml",
+    }
+    told = json.loads((folder / "rank0_step_times.json").read_text())
+    assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (4, 5)
+    card = load(folder / "my-job.yaml")
+    assert (card.workload.phase, card.workload.model.name, card.workload.model.parameters) == (
+        "training",
+        "Sequential",
+        256 * 1024 + 1024 + 1024 * 256 + 256,
+    )
+    run = captured(tmp_path, "traces/my-job")
+    assert steps(run) == [8, 9, 10, 11, 12]
+    rows = {row["metric"]: row["value"] for row in run.rows if row["rank"] is None and row["step"] is None}
+    assert rows["compute.achieved_flops"] > 0
+    assert rows["throughput.samples"] > 0
+
+
+def test_a_profiler_of_ones_own(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    run_program(on_page("own_profiler.py"), needs=("torch",))
+    assert load(tmp_path / "traces/own/own.yaml").workload.phase == "inference"
+    assert steps(captured(tmp_path, "traces/own")) == [4, 5, 6]
+
+
+def test_ranks_of_gloo_are_told_with_their_groups(run_program: Ran, tmp_path: Path) -> None:
+    run_program(RANKS, ranks=2, needs=("torch",))
+    run = captured(tmp_path, "traces/job")
+    (group,) = run.groups().to_pylist()
+    assert group["ranks"] == [0, 1]
+    calls = run.collectives().to_pandas()
+    assert calls["group"].notna().all()
+    assert calls.groupby("rank").size().to_dict() == {0: 3, 1: 3}
+    assert run.record.matching.complete == 3
+    assert [file.facts["rank"] for file in run.record.evidence] == [0, 1]
+    assert all(entry.beside for entry in run.record.ranks)
+    card = load(tmp_path / "traces/job/job.yaml")
+    assert (card.parallelism.dp_replicate, card.hardware.count, card.hardware.per_node) == (2, 2, 2)
+    assert card.workload.model.parameters == 2 * (64 * 64 + 64)
+    assert card.software.communication.library == "gloo"
+
+
+def test_a_models_size_is_told_where_it_is_sure(run_program: Ran) -> None:
+    printed = [line for line in run_program(SIZES, needs=("torch",)).splitlines() if line.startswith("[(")]
+    known, unknown = "[('name', 'Tiny'), ('parameters', 36)]", "[('name', 'Tiny')]"
+    # Compiled, replicated, sharded by FSDP2; then a pipeline's stage, and a part as Megatron-LM marks it.
+    assert printed == [known, known, known, unknown, unknown]
+
+
+def test_the_callback_of_trainer(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    on_page("trainer_capture.py")
+    run_program(TRAINER, needs=("torch", "transformers", "accelerate"))
+    card = load(tmp_path / "traces/finetune/finetune.yaml")
+    model, batch = card.workload.model, card.workload.batch
+    assert (model.name, model.layers, model.heads, model.hidden) == ("LlamaForCausalLM", 2, 4, 32)
+    assert (model.head_dim, model.vocabulary, model.tied_embeddings) == (8, 64, False)
+    assert (batch.global_, batch.sequence_length) == (4, 16)
+    assert steps(captured(tmp_path, "traces/finetune")) == [4, 5, 6]
+
+
+def test_the_callback_of_lightning(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    on_page("lightning_capture.py")
+    run_program(LIGHTNING, needs=("torch", "lightning"))
+    assert load(tmp_path / "traces/fit/fit.yaml").workload.model.parameters == 32 * 32 + 32
+    assert steps(captured(tmp_path, "traces/fit")) == [4, 5, 6]
+
+
+def test_the_example_of_jax(run_program: Ran, on_page: Callable[[str], str], tmp_path: Path) -> None:
+    run_program(on_page("train_jax.py"), needs=("jax",))
+    folder = tmp_path / "traces" / "my-jax-job"
+    (profile,) = folder.rglob("*.xplane.pb")
+    assert profile.relative_to(folder).parts[0] == "host0"
+    told = json.loads((folder / "rank0_step_times.json").read_text())
+    assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (4, 5)
+    card = load(folder / "my-jax-job.yaml")
+    assert (card.workload.model.parameters, card.hardware.accelerator) == (65536, "generic-cpu")
+    assert len(steps(captured(tmp_path, "traces/my-jax-job"))) == 5

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is called when and what is written where, with stand-ins for PyTorch and JAX: see `stand_in`.
+
+CUDA's events and snapshots are tested so and in no other way: no machine with a GPU was at hand.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cclbench.jax
+import cclbench.torch
+from cclbench.card import load
+from cclbench.errors import UsageError
+
+Ran = Callable[..., str]
+LOOP = """
+import torch
+from torch.optim.optimizer import step
+import cclbench.torch
+
+with cclbench.torch.profile("job", wait=3, warmup=2, active=2{options}) as profiler:
+    for number in range({steps}):
+        torch.advance((9.0, 1.0, 3.0, 7.0, 7.0, 2.5, 2.5, 7.0)[number])
+        step()
+        profiler.step()
+print("overhead", profiler.overhead)
+"""
+
+
+def test_nothing_is_imported_that_may_not_be_there() -> None:
+    text = "import sys, cclbench.torch, cclbench.jax; print({'torch', 'jax'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", text], text=True) == "set()\n"
+
+
+@pytest.mark.parametrize(("module", "package"), [(cclbench.torch, "torch"), (cclbench.jax, "jax")])
+def test_without_it_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, module: object, package: str
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=f"which is not installed; pip install {package}"):
+        module.profile("job")  # type: ignore[attr-defined]
+
+
+def test_the_gpus_own_clock_times_the_steps(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(LOOP.format(steps=8, options=", stacks=True"), STAND_IN_CUDA="1")
+    assert "options profile_memory=False record_shapes=True with_stack=True\n" in printed
+    assert "overhead 0.25\n" in printed
+    told = json.loads((tmp_path / "job" / "rank0_step_times.json").read_text())
+    assert told["records"] == ["shapes", "stacks"]
+    # The first step is left out, and so are those that warm up.
+    assert told["unprofiled"] == {"steps": 2, "seconds": 4.0, "each": [1.0, 3.0]}
+    assert told["profiled"] == {"steps": 2, "seconds": 5.0, "each": [2.5, 2.5]}
+    card = load(tmp_path / "job" / "job.yaml")
+    assert (card.workload.phase, card.hardware.accelerator) == ("training", "nvidia-h100-sxm")
+
+
+def test_a_snapshot_is_recorded_from_the_warm_up_on(run_program: Ran) -> None:
+    printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"), STAND_IN_CUDA="1")
+    lines = [line for line in printed.splitlines() if line.startswith(("memory", "snapshot"))]
+    assert lines == [
+        "memory history all 1000000",
+        "snapshot rank0_memory_snapshot.pickle",
+        "memory history None 0",
+    ]
+
+
+def test_without_cuda_there_is_no_snapshot_and_that_is_said(run_program: Ran) -> None:
+    printed = run_program(LOOP.format(steps=8, options=", memory_snapshot=True"))
+    assert "no memory snapshot: it is of CUDA's allocator, and there is no CUDA" in printed
+    assert "memory history" not in printed
+
+
+def test_each_rank_writes_its_own_and_the_first_begins_the_card(run_program: Ran, tmp_path: Path) -> None:
+    for rank in ("1", "0"):
+        run_program(LOOP.format(steps=7, options=""), RANK=rank, WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+        own = {f"rank{rank}_trace.json.gz", f"rank{rank}_step_times.json"}
+        assert own <= {path.name for path in (tmp_path / "job").iterdir()}
+        assert (tmp_path / "job" / "job.yaml").exists() == (rank == "0")
+    assert load(tmp_path / "job" / "job.yaml").hardware.per_node == 2
+
+
+def test_traces_of_ranks_that_the_job_has_not_are_of_another_job(run_program: Ran, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "rank2_trace.json.gz").write_bytes(b"")
+    program = """
+import cclbench.torch
+try:
+    cclbench.torch.profile("job").__enter__()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    printed = run_program(program, WORLD_SIZE="2")
+    assert printed.startswith("UsageError job: holds rank2_trace.json.gz, and this job has 2 ranks")
+
+
+def test_a_job_that_ends_too_early_is_told(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(LOOP.format(steps=4, options=""))
+    assert "no trace in job: the job took 4 steps, and the trace begins after 5" in printed
+    assert "overhead None\n" in printed
+    assert list((tmp_path / "job").iterdir()) == []
+
+
+def test_a_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(LOOP.format(steps=6, options=""), STAND_IN_CUDA="1")
+    assert "overhead 0.25\n" in printed
+    assert (tmp_path / "job" / "rank0_trace.json.gz").exists()
+
+
+def test_a_handler_puts_each_cycle_into_a_folder_of_its_own(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program("""
+import torch
+import cclbench.torch
+
+handler = cclbench.torch.handler("traces/job", phase="inference")
+schedule = torch.profiler.schedule(wait=1, warmup=0, active=1, repeat=2)
+with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profiler:
+    for _ in range(4):
+        profiler.step()
+""")
+    found = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if path.is_file())
+    assert found == [
+        "program.py",
+        "traces/job-2/job-2.yaml",
+        "traces/job-2/rank0_trace.json.gz",
+        "traces/job/job.yaml",
+        "traces/job/rank0_trace.json.gz",
+    ], printed
+    assert load(tmp_path / "traces/job/job.yaml").workload.phase == "inference"
+
+
+JAX = """
+import cclbench.jax
+
+with cclbench.jax.profile("job", wait=3, active=2) as profiler:
+    for number in range({steps}):
+        print("step", number)
+        profiler.step()
+print("overhead", type(profiler.overhead).__name__)
+"""
+
+
+def test_jax_is_waited_for_where_the_timed_steps_begin_and_end(run_program: Ran, tmp_path: Path) -> None:
+    assert run_program(JAX.format(steps=6)).splitlines() == [
+        "step 0",
+        "wait for all",
+        "step 1",
+        "step 2",
+        "wait for all",
+        "wait for all",
+        "start job/host03 python 0",
+        "begin train 3",
+        "wait for all",
+        "step 3",
+        "end train 3",
+        "begin train 4",
+        "step 4",
+        "end train 4",
+        "wait for all",
+        "stop",
+        "step 5",
+        "overhead float",
+    ]
+    told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
+    assert (told["unprofiled"]["steps"], told["profiled"]["steps"]) == (2, 2)
+    assert "each" not in told["profiled"]
+
+
+def test_a_jax_job_that_ends_too_early_is_told(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(JAX.format(steps=2))
+    assert "no trace in job: the job took 2 steps, and the trace begins after 3" in printed
+    assert "overhead NoneType" in printed
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_jax_job_that_ends_within_the_trace_has_what_there_is(run_program: Ran, tmp_path: Path) -> None:
+    printed = run_program(JAX.format(steps=4)).splitlines()
+    assert printed[-5:] == ["begin train 4", "end train 4", "wait for all", "stop", "overhead float"]
+    told = json.loads((tmp_path / "job" / "rank3_step_times.json").read_text())
+    assert told["profiled"]["steps"] == 1

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step times with and without the profiler: what is computed, written, read back and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cclbench
+from cclbench.capture.marks import mark
+from cclbench.capture.step_times import Phase, StepTimes, write_step_times
+from cclbench.errors import InputError
+from cclbench.formats import recognise
+from cclbench.formats.kineto.events import Args
+from cclbench.formats.kineto.payloads import payload
+from cclbench.formats.step_times import StepTimesFile
+
+TIMES = StepTimes(
+    rank=3,
+    profiler="torch.profiler",
+    records=["shapes"],
+    unprofiled=Phase.of([1.0, 3.0]),
+    profiled=Phase(4, 9.0),
+)
+
+
+def test_the_overhead_is_the_ratio_of_means() -> None:
+    assert (TIMES.unprofiled.mean_s, TIMES.profiled.mean_s) == (2.0, 2.25)
+    assert TIMES.overhead == 0.125
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write_step_times(TIMES, tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert path.name == "rank3_step_times.json"
+    reader = recognise(path, path.read_bytes())
+    assert reader is not None
+    assert reader.name == "step_times"
+    assert StepTimesFile().read(path).facts == {
+        "rank": 3,
+        "profiler": "torch.profiler",
+        "records": ["shapes"],
+        "unprofiled_steps": 2,
+        "unprofiled_step_s": 2.0,
+        "unprofiled_least_s": 1.0,
+        "unprofiled_most_s": 3.0,
+        "profiled_steps": 4,
+        "profiled_step_s": 2.25,
+    }
+
+
+def test_it_is_evidence_of_a_run(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    write_step_times(TIMES, source)
+    run = cclbench.run(source, store=tmp_path / "store")
+    (file,) = run.record.evidence
+    assert (file.reader, file.facts["rank"]) == ("step_times", 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": -1},
+        {"unprofiled": {"steps": 0, "seconds": 1.0}},
+        {"unprofiled": {"steps": 1, "seconds": 0}},
+        {"profiled": {"steps": 1, "seconds": 1e300}},
+        {"profiled": {"steps": 1, "seconds": 1.0, "each": [-1.0]}},
+        {"profiled": None},
+        {"records": ["\x1b[2J"]},
+        {"profiler": "<b>"},
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    write_step_times(TIMES, tmp_path)
+    path = tmp_path / "rank3_step_times.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=r"rank3_step_times\.json"):
+        StepTimesFile().read(path)
+
+
+def test_the_mark_of_a_collective_is_read_as_it_is_written(tmp_path: Path) -> None:
+    written = mark(
+        "reduce_scatter",
+        12,
+        "2",
+        ranks=[1, 3],
+        description="mesh_dp, of replicas",
+        payload=(1_508_352, 754_176, "float32"),
+        threads={4452, 4450},
+    )
+    told = payload(written, Args(), tmp_path)
+    assert told is not None
+    read, seq = told
+    assert seq == 12
+    assert (read.collective, read.in_bytes, read.out_bytes) == ("reduce_scatter", 1_508_352, 754_176)
+    assert (read.group_name, read.ranks, read.group_description) == ("2", (1, 3), "mesh_dp, of replicas")
+    assert (read.dtype, read.rows, read.threads) == ("float32", 1, (4450, 4452))
+
+
+def test_the_mark_of_a_barrier_has_no_bytes_and_that_of_a_receipt_its_sender(tmp_path: Path) -> None:
+    barrier = payload(mark("barrier", 0, "0", ranks=[0, 1], description="all"), Args(), tmp_path)
+    assert barrier is not None
+    assert (barrier[0].in_bytes, barrier[0].dtype, barrier[0].threads) == (None, None, ())
+    written = mark("recv", 5, "0", ranks=[4, 7], description="pp", peer=7, payload=(0, 8, "int64"))
+    receipt = payload(written, Args(), tmp_path)
+    assert receipt is not None
+    assert (receipt[0].src_rank, receipt[0].dst_rank, receipt[1]) == (7, None, 5)
