@@ -69,8 +69,10 @@ def diagnose(
         document=found.document(top),
         rows=found.rows(top),
         columns=COLUMNS,
-        table=lambda: page(found.run, found.findings, top),
+        table=lambda: page(found, top),
     )
+    if asked and found.unknown:
+        raise CheckFailed(f"nothing can be said of the run's step: {found.unknown}")
     broken = [told for limit in asked for told in limit.broken(found.findings)]
     if broken:
         raise CheckFailed("; ".join(broken))

@@ -71,10 +71,13 @@ class Diagnosis:
 
     run: str
     findings: list[Found]
+    unknown: str | None = None
+    """Why nothing can be said of the run's step; None where its time is known."""
 
     def document(self, top: int | None = None) -> dict[str, Any]:
         """The diagnosis.v1 document, of the first `top` findings."""
-        return {"schema": "diagnosis.v1", "run": self.run, "findings": self.rows(top)}
+        told = {"unknown": self.unknown} if self.unknown else {}
+        return {"schema": "diagnosis.v1", "run": self.run, **told, "findings": self.rows(top)}
 
     def rows(self, top: int | None = None) -> list[dict[str, Any]]:
         """The first `top` findings as plain data."""
@@ -83,7 +86,15 @@ class Diagnosis:
 
 def diagnosis(run: Run) -> Diagnosis:
     """The findings of a run whose metrics are computed."""
-    return Diagnosis(run.id, findings(run.figures, run.record))
+    return Diagnosis(run.id, findings(run.figures, run.record), unknown_step(run.figures))
+
+
+def unknown_step(results: Results) -> str | None:
+    """Why the time of a step is not known; None where it is."""
+    step = results.run.get("time.step")
+    if step is not None and step.has_value:
+        return None
+    return step.reason or step.status if step is not None else "time.step was not computed"
 
 
 ANY: Final = "any"

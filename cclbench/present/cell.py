@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from cclbench.comparison.comparison import Comparison
-from cclbench.findings.diagnosis import findings
+from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.present import sections
 from cclbench.present.charts.palette import SLICES, Slice, light
 from cclbench.present.headline import worth
 from cclbench.present.html import rendered
 from cclbench.present.partition import Bar, bars_of, by_rank, extremes
 from cclbench.present.topics import key_rows
-from cclbench.present.words import gained
+from cclbench.present.words import NOTHING, gained
 from cclbench.record.run import Run
 from cclbench.units import humanise
 
@@ -31,6 +31,8 @@ def of_run(run: Run) -> str:
         {
             "run": run,
             "computed": bool(rows),
+            "unknown": unknown_step(run.figures),
+            "nothing": NOTHING,
             "causes": worth(findings(run.figures, run.record)) if rows else [],
             "bars": shown,
             "hidden": len(bars) - len(shown),

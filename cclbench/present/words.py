@@ -22,6 +22,8 @@ LONGEST_NAME: Final = 200
 _FITS: Final = 62
 """Characters of a name that a table has room for; of a longer one the middle gives way."""
 _TAIL: Final = 24
+NOTHING: Final = "nothing takes 1 % of the step needlessly"
+"""What is said where no finding would gain anything."""
 _ALSO: Final = ("rank", "step", "group", "collective", "category", "stat")
 
 

@@ -47,7 +47,8 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
     "data_loading",
     title="the device waits for data",
     rule="time.idle_host_by loading",
-    gain=_GAIN,
+    gain="at least that time on each rank; at most as much again of other gaps in which it waits for its"
+    " host, which launches into a queue that ran dry, and of its exposed communication",
     actions={
         "pytorch": (
             "raise DataLoader(num_workers=...), set pin_memory=True, persistent_workers=True and"
@@ -60,11 +61,13 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
 def data_loading(case: Case) -> Iterator[Found]:
     lost = _held(case, "loading")
     if any(lost.values()):
+        waits = case.ranks("time.idle_host")
+        refilled = {rank: own + min(own, waits.get(rank, own) - own) for rank, own in lost.items()}
         yield case.found(
             "data_loading",
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=case.gain(lost, idle=True),
+            gain_s=(case.gain(lost, idle=True)[0], case.gain(refilled, idle=True)[1]),
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loading"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),

@@ -11,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cclbench.findings.diagnosis import Diagnosis
 from cclbench.findings.finding import Found
-from cclbench.present.words import gained
+from cclbench.present.words import NOTHING, gained
 from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
@@ -33,10 +34,11 @@ def numbered(found: Sequence[Found]) -> Iterator[RenderableType]:
     yield table
 
 
-def page(run: str, found: Sequence[Found], top: int | None) -> list[RenderableType]:
+def page(diagnosis: Diagnosis, top: int | None) -> list[RenderableType]:
     """All findings, each with its evidence and a query that lists the events behind it."""
+    run, found = diagnosis.run, diagnosis.findings
     shown = found if top is None else found[:top]
-    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number(len(found))}", "bold")]
+    parts: list[RenderableType] = [Text(f"{printable(run)}: {_number(diagnosis)}", "bold")]
     for number, one in enumerate(shown, 1):
         parts += [Text(), Text(f"{number}  {one.name}", "bold"), Padding(_whole(run, one), (0, 0, 0, 3))]
     if len(shown) < len(found):
@@ -44,12 +46,13 @@ def page(run: str, found: Sequence[Found], top: int | None) -> list[RenderableTy
     return parts
 
 
-def _number(findings: int) -> str:
-    return (
-        f"{findings} finding{'s'[: findings != 1]}"
-        if findings
-        else "nothing takes 1 % of the step needlessly"
-    )
+def _number(diagnosis: Diagnosis) -> str:
+    findings = len(diagnosis.findings)
+    if findings:
+        return f"{findings} finding{'s'[: findings != 1]}"
+    if diagnosis.unknown:
+        return f"nothing can be said of its step: {printable(diagnosis.unknown)}"
+    return NOTHING
 
 
 def _whole(run: str, one: Found) -> RenderableType:

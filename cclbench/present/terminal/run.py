@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cclbench.findings.diagnosis import findings
+from cclbench.findings.diagnosis import findings, unknown_step
 from cclbench.findings.finding import Found
 from cclbench.present.headline import MOST_CAUSES, worth
 from cclbench.present.run_summary import facts, summary
@@ -23,12 +23,13 @@ from cclbench.present.terminal.bars import chart
 from cclbench.present.terminal.figures import key_figures, metrics_lines, missing, qualifiers
 from cclbench.present.terminal.findings import numbered
 from cclbench.present.terminal.output import emit, labelled, titled, writes_unicode
+from cclbench.present.words import NOTHING
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results, Scope
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.schema import RESULTS
-from cclbench.text import bounded, shortened
+from cclbench.text import bounded, printable, shortened
 from cclbench.units import humanise
 
 _FIRST: Final = ("run", "card", "ranks", "steps", "device", "groups", "cut")
@@ -82,7 +83,7 @@ def first_screen(
         parts = [head]
         if bars := list(chart(rows, unicode=unicode, most=ranks)):
             parts += [Text(), Group(*bars)]
-        parts += [Text(), *_why(causes, rows, most)]
+        parts += [Text(), *_why(causes, results, most)]
         parts += [Text(), *matter] if matter else []
         parts += [Text(), *_further(record, rows, len(causes), most)]
         if len(_PAPER.render_lines(Group(*parts))) <= _MOST_LINES:
@@ -110,19 +111,21 @@ def _further(record: Manifest, rows: Sequence[Row], causes: int, shown: int) -> 
     yield Text(f"or report: a page; metrics: all, {none['not_applicable']} not applicable{failed}", "dim")
 
 
-def _why(causes: Sequence[Found], rows: Sequence[Row], most: int = MOST_CAUSES) -> Iterator[RenderableType]:
+def _why(causes: Sequence[Found], results: Results, most: int = MOST_CAUSES) -> Iterator[RenderableType]:
     shown = worth(causes)[:most]
     timed = any(one.gain_s is not None for one in shown)
-    yield Text("Why it takes that long" if timed else "Nothing takes 1 % of the step needlessly", "bold")
-    if not timed and (share := _computing(rows)) is not None:
-        yield Text(f"Kernels compute in {humanise(share, '1')} of it.")
-    yield from numbered(shown)
-
-
-def _computing(rows: Sequence[Row]) -> float | None:
-    """Share of the step in which the run computes."""
-    found = (row for row in rows if row.metric == "compute.busy" and row.rank is None and not row.narrowed)
-    return next((row.value for row in found if row.has_value), None)
+    unknown = unknown_step(results)
+    if timed:
+        yield Text("Why it takes that long", "bold")
+    elif unknown is not None:
+        yield Text("Nothing can be said of its step", "bold")
+        yield Text(f"It is not known: {printable(unknown)}.")
+    else:
+        yield Text(NOTHING.capitalize(), "bold")
+        if (share := results.value("compute.busy")) is not None:
+            yield Text(f"Kernels compute in {humanise(share, '1')} of it.")
+    if shown:
+        yield from numbered(shown)
 
 
 def page(
@@ -144,7 +147,7 @@ def page(
     if bars:
         parts += [Text(), Group(*bars)]
     if verbose:
-        parts += [Text(), *_why(findings(results, record), rows)]
+        parts += [Text(), *_why(findings(results, record), results)]
     parts += [Text(), table] if table.renderables else []
     return [
         *parts,
