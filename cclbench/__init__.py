@@ -21,8 +21,7 @@ import sys
 if sys.version_info < (3, 11):  # noqa: UP036 (a checkout can be imported without pip, which would refuse)
     sys.exit("cclbench needs Python 3.11 or newer, this is " + ".".join(map(str, sys.version_info[:3])))
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing is not loaded for a name: `cclbench --help` is to answer at once
 if TYPE_CHECKING:
     from cclbench.interactive import (
         Comparison,
@@ -40,7 +39,7 @@ __version__ = "0.1.0"
 __all__ = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Loaded on first use: `cclbench --help` needs none of Arrow, NumPy and pandas.
     if name in __all__:
         from importlib import import_module

@@ -165,8 +165,8 @@ def _slow_groups(case: Case) -> dict[tuple[str, str], tuple[float, float, int]]:
     title="collectives are too small to use their links",
     rule="in a kind and shape of group 8 calls a step and more, of which latency is half the transfer (the"
     " line through their points, comm.alpha), or else of 256 KiB and less on average",
-    gain="the latency in its exposed transfers, else their time but for one call's; as large a part of waits;"
-    " of idle time the part that calls are of all kernels",
+    gain="the latency in its exposed transfers, else their time but for one call's; as much again of waits at"
+    " most; of idle time the part that calls are of all kernels",
     actions={
         "pytorch": (
             "larger buckets: DDP(bucket_cap_mb=...), FSDP wrapping of whole blocks, coalesced collectives",
@@ -181,10 +181,10 @@ def small_messages(case: Case) -> Iterator[Found]:
         if share is not None:
             volume = _amount(case, "comm.volume", traffic)
             lost = {rank: seconds * share for rank, seconds in traffic.exposed.items()}
-            waits = {rank: seconds * share for rank, seconds in _waits(case, traffic).items()}
-            idle = _idle_before(case, calls)
+            waits, idle = _waits(case, traffic), _idle_before(case, calls)
             spared = {
-                rank: seconds + waits.get(rank, 0.0) + idle.get(rank, 0.0) for rank, seconds in lost.items()
+                rank: seconds + min(seconds, share * waits.get(rank, 0.0)) + idle.get(rank, 0.0)
+                for rank, seconds in lost.items()
             }
             yield case.found(
                 "small_messages",

@@ -31,6 +31,15 @@ def _held(case: Case, *names: str) -> dict[int, float]:
     return found
 
 
+def _refilling(case: Case, lost: Mapping[int, float]) -> dict[int, float]:
+    """That time and at most as much again of the other idle time before launches.
+
+    A host that pauses launches into a queue that ran dry, until it is ahead of the device again.
+    """
+    waits = case.ranks("time.idle_host")
+    return {rank: own + min(own, max(0.0, waits.get(rank, 0.0) - own)) for rank, own in lost.items()}
+
+
 def _of_step(case: Case, lost: Mapping[int, float]) -> str:
     """`1.2 ms of a step of 10 ms`, of the rank that loses most."""
     most = max(lost, key=lambda rank: lost[rank])
@@ -61,13 +70,11 @@ def _by(*names: str) -> list[tuple[str, Mapping[str, str]]]:
 def data_loading(case: Case) -> Iterator[Found]:
     lost = _held(case, "loading")
     if any(lost.values()):
-        waits = case.ranks("time.idle_host")
-        refilled = {rank: own + min(own, waits.get(rank, own) - own) for rank, own in lost.items()}
         yield case.found(
             "data_loading",
             f"The device waits for the data loader or a checkpoint: {_of_step(case, lost)}.",
             lost=lost,
-            gain_s=(case.gain(lost, idle=True)[0], case.gain(refilled, idle=True)[1]),
+            gain_s=(case.gain(lost, idle=True)[0], case.gain(_refilling(case, lost), idle=True)[1]),
             because="the thread that launches is in a loader's or checkpoint's range during the gaps",
             evidence=case.evidence("time.idle_host", *_by("loading"), "data.stall"),
             query=_GAPS.format(kinds="'annotation', 'op'", more=" AND name ILIKE '%load%'"),
@@ -110,7 +117,7 @@ def device_allocation(case: Case) -> Iterator[Found]:
     title="the host waits for the device, and then the device for the host",
     rule="time.idle_host_by synchronization: gaps that begin while the launching thread waits for the device",
     gain="at least that time on each rank, at most all gaps before the first launch after a wait, 200 µs of"
-    " each, and as much of its exposed communication",
+    " each, as much again of other gaps in which it waits for its host, and of its exposed communication",
     actions={
         "pytorch": (
             "look for .item(), .cpu(), .tolist(), nonzero(), boolean masks and print(tensor) in the step: log"
@@ -133,7 +140,7 @@ def synchronization(case: Case) -> Iterator[Found]:
             "The host waits for the device, which then runs dry until the host launches again:"
             f" {_of_step(case, lost)}{longer}.",
             lost=lost,
-            gain_s=(case.gain(lost, idle=True)[0], case.gain(whole, idle=True)[1]),
+            gain_s=(case.gain(lost, idle=True)[0], case.gain(_refilling(case, whole), idle=True)[1]),
             because=_EXACT,
             evidence=case.evidence("time.idle_host", *_by("synchronization"), "launch.delay"),
             query=_GAPS.format(kinds="'sync'", more=""),
