@@ -162,9 +162,9 @@ def join_captures(
     found.module = pa.array(module, pa.string())
     joined = len(found.calls)
     if joined:
-        found.notes.append(f"{joined:,} launches of graphs have their operators from the graphs' captures")
+        found.notes.append(f"launches of graphs with operators from the graphs' captures: {joined:,}")
     found.notes += [
-        f"{number:,} launches of graphs have no operators: {why}" for why, number in refused.items()
+        f"launches of graphs without operators: {number:,}: {why}" for why, number in refused.items()
     ]
     return found
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import PurePath
 from typing import Final
 
@@ -16,6 +18,7 @@ from cclbench.record.results import Scope
 from cclbench.units import humanise
 
 _FACTS_SHOWN: Final = 4
+_NUMBER: Final = re.compile(r"(?<![\w.,])\d+(?:,\d{3})*(?:\.\d+)?(?![\w,]*\w)")
 
 _SOURCES: Final = {
     "device": "as the device ran them",
@@ -278,17 +281,32 @@ def _libraries(ranks: Sequence[RankEntry]) -> list[str]:
 
 
 def _notes(record: Manifest) -> list[str]:
-    """Each note once, with the ranks it is about unless that is all of them."""
-    about: dict[str, list[int]] = {}
+    """Each note once, with the ranks it is about unless that is all of them.
+
+    What ranks say alike but for its numbers is one note, with the range of each.
+    """
+    about: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
     for rank in record.ranks:
         for note in rank.notes:
-            about.setdefault(note, []).append(rank.rank)
+            words = tuple(_NUMBER.split(note))
+            about.setdefault(words, []).append((rank.rank, _NUMBER.findall(note)))
     everywhere = len(record.ranks)
-    return [
+    told = [
         *record.notes,
         *(f"{PurePath(file.name).name}: {note}" for file in record.evidence for note in file.notes),
-        *(note if len(who) == everywhere else f"rank {_ranges(who)}: {note}" for note, who in about.items()),
     ]
+    for words, found in about.items():
+        ranks = sorted({rank for rank, _ in found})
+        ranges = (_range_of(column) for column in zip(*(numbers for _, numbers in found), strict=True))
+        note = "".join(word + number for word, number in zip_longest(words, ranges, fillvalue=""))
+        told.append(note if len(ranks) == everywhere else f"rank {_ranges(ranks)}: {note}")
+    return told
+
+
+def _range_of(numbers: Sequence[str]) -> str:
+    """`3` of equal numbers, `3 to 5` of others."""
+    ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def _distinct(words: Iterable[str | None]) -> list[str]:

@@ -252,3 +252,20 @@ def test_summary_names_what_entered_the_figures(manifest: dict[str, Any], rows: 
     assert found.libraries == ["nccl 2.27.3"]
     assert found.unclassified_share == 0.012
     assert found.notes == ["rank 1: kernels without a launch: 3"]
+
+
+def test_what_ranks_say_alike_but_for_its_numbers_is_one_note(
+    manifest: dict[str, Any], entry: Callable[..., dict[str, Any]], rows: list[Row]
+) -> None:
+    manifest["ranks"] = [
+        entry(0, notes=["stream 7 lost 1,200 of 5,000 rows", "odd"]),
+        entry(1, notes=["stream 7 lost 900 of 5,000 rows", "stream 13 lost 8 of 5,000 rows", "sm_90 only"]),
+        entry(2, notes=["odd", "sm_80 only"]),
+    ]
+    found = summary(record(manifest), Results.of(figures(rows)).scope, "steps")
+    assert found.notes == [
+        "rank 0-1: stream 7 to 13 lost 8 to 1,200 of 5,000 rows",
+        "rank 0, 2: odd",
+        "rank 1: sm_90 only",
+        "rank 2: sm_80 only",
+    ]

@@ -95,7 +95,7 @@ def test_kernels_of_a_replay_have_the_captures_operators(tmp_path: Path) -> None
     assert column(run, "SELECT shapes FROM operators WHERE name = 'aten::mm'") == ["[[4,3],[3,5]]"] * 4
     assert column(run, "SELECT device_ns FROM operators WHERE kernels > 0") == [5_000, *[10_000] * 6]
     (note,) = [note for rank in run.record.ranks for note in rank.notes if "graph" in note]
-    assert note == "2 launches of graphs have their operators from the graphs' captures"
+    assert note == "launches of graphs with operators from the graphs' captures: 2"
     assert [file.name for rank in run.record.ranks for file in rank.beside] == ["capture/bs_4.json"]
 
 
@@ -104,7 +104,7 @@ def test_another_sequence_is_told_and_not_guessed(tmp_path: Path, names: list[st
     run = ingest(tmp_path, replay(NAMES), {"bs_4.json": (4, capture(names))})
     assert column(run, f"SELECT o.name {KERNELS}") == ["aten::copy_", *[None] * 6]
     (note,) = [note for rank in run.record.ranks for note in rank.notes if "graph" in note]
-    assert note.startswith("2 launches of graphs have no operators: 3 device rows in another order")
+    assert note.startswith("launches of graphs without operators: 2: 3 device rows in another order")
 
 
 def test_of_captures_with_the_same_kernels_the_batch_decides(tmp_path: Path) -> None:
