@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from cclbench.findings.finding import Confidence, Evidence, Found
+from cclbench.machine import Machine, machine_of_entries
 from cclbench.record.manifest import Manifest
 from cclbench.record.results import Results
 from cclbench.record.rows import Row
@@ -22,6 +23,11 @@ class Case:
     def windows(self) -> dict[int, float]:
         """Seconds of each rank's step, its mean."""
         return self.results.ranks("time.step")
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What the traces tell of nodes and devices."""
+        return machine_of_entries(None, self.record.ranks)
 
     @cached_property
     def step_s(self) -> float:

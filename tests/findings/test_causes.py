@@ -310,3 +310,26 @@ def test_the_profilers_overhead_is_that_of_the_middle_rank() -> None:
 def test_how_sure_an_overhead_is(file: dict[str, Any], confidence: str | None) -> None:
     one = found(*STEP, evidence=[file]).get("profiler_overhead")
     assert (one.confidence if one else None) == confidence
+
+
+def moved(group: str, nbytes: float, exposed_s: float) -> list[Row]:
+    keys = {"collective": "all_reduce", "group": group}
+    rows = by_rank("time.exposed_transfer", *[exposed_s] * 4, **keys)
+    return [*rows, row("comm.volume", nbytes, **keys), row("comm.count", 2.0, **keys)]
+
+
+def test_what_moves_most_stays_within_nodes_where_it_can() -> None:
+    ranks = [a_rank(rank, facts={"world_size": 4, "device_count": 2}) for rank in range(4)]
+    step = by_rank("time.step", *[1.0] * 4)
+    near = [*moved("0-1", 100.0, 0.01), *moved("2-3", 100.0, 0.01)]
+    far = [*moved("0,2", 400.0, 0.2), *moved("1,3", 300.0, 0.2)]
+    one = found(*step, *near, *far, ranks=ranks)["wrong_tier"]
+    assert one.claim.startswith("Transfers in groups 0,2, 1,3 go from node to node and move 400 B a step")
+    assert "those in groups 0-1, 2-3 stay within nodes and move 100 B." in one.claim
+    # Each rank of these rows is said to spend 0.2 s in both groups, of which a quarter would stay.
+    assert one.gain_s == (0.0, pytest.approx(0.4 * 0.75))
+    # It moves less than twice as much; does not fit into a node; or nodes are not known.
+    assert "wrong_tier" not in found(*step, *near, *moved("0,2", 199.0, 0.2), ranks=ranks)
+    assert "wrong_tier" not in found(*step, *near, *moved("0-3", 400.0, 0.2), ranks=ranks)
+    unknown = [a_rank(rank, facts={"world_size": 4}) for rank in range(4)]
+    assert "wrong_tier" not in found(*step, *near, *far, ranks=unknown)

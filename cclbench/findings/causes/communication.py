@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -13,6 +12,7 @@ from typing import Final
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Found, finding
 from cclbench.record.rows import Row
+from cclbench.schema import ranks_of_group
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
@@ -53,13 +53,11 @@ def shape_of(group: str) -> tuple[int, ...]:
 
     Of an abbreviated group the number alone.
     """
-    if abbreviated := re.fullmatch(r"n(\d+):[0-9a-f]+", group):
-        return (int(abbreviated[1]),)
-    if spanned := re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?", group):
-        first, last, stride = int(spanned[1]), int(spanned[2]), int(spanned[3] or 1)
-        ranks: Sequence[int] = range(first, last + 1, stride)
-    else:
-        ranks = [int(rank) for rank in group.split(",") if rank.isdigit()]
+    ranks = ranks_of_group(group)
+    if ranks is None:
+        return (int(group[1:].partition(":")[0]),)
+    if isinstance(ranks, range):
+        return len(ranks), ranks.step
     return len(ranks), *sorted({b - a for a, b in pairwise(ranks)})
 
 

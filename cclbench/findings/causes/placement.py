@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ranks share a node: groups that move most should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cclbench.findings.case import Case
+from cclbench.findings.finding import Found, finding
+from cclbench.schema import ranks_of_group
+from cclbench.units import humanise
+
+_TRANSFER: Final = "time.exposed_transfer"
+_SHOWN: Final = 3
+_MOST: Final = 1 << 20
+"""Rows, and ranks of a group, that are looked at."""
+
+
+@dataclass(slots=True)
+class _Dimension:
+    """Disjoint groups of one size that all stay within nodes, or all do not."""
+
+    groups: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    """Of collectives in the first of them."""
+    nbytes: float = 0.0
+    """What a rank moves in them in a step, at most."""
+
+    @property
+    def where(self) -> str:
+        shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
+        return f"group{'s' * (len(self.groups) > 1)} {shown}"
+
+
+@finding(
+    "wrong_tier",
+    title="what moves most goes from node to node",
+    rule="groups that fit into a node, go from node to node, and move at least twice the bytes a step"
+    " (comm.volume) of groups that stay within nodes",
+    gain="at most the exposed transfer of those groups, but for what would take their place: its part of the"
+    " bytes",
+    actions={
+        "pytorch": (
+            "order the dimensions of the DeviceMesh so that this one is the last, whose ranks are neighbours",
+        ),
+        "any": (
+            "give ranks of this dimension to devices of one node: order of parallel dimensions, rank mapping",
+        ),
+    },
+)
+def wrong_tier(case: Case) -> Iterator[Found]:
+    crossing, inside = _by_tier(case)
+    least = min(inside.values(), key=lambda one: one.nbytes, default=None)
+    if least is None:
+        return
+    for size, one in crossing.items():
+        if size > (case.machine.per_node.value or 0) or one.nbytes < 2 * least.nbytes:
+            continue
+        lost: dict[int, float] = {}
+        for row in case.results.parts(_TRANSFER, most=_MOST)[0]:
+            if row.collective and row.group in one.groups:
+                for rank, seconds in case.ranks(
+                    _TRANSFER, collective=row.collective, group=row.group
+                ).items():
+                    lost[rank] = lost.get(rank, 0.0) + seconds
+        share = 1 - least.nbytes / one.nbytes
+        yield case.found(
+            "wrong_tier",
+            f"Transfers in {one.where} go from node to node and move {humanise(one.nbytes, 'B')} a step;"
+            f" those in {least.where} stay within nodes and move {humanise(least.nbytes, 'B')}.",
+            lost=lost,
+            gain_s=(0.0, case.gain({rank: seconds * share for rank, seconds in lost.items()})[1]),
+            confidence="low",
+            because="nodes are told by how many devices the traces count; whether the two can change places"
+            " is not in the trace",
+            evidence=case.evidence(
+                *[
+                    ("comm.volume", {"collective": kind, "group": dimension.groups[0]})
+                    for dimension in (one, least)
+                    for kind in dimension.kinds
+                ]
+            ),
+            query="""SELECT "group", kind, count(*) AS calls, sum(in_bytes) AS bytes FROM collectives"""
+            " GROUP BY ALL ORDER BY bytes DESC LIMIT 20",
+        )
+
+
+def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
+    """Groups from node to node, and those within nodes, by their size."""
+    moved: dict[str, dict[str, float]] = {}
+    rows, _ = case.results.parts("comm.volume", most=_MOST)
+    for row in rows:
+        if row.group and row.collective and not (row.category or row.stat):
+            moved.setdefault(row.group, {})[row.collective] = row.number
+    crossing: dict[int, _Dimension] = {}
+    inside: dict[int, _Dimension] = {}
+    for group, kinds in moved.items():
+        ranks = ranks_of_group(group) or ()
+        if not 1 < len(ranks) <= _MOST:
+            continue
+        nodes = {case.machine.node(rank) for rank in ranks}
+        if None not in nodes:
+            one = (crossing if len(nodes) > 1 else inside).setdefault(len(ranks), _Dimension())
+            one.kinds = one.kinds or list(kinds)
+            one.groups.append(group)
+            one.nbytes = max(one.nbytes, sum(kinds.values()))
+    return crossing, inside
