@@ -22,12 +22,12 @@ from cclbench.replay.graph import Graph, build
 from cclbench.replay.pricing import Float, Ratios, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.simulate import Times
-from cclbench.replay.windows import Window, lengths, step_time, windows
+from cclbench.replay.windows import Pace, Window, step_time, windows
 
 NS_PER_S: Final = 10**9
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""
-FAITHFUL: Final = 0.05
+FAITHFUL: Final = 0.01
 """An unchanged replay further off the measured step than this is said to be."""
 KNEE: Final = 0.05
 """Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
@@ -106,7 +106,10 @@ class Replay:
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
-        self.unchanged = self._outcome(np.ones(len(self.graph.nodes)))
+        times = replayed(self.graph, contention)
+        self.pace = Pace(self.windows, times.start, times.end)
+        self.inside = self.pace.inside(self.graph, times.start)
+        self.unchanged = Outcome(self.pace.step_ns, self._path(self.graph, times))
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
@@ -122,25 +125,26 @@ class Replay:
         ratio = found.high if bounded else found.expected
         shown = self._outcome(ratio)
         others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-        steps = [shown.step_ns, *(self._step(self._replayed(bound)[1]) for bound in others)]
+        steps = [shown.step_ns, *(self._paced(self._replayed(bound)[1]) for bound in others)]
         expected = None if bounded else shown
         return Predicted(change, expected, min(steps), max(steps), shown.path, found.basis)
 
     def _outcome(self, ratio: Float) -> Outcome:
         """The replay of nodes that take so many times as long, shape (nodes,)."""
         graph, times = self._replayed(ratio)
-        return Outcome(self._step(times), self._path(graph, times))
+        return Outcome(self._paced(times), self._path(graph, times))
 
     def _replayed(self, ratio: Float) -> tuple[Graph, Times]:
-        """The nodes with those ratios, and when they run."""
+        """The nodes with those ratios within windows, and when they run."""
         nodes = self.graph.nodes
+        ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
         graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
-    def _step(self, times: Times) -> float:
-        return step_time(self.windows, lengths(self.windows, times.start, times.end))
+    def _paced(self, times: Times) -> float:
+        return self.pace.step(times.start, times.end)
 
     def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""

@@ -23,6 +23,7 @@ _FEW: Final = 5
 _FEWEST: Final = 3
 _US: Final = 1_000
 _LONG_AGO: Final = -(1 << 60)
+_NEVER: Final = 1 << 60
 _WHOLE_PROGRAMS: Final = 0.5
 """Fewer launches a row than this: whole programs are launched, of which not every row is told."""
 
@@ -129,10 +130,9 @@ def device_of(rank: GraphInput) -> Device:
     launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
     fitted = (launch >= 0) & (batch < 0)
     latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
-    latency, gap = _of_programs(rows, (launch >= 0) & (batch >= 0), latency, gap)
-    doubt = TOLERANCE_NS
-    if fitted.any():
-        usual, doubt = _latency(rows, issue, fitted)
+    usual, doubt = _latency(rows, issue, fitted) if fitted.any() else (None, TOLERANCE_NS)
+    latency, gap = _of_programs(rows, (launch >= 0) & (batch >= 0), latency, gap, usual)
+    if usual is not None:
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
         queued &= ~_after_another(rows, before)
@@ -169,13 +169,16 @@ def _first_rows(rows: Rows, batch: Int64) -> Int64:
     return np.where(first, batch, -1)
 
 
-def _of_programs(rows: Rows, heads: Mask, latency: Int64, gap: Int64) -> tuple[Int64, Int64]:
+def _of_programs(
+    rows: Rows, heads: Mask, latency: Int64, gap: Int64, usual: int | None
+) -> tuple[Int64, Int64]:
     """Latency and gap of the first rows of graphs and programs: one that queued behind earlier work has the
-    least latency seen of any; one that did not, has its own, and no gap."""
+    least latency seen of any, at most the usual one of other launches; one that did not, has its own, and no
+    gap."""
     if not heads.any():
         return latency, gap
     queued = previous_end(rows) > rows.start - latency
-    least = latency[heads].min()
+    least = min(int(latency[heads].min()), usual if usual is not None else _NEVER)
     return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
 
 
