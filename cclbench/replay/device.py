@@ -124,8 +124,8 @@ def device_of(rank: GraphInput) -> Device:
     launches = np.append(rank.launches.start, 0)[launch]
     issue = np.where(launch >= 0, launches, rows.start)
     of_graph = _of_graphs(launch, rank.launches)
-    alone = np.count_nonzero((launch >= 0) & ~of_graph)
-    each = alone >= _WHOLE_PROGRAMS * max(np.count_nonzero(~of_graph), 1)
+    own_launch = (launch >= 0) & ~of_graph
+    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * max(int((~of_graph).sum()), 1)
     batch = np.where(of_graph | (not each), launch, -1)
     launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
     fitted = (launch >= 0) & (batch < 0)
