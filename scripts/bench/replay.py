@@ -141,7 +141,9 @@ def make(path: Path, ranks: int, events: int) -> Run:
             facts=TraceFacts(works_on="device", world_size=ranks),
             span_ns=(0, int(1_000_000 + latest[-1])),
             files=[File(f"rank{rank}.json", 0, "", "kineto")],
-            rows=dict.fromkeys(("kernel", "launch", "op"), events // 3 // KERNELS_A_COLLECTIVE * KERNELS_A_COLLECTIVE),
+            rows=dict.fromkeys(
+                ("kernel", "launch", "op"), events // 3 // KERNELS_A_COLLECTIVE * KERNELS_A_COLLECTIVE
+            ),
         )
         for rank in members
     ]
