@@ -37,12 +37,12 @@ class Fabric(msgspec.Struct, frozen=True):
     tier: Literal["scale_up", "scale_out"]
     topology: Topology
     link_bytes_per_s: float | None
-    links: int | None = None
     usable_fraction: float | None = None
     hop_latency_s: float | None = None
     wraps: bool | None = None
     in_network_reduction: bool = False
     transports: Mapping[str, Transport] = {}
+    links: int | None = None
     sources: Mapping[str, Source] = {}
     cited: Mapping[str, str] = {}
     disagreements: tuple[Disagreement, ...] = ()
