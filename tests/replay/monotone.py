@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random layouts under random settings: what is faster never lengthens a step, what is slower never shortens it."""
+"""Random layouts under random settings: what is faster lengthens no step, what is slower shortens none."""
 
 from __future__ import annotations
 
