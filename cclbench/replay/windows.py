@@ -126,7 +126,7 @@ class Pace:
         later = bounds(self.windows, start, end)[1] - self.ends
         old = max(total / count for count, total, _ in self.ranks)
         new = max((total + int(later[last])) / count for count, total, last in self.ranks)
-        return self.step_ns * max(new, 1.0) / old
+        return self.step_ns * (max(new, 1.0) / old)
 
     def inside(self, graph: Graph, start: Int64) -> Mask:
         """Which nodes begin neither before their rank's windows nor between them, shape (nodes,).
