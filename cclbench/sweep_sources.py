@@ -94,13 +94,12 @@ def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
 
 def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> Stated:
     """What a file's header, and its sweeps, say of its machine."""
-    devices = facts.get("device_name", ())
+    told = facts.get("device_name", [])
+    devices = told if isinstance(told, list) else [told]
     counts = [-(-each.ranks // each.nodes) for each in sweeps]
     return Stated(
         name,
-        devices=(devices,)
-        if isinstance(devices, str)
-        else tuple(map(str, devices if isinstance(devices, list) else ())),
+        devices=tuple(map(str, devices)),
         ranks_a_node=max(counts, default=None),
         network=str(facts.get("scale_out", "")),
         driver=str(facts.get("network", "")),
@@ -110,6 +109,8 @@ def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> 
 def _of_run(run: str, system: System, store: str | Path | None, inference: bool) -> SweepsRead:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     opened = open_run(run, store=store, inference=inference)
+    devices = {entry.facts.device_name: None for entry in opened.record.ranks if entry.facts.device_name}
+    must_fit([Stated(opened.id, tuple(devices))], system)
     members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in opened.record.ranks), None)
     own, left_out = own_sweeps(opened.collectives(), members, system, version, source=opened.id)
