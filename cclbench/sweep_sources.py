@@ -109,9 +109,10 @@ def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> 
 def _of_run(run: str, system: System, store: str | Path | None, inference: bool) -> SweepsRead:
     """A run's own collectives as sweeps of the machine: it ran there, one rank an accelerator."""
     opened = open_run(run, store=store, inference=inference)
-    devices = {entry.facts.device_name: None for entry in opened.record.ranks if entry.facts.device_name}
-    must_fit([Stated(opened.id, tuple(devices))], system)
     members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in opened.record.ranks), None)
     own, left_out = own_sweeps(opened.collectives(), members, system, version, source=opened.id)
+    devices = {entry.facts.device_name: None for entry in opened.record.ranks if entry.facts.device_name}
+    if own:
+        must_fit([Stated(opened.id, tuple(devices))], system)
     return SweepsRead(own, left_out, [f"{opened.id}: {opened.inferred}"] if opened.inferred else [])
