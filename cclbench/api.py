@@ -124,6 +124,7 @@ def whatif(
     scenarios: Sequence[str] = (),
     sweeps: Sequence[str] = (),
     system: str | None = None,
+    force_system: bool = False,
     per_node: int | None = None,
     ranks: Sequence[int] | None = None,
     contention: float | None = 1.0,
@@ -136,20 +137,25 @@ def whatif(
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
     `sets` such as `scale_up.bandwidth=x2` act together; `scenarios` and `sweeps` come on top of them.
-    `system` is the catalog's machine where no card says it, `contention` how much longer kernels take beside
+    `system` is the catalog's machine where no card says it, refused where the traces name another device
+    unless `force_system`; `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).
     """
     from cclbench.replay.answer import answer
 
     with engine_for(engine, jobs, client) as runs_on:
         opened = open_run(run, store=store, engine=runs_on, inference=inference)
+        machine = machine_of(opened, system=system, per_node=per_node)
+        if machine.other_device is not None and not force_system:
+            hint = "--force-system takes it nevertheless"
+            raise UsageError(f"--system {machine.other_device}", hint=hint)
         factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, runs_on)
     return answer(
         opened,
         sets,
         scenarios=scenarios,
         sweeps=sweeps,
-        machine=machine_of(opened, system=system, per_node=per_node),
+        machine=machine,
         ranks=ranks,
         contention=factor,
         notes=notes,

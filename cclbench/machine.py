@@ -146,6 +146,20 @@ class Machine:
             return Answer(None, reason=f"the catalog knows no system {named!r} (card: hardware.system)")
         return Answer(found, "card")
 
+    @property
+    def other_device(self) -> str | None:
+        """A sentence where the traces name a device that the option's system does not have."""
+        system = None if self.system_option is None else self.named_system.value
+        if system is None:
+            return None
+        stated = catalog.accelerator(system.accelerator)
+        other = [
+            name
+            for name, memory in self.devices or [(name, None) for name in self.device_names]
+            if not (stated.has_name(name) and (memory is None or stated.has_memory(memory)))
+        ]
+        return f"{system.id} has {stated.id}, the traces name {', '.join(other)}" if other else None
+
     @cached_property
     def system(self) -> Answer[System]:
         """The named system; else, assumed, what the catalog's systems with such nodes share."""

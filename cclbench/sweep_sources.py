@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cclbench.analyzers.swept import own_sweeps
 from cclbench.api import open_run
-from cclbench.errors import InputError
+from cclbench.errors import InputError, UsageError
 from cclbench.formats import READERS
+from cclbench.hardware.matching import Stated, must_fit
 from cclbench.hardware.sweep import Sweep, sweeps_of
 from cclbench.hardware.system import System
 from cclbench.record.remote_store import store_at
@@ -24,6 +25,8 @@ class SweepsRead:
     sweeps: list[Sweep] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
     caveats: list[str] = field(default_factory=list)
+    stated: list[Stated] = field(default_factory=list)
+    """What each file says of its machine."""
 
     def add(self, sweeps: Iterable[Sweep], left_out: Iterable[tuple[str, int]] = ()) -> None:
         """Take more of both."""
@@ -33,23 +36,36 @@ class SweepsRead:
 
 
 def read_sweeps(
-    sources: Iterable[str | Path], system: System, *, store: str | Path | None = None, inference: bool = True
+    sources: Iterable[str | Path],
+    system: System | None = None,
+    *,
+    store: str | Path | None = None,
+    inference: bool = True,
 ) -> SweepsRead:
-    """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none."""
+    """All sweeps of files, folders or else runs' own collectives; `InputError` of a source that has none.
+
+    `UsageError` where a file says that it is of another machine than `system`; None: of what the files say.
+    A run's own need one.
+    """
     found = SweepsRead()
     for source in map(str, sources):
         is_run = not Path(source).exists() and store_at(store).find(source) is not None
         own, has_traces = (SweepsRead(), True) if is_run else _of_source(source)
+        if system is not None:
+            must_fit(own.stated, system)
         if not own.sweeps and has_traces:
+            if system is None:
+                raise UsageError("the machine of a run's collectives is to be named", hint="give --system ID")
             run = _of_run(source, system, store, inference)
             # The same words of a file's rows and of a run's: the run's count.
-            own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats)
+            own = SweepsRead(run.sweeps, own.left_out | run.left_out, run.caveats, own.stated)
         if not own.sweeps:
             why = "".join(f"; {rows:,} {reason}" for reason, rows in own.left_out.items())
             hint = "a sweep is what nccl-tests prints, its JSON or CSV, or a run's matched collectives"
             raise InputError(f"holds no sweep of a collective{why}", where=source, hint=hint)
         found.add(own.sweeps, own.left_out.items())
         found.caveats += own.caveats
+        found.stated += own.stated
     return found
 
 
@@ -72,7 +88,22 @@ def _of_files(files: Iterable[SourceFile]) -> SweepsRead:
         except InputError as error:
             raise InputError(error.what, where=str(file.path), hint=error.hint) from None
         found.add(own, (*read.left_out.items(), *unused.items()))
+        found.stated.append(_stated(file.name, read.facts, own))
     return found
+
+
+def _stated(name: str, facts: Mapping[str, object], sweeps: Iterable[Sweep]) -> Stated:
+    """What a file's header, and its sweeps, say of its machine."""
+    told = facts.get("device_name", [])
+    devices = told if isinstance(told, list) else [told]
+    counts = [-(-each.ranks // each.nodes) for each in sweeps]
+    return Stated(
+        name,
+        devices=tuple(map(str, devices)),
+        ranks_a_node=max(counts, default=None),
+        network=str(facts.get("scale_out", "")),
+        driver=str(facts.get("network", "")),
+    )
 
 
 def _of_run(run: str, system: System, store: str | Path | None, inference: bool) -> SweepsRead:
@@ -81,4 +112,7 @@ def _of_run(run: str, system: System, store: str | Path | None, inference: bool)
     members = {row["group"]: tuple(row["ranks"]) for row in opened.groups().to_pylist() if row["ranks"]}
     version = next((entry.facts.library_version for entry in opened.record.ranks), None)
     own, left_out = own_sweeps(opened.collectives(), members, system, version, source=opened.id)
+    devices = {entry.facts.device_name: None for entry in opened.record.ranks if entry.facts.device_name}
+    if own:
+        must_fit([Stated(opened.id, tuple(devices))], system)
     return SweepsRead(own, left_out, [f"{opened.id}: {opened.inferred}"] if opened.inferred else [])

@@ -197,3 +197,30 @@ def test_what_a_rank_needs_of_it_does_not_grow_with_the_ranks() -> None:
     assert tiers(many.without_captures(), (0, 1), (0, 4)) == tiers(many, (0, 1), (0, 4))
     alone = machine(TWO_FILES)
     assert alone.without_captures().nodes == alone.nodes
+
+
+@pytest.mark.parametrize(
+    ("device", "memory", "system", "other"),
+    [
+        ("NVIDIA H100 80GB HBM3", 85 * 10**9, "dgx-h100", False),
+        ("NVIDIA H100 80GB HBM3", None, "aws-p5", False),
+        ("NVIDIA H100 80GB HBM3", 42 * 10**9, "dgx-h100", True),
+        ("NVIDIA H100 80GB HBM3", 85 * 10**9, "dgx-a100", True),
+        ("Tesla T4", None, "dgx-h100", True),
+    ],
+)
+def test_a_system_of_another_device_than_the_traces_name(
+    device: str, memory: int | None, system: str, other: bool
+) -> None:
+    machine = Machine(devices=((device, memory),), system_option=system)
+    assert (machine.other_device is not None) is other
+    if other:
+        assert (
+            machine.other_device == f"{system} has {machine.accelerator.value.id}, the traces name {device}"
+        )  # type: ignore[union-attr]
+    assert Machine(devices=((device, memory),)).other_device is None
+
+
+def test_a_run_on_cpus_is_of_no_system() -> None:
+    machine = Machine(on_host=True, system_option="dgx-h100")
+    assert machine.other_device == "dgx-h100 has nvidia-h100-sxm, the traces name CPU"

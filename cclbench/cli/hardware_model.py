@@ -22,7 +22,7 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
 
 @click.command()
 @_sweeps_argument
-@options.machine
+@options.machine_or_stated
 @click.option(
     "--calibrate",
     "others",
@@ -49,7 +49,7 @@ _sweeps_argument: Final = click.argument("sources", metavar="SWEEP...", nargs=-1
 @options.form
 def validate(
     sources: tuple[str, ...],
-    machine: str,
+    machine: str | None,
     transport: str | None,
     plot: Path | None,
     fail_above: float | None,
@@ -64,7 +64,8 @@ def validate(
     SWEEP is what nccl-tests or rccl-tests wrote (printed, JSON, CSV), a folder,
     or a run (see calibrate). The error is predicted / measured - 1; its median and 90th
     percentile are of absolute values. Without calibration only the catalog's
-    specification speaks.
+    specification speaks. Which machine it is, the sweep's GPUs, ranks on a node
+    and network say where one fits them; a contradiction is refused.
 
     \b
     Examples:
@@ -89,9 +90,9 @@ def validate(
     if others and calibration is not None:
         raise UsageError("--calibrate and --calibration exclude one another")
     with catalog.using(files):
-        system = catalog.system(machine)
+        system = _stated_by(sources, **reading) if machine is None else catalog.system(machine)
+        sweeps = _read(sources, system, **reading)
     check_transport(system, transport)
-    sweeps = _read(sources, system, **reading)
     by = None
     if calibration is not None:
         by = read_calibration(calibration)
@@ -186,6 +187,14 @@ def calibrate(
         table=lambda: calibration_page(found, rows),
     )
     click.echo(f"wrote {output}", err=True)
+
+
+def _stated_by(sources: tuple[str, ...], **reading: Any) -> System:
+    """The machine that the sweeps' own words tell; `UsageError` where they do not."""
+    from cclbench.hardware.matching import system_of
+    from cclbench.sweep_sources import read_sweeps
+
+    return system_of(read_sweeps(sources, **reading).stated)
 
 
 def _read(sources: tuple[str, ...], system: System, **reading: Any) -> list[Sweep]:

@@ -336,6 +336,12 @@ page: Final = _all(_form, verbosity)
 machine: Final = click.option(
     "--system", "machine", metavar="ID", required=True, help="The catalog's machine, such as aws-p5."
 )
+machine_or_stated: Final = click.option(
+    "--system",
+    "machine",
+    metavar="ID",
+    help="The catalog's machine.  [default: the one that the sweeps state]",
+)
 hardware: Final = click.option(
     "--hardware",
     "files",

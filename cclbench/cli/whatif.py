@@ -45,6 +45,7 @@ def _factor(text: str) -> float | None:
     help="A scenario for each doubling from factor A to B, and the knee of the curve; repeatable.",
 )
 @click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
+@click.option("--force-system", is_flag=True, help="Take --system though the traces name another device.")
 @click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
 @click.option(
     "--contention",

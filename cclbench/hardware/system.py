@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
+from msgspec import structs
 
 from cclbench.errors import UsageError
 from cclbench.hardware.fabric import Fabric
@@ -17,22 +18,45 @@ Architecture = Literal["volta", "ampere", "hopper", "blackwell", "amd", "tpu", "
 """Generation by which communication libraries choose their tuning tables."""
 
 
+Peers = Literal["switch", "mesh", "torus", "pcie-tree"]
+"""How accelerators of a domain are joined."""
+
+
 class ScaleUp(msgspec.Struct, frozen=True):
     """The links of one accelerator, one direction; a domain is all accelerators that they join.
 
     `bytes_per_s` is the line rate of all its links together, B/s; `links` how many; `peers` how the domain is
     joined, with `links_per_pair` of a mesh and `dims` of a torus (their product is `domain`); `wraps` says
-    whether that torus closes into rings, None: as its fabric can.
+    whether that torus closes into rings, None: as its fabric can.  `latency_factor` is what a scenario
+    multiplies the latency of every step over these links by.
     """
 
     fabric: Fabric
-    peers: Literal["switch", "mesh", "torus", "pcie-tree"]
+    peers: Peers
     domain: int
     links: int | None = None
     bytes_per_s: float | None = None
     links_per_pair: int | None = None
     dims: tuple[int, ...] | None = None
     wraps: bool | None = None
+    latency_factor: float | None = None
+
+    def on(self, fabric: Fabric) -> ScaleUp:
+        """The same accelerators joined by another generation of links: as many as those come with."""
+        links, peers = fabric.links, cast(Peers, fabric.topology)
+        rate = None if links is None or fabric.link_bytes_per_s is None else links * fabric.link_bytes_per_s
+        each, rest = divmod(links or 0, max(self.domain - 1, 1))
+        torus = peers == self.peers == "torus"
+        return structs.replace(
+            self,
+            fabric=fabric,
+            peers=peers,
+            links=links,
+            bytes_per_s=rate,
+            links_per_pair=each if peers == "mesh" and each and not rest else None,
+            dims=self.dims if torus else None,
+            wraps=self.wraps if torus else None,
+        )
 
     @property
     def rings(self) -> bool | None:
@@ -64,6 +88,15 @@ class ScaleOut(msgspec.Struct, frozen=True):
     transport: str | None = None
     transport_latency_s: float | None = None
     hop_latency_s: float | None = None
+
+    def on(self, fabric: Fabric, accelerators: int) -> ScaleOut:
+        """A node of so many accelerators on another network, with its interfaces and its software."""
+        return ScaleOut(
+            fabric,
+            (fabric.links or 0) * accelerators,
+            bytes_per_s=fabric.link_bytes_per_s,
+            transport=fabric.transport,
+        )
 
     @property
     def usable_bytes_per_s(self) -> float | None:

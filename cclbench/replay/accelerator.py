@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,7 @@ from cclbench.replay.waits import (
     other_lane,
 )
 
+_AGES: Final = 1 << 60
 _SAME_INSTANT: Final = 0.05
 """Share of two rows by which they may overlap where one follows the other."""
 
@@ -244,6 +246,7 @@ def _device_waits(
         inferred["waits of a stream for another's row"] += int(waits.seen.sum())
         inferred["collectives taken to wait for the kernel launched before them"] += int((~waits.seen).sum())
         found = [(waits.source, waits.target, waits.lag)]
+    found += _batched(device, inferred)
     explained = bound.copy()
     for source, target, lag in found:
         np.maximum.at(explained, target, rows.end[source] + lag)
@@ -251,7 +254,28 @@ def _device_waits(
     fills = computes & ((rows.blocks < 0) | (rows.blocks > (rank.processors or 0)))
     held = held_up(issued, fills, computes & (rows.start > explained + device.doubt))
     inferred["kernels held up by one of another stream that fills the device"] += len(held[0])
+    np.maximum.at(explained, held[1], rows.start[held[1]])
+    late = _idle_delay(device, explained)
+    device.latency[late > 0] += late[late > 0]
+    device.gap[(late > 0) & ~device.first] += late[(late > 0) & ~device.first]
+    inferred["rows late on an idle device, for what is not in the trace: they stay as late"] += int(
+        np.count_nonzero(late)
+    )
     return [*found, held]
+
+
+def _idle_delay(device: Device, explained: Int64) -> Int64:
+    """How much later than `explained` rows begin for which the device did nothing else meanwhile, ns, 0 of
+    others, shape (rows,).
+
+    What they waited for came before the capture, or was not traced.  Less than PROMPT_NS may be chance.
+    """
+    rows = device.rows
+    order = np.argsort(rows.start, kind="stable")
+    begun = np.searchsorted(rows.start[order], rows.start - PROMPT_NS, side="left")
+    reached = np.append(-_AGES, np.maximum.accumulate(rows.end[order]))[begun]
+    idle = device.fitted & (rows.start > explained + PROMPT_NS) & (reached <= explained)
+    return np.where(idle, rows.start - explained, 0)
 
 
 def _add_pairs(device: Device, nodes: Nodes, edges: Edges, start_of: Int64, end_of: Int64) -> None:
@@ -281,6 +305,48 @@ def _chained(device: Device, inferred: Counter[str]) -> Found:
     device.gap[target] = np.minimum(device.gap[target], 0)
     source, target = _made_as_one(rows, source[target], target)
     return [(source, target, rows.start[target] - rows.end[source])]
+
+
+def _batched(device: Device, inferred: Counter[str]) -> Found:
+    """Rows that a launch gave among others, as that of a CUDA graph does, in streams of which others have
+    launches of their own.
+
+    The first of them follows what ended last before it on the device, if it starts promptly then; each other
+    one what ended last of its own launch's, on whichever lane, else the first.  The rest is the device's own
+    gaps, which are kept: nobody told it anything in between.
+    """
+    rows, batch = device.rows, device.batch
+    own = np.flatnonzero(batch >= 0)
+    if not len(own):
+        return []
+    head = device.launch[own] >= 0
+    apart = rows.at(own)
+    shift = _apart(apart, batch[own])
+    among = _ended_before(replace(apart, start=apart.start + shift, end=apart.end + shift))
+    among = np.where((among >= 0) & (batch[own][among] == batch[own]), own[among], -1)
+    first_of = dict(zip(batch[own[head]].tolist(), own[head].tolist(), strict=True))
+    firsts = np.array([first_of[launch] for launch in batch[own].tolist()], np.int64)
+    before = _ended_before(rows)[own]
+    prompt = (before >= 0) & (rows.start[own] - rows.end[before] <= PROMPT_NS)
+    prompt &= previous_end(rows)[own] > device.issue[own]
+    source = np.where(head, np.where(prompt, before, -1), np.where(among >= 0, among, firsts))
+    inside = (source == own - 1) & (rows.lane[source] == rows.lane[own])
+    chosen = (source >= 0) & ~inside
+    source, target = source[chosen], own[chosen]
+    device.gap[target] = np.minimum(device.gap[target], 0)
+    inferred["rows of graphs that follow another lane's last"] += len(target)
+    source, target = _made_as_one(rows, source, target)
+    return [(source, target, rows.start[target] - rows.end[source])]
+
+
+def _apart(rows: Rows, batch: Int64) -> Int64:
+    """By how much to move rows so that those of different batches never overlap, ns, shape (rows,)."""
+    _, of = np.unique(batch, return_inverse=True)
+    begin = np.full(int(of.max()) + 1, np.iinfo(np.int64).max)
+    end = np.full(len(begin), np.iinfo(np.int64).min)
+    np.minimum.at(begin, of, rows.start)
+    np.maximum.at(end, of, rows.end)
+    return np.asarray((np.append(0, np.cumsum(end - begin + 2 * PROMPT_NS)[:-1]) - begin)[of], np.int64)
 
 
 def _ended_before(rows: Rows) -> Int64:

@@ -19,15 +19,15 @@ from cclbench.replay import tables
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.pricing import Float, Ratios, ratios
+from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.simulate import Times
-from cclbench.replay.windows import Window, lengths, step_time, windows
+from cclbench.replay.windows import Pace, Window, step_time, windows
 
 NS_PER_S: Final = 10**9
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""
-FAITHFUL: Final = 0.05
+FAITHFUL: Final = 0.01
 """An unchanged replay further off the measured step than this is said to be."""
 KNEE: Final = 0.05
 """Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
@@ -44,7 +44,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A scenario's outcome: expected (None where only its bounds are known), low, high; what it rests on."""
+    """A scenario's outcome: expected (None where only its bounds are known), low, high; what it rests on.
+
+    `idle` is why nothing that it sets touches anything in the run; there is no outcome then.
+    """
 
     scenario: Scenario
     expected: Outcome | None
@@ -52,10 +55,13 @@ class Predicted:
     high_ns: float
     path: Path
     basis: tuple[str, ...]
+    idle: str | None = None
 
     @property
     def step_ns(self) -> float | None:
         """The expected step, or the bounds' middle where they all but agree."""
+        if self.idle is not None:
+            return None
         if self.expected is not None:
             return self.expected.step_ns
         agree = self.high_ns - self.low_ns <= DECISIVE * self.high_ns
@@ -106,7 +112,10 @@ class Replay:
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
         if not self.measured_ns:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
-        self.unchanged = self._outcome(np.ones(len(self.graph.nodes)))
+        times = replayed(self.graph, contention)
+        self.pace = Pace(self.windows, times.start, times.end)
+        self.inside = self.pace.inside(self.graph, times.start)
+        self.unchanged = Outcome(self.pace.step_ns, self._path(self.graph, times))
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
@@ -118,29 +127,34 @@ class Replay:
             precision=self.precision,
             library_version=self.library_version,
         )
+        untouched = idle(self.graph, change, self.machine, self.groups)
+        said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
+        nothing = "; ".join(said) if len(said) == len(change.settings) else None
         bounded = bool(np.isnan(found.expected).any())
         ratio = found.high if bounded else found.expected
         shown = self._outcome(ratio)
         others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-        steps = [shown.step_ns, *(self._step(self._replayed(bound)[1]) for bound in others)]
+        steps = [shown.step_ns, *(self._paced(self._replayed(bound)[1]) for bound in others)]
         expected = None if bounded else shown
-        return Predicted(change, expected, min(steps), max(steps), shown.path, found.basis)
+        basis = said if nothing else (*found.basis, *said)
+        return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
     def _outcome(self, ratio: Float) -> Outcome:
         """The replay of nodes that take so many times as long, shape (nodes,)."""
         graph, times = self._replayed(ratio)
-        return Outcome(self._step(times), self._path(graph, times))
+        return Outcome(self._paced(times), self._path(graph, times))
 
     def _replayed(self, ratio: Float) -> tuple[Graph, Times]:
-        """The nodes with those ratios, and when they run."""
+        """The nodes with those ratios within windows, and when they run."""
         nodes = self.graph.nodes
+        ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
         graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
-    def _step(self, times: Times) -> float:
-        return step_time(self.windows, lengths(self.windows, times.start, times.end))
+    def _paced(self, times: Times) -> float:
+        return self.pace.step(times.start, times.end)
 
     def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
@@ -192,6 +206,12 @@ def answer(
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
     label = one.scenario.label
     reason = "; ".join(one.basis) or None
+    if one.idle is not None:
+        names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
+        return [
+            _row(name, None, unit=unit, better=better, category=label, reason=reason)
+            for name, unit, better in names
+        ]
     open_ended = None
     if one.step_ns is None:
         open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
@@ -226,6 +246,8 @@ def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
     """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
     label = curve[0][1].scenario.label.partition("=")[0]
     row = partial(_row, "whatif.knee", unit="ratio", better=None, category=label)
+    if curve[0][1].idle is not None:
+        return row(None, reason=curve[0][1].idle)
     known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
     if len(known) < len(curve):
         unknown = len(curve) - len(known)
@@ -298,6 +320,8 @@ def ratio(run: Run, setting: str) -> Ratio:
     if not (replay.graph.nodes.kind == n.TRANSFER).any():
         raise InputError("no collective is part of the replay", where=run.id)
     found, unchanged = replay.predict(scenario([setting])), replay.unchanged.step_ns
+    if found.idle is not None:
+        raise InputError(found.idle, where=run.id)
     step = found.step_ns
     return Ratio(
         None if step is None else step / unchanged,

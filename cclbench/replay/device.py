@@ -22,8 +22,10 @@ OWN_GAP_NS: Final = 10_000
 _FEW: Final = 5
 _FEWEST: Final = 3
 _US: Final = 1_000
+_LONG_AGO: Final = -(1 << 60)
+_NEVER: Final = 1 << 60
 _WHOLE_PROGRAMS: Final = 0.5
-"""Fewer launches a row than this: programs or graphs are launched, not rows."""
+"""Fewer launches a row than this: whole programs are launched, of which not every row is told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +103,8 @@ class Device:
     first: Mask
     gap: Int64
     latency: Int64
+    batch: Int64
+    """The launch of the graph or program that the row is part of; −1 for a row with a launch of its own."""
     fitted: Mask
     """Whether latency and gap are fitted, not this row's own."""
     pairs: Pairs
@@ -119,22 +123,33 @@ def device_of(rank: GraphInput) -> Device:
     measured[pairs.wait] -= np.where(first[pairs.wait], 0, pairs.waited)
     launches = np.append(rank.launches.start, 0)[launch]
     issue = np.where(launch >= 0, launches, rows.start)
-    each = len(np.unique(launch[launch >= 0])) >= _WHOLE_PROGRAMS * max(len(rows), 1)
-    fitted = (launch >= 0) & each
+    of_graph = _of_graphs(launch, rank.launches)
+    own_launch = (launch >= 0) & ~of_graph
+    each = int(own_launch.sum()) >= _WHOLE_PROGRAMS * max(int((~of_graph).sum()), 1)
+    batch = np.where(of_graph | (not each), launch, -1)
+    launch = np.where(batch >= 0, _first_rows(rows, batch), launch)
+    fitted = (launch >= 0) & (batch < 0)
     latency, gap = np.where(launch >= 0, rows.start - issue, 0), measured.copy()
-    doubt = TOLERANCE_NS
-    if not each:
-        launch = _first_rows(rows, launch)
-        latency, gap = _of_programs(rows, launch, latency, gap)
-    if fitted.any():
-        usual, doubt = _latency(rows, issue, fitted)
+    usual, doubt = _latency(rows, issue, fitted) if fitted.any() else (None, TOLERANCE_NS)
+    latency, gap = _of_programs(rows, (launch >= 0) & (batch >= 0), latency, gap, usual)
+    if usual is not None:
         latency = np.where(fitted, usual, latency)
         queued = fitted & ~first & (issue + usual <= before) & (measured >= 0)
         queued &= ~_after_another(rows, before)
-        gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), measured)
+        gap = np.where(fitted & ~first & (measured >= 0), _usual_gaps(rows, measured, queued), gap)
         own = queued & (measured <= OWN_GAP_NS)
         doubt = min(max(doubt, _spread(measured[own] - gap[own])), TOLERANCE_NS)
-    return Device(rows, launch, issue, first, gap, latency, fitted, pairs, doubt)
+    return Device(rows, launch, issue, first, gap, latency, batch, fitted, pairs, doubt)
+
+
+def _of_graphs(launch: Int64, launches: Rows) -> Mask:
+    """Rows of CUDA and HIP graphs, and of other launches that gave several rows; shape of `launch`.
+
+    Of a graph one row may be all that the profiler kept.
+    """
+    _, of, count = np.unique(launch, return_inverse=True, return_counts=True)
+    graph = np.append(launches.named("GraphLaunch"), False)[launch]
+    return np.asarray((launch >= 0) & (graph | (count[of] > 1)))
 
 
 def _launch_of(rows: Rows, launches: Rows) -> Int64:
@@ -146,22 +161,24 @@ def _launch_of(rows: Rows, launches: Rows) -> Int64:
     return np.where((launch >= 0) & (rows.correlation >= 0) & (begun <= rows.start), launch, -1)
 
 
-def _first_rows(rows: Rows, launch: Int64) -> Int64:
-    """Launches of programs belong to the first row of each."""
-    order = np.lexsort((rows.start, launch))
+def _first_rows(rows: Rows, batch: Int64) -> Int64:
+    """Launches of graphs and programs belong to the first row of each."""
+    order = np.lexsort((rows.start, batch))
     first = np.zeros(len(rows), np.bool_)
-    first[order[np.diff(launch[order], prepend=-2) != 0]] = True
-    return np.where(first, launch, -1)
+    first[order[np.diff(batch[order], prepend=-2) != 0]] = True
+    return np.where(first, batch, -1)
 
 
-def _of_programs(rows: Rows, launch: Int64, latency: Int64, gap: Int64) -> tuple[Int64, Int64]:
-    """Latency and gap of programs' first rows: one that queued behind earlier work has the least latency
-    seen of any; one that did not, has its own, and no gap."""
-    heads = launch >= 0
+def _of_programs(
+    rows: Rows, heads: Mask, latency: Int64, gap: Int64, usual: int | None
+) -> tuple[Int64, Int64]:
+    """Latency and gap of the first rows of graphs and programs: one that queued behind earlier work has the
+    least latency seen of any, at most the usual one of other launches; one that did not, has its own, and no
+    gap."""
     if not heads.any():
         return latency, gap
     queued = previous_end(rows) > rows.start - latency
-    least = latency[heads].min()
+    least = min(int(latency[heads].min()), usual if usual is not None else _NEVER)
     return np.where(heads & queued, least, latency), np.where(heads & ~queued, np.minimum(gap, 0), gap)
 
 
@@ -169,7 +186,7 @@ def previous_end(rows: Rows) -> Int64:
     """When what ended last before each row's start, on any lane, ended; long ago where nothing did."""
     ends = np.sort(rows.end)
     place = np.searchsorted(ends, rows.start, side="right") - 1
-    return np.where(place >= 0, np.append(ends, 0)[place], -(1 << 60))
+    return np.where(place >= 0, np.append(ends, 0)[place], _LONG_AGO)
 
 
 def _latency(rows: Rows, issue: Int64, fitted: Mask) -> tuple[int, int]:

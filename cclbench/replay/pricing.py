@@ -19,12 +19,13 @@ from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.collectives.transport import software
+from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
-from cclbench.replay.scenario import Quantity, Scenario
+from cclbench.replay.scenario import TIERS, Quantity, Scenario
 
 Float = npt.NDArray[np.float64]
 
@@ -71,6 +72,36 @@ def ratios(
     return _loose(graph, found)
 
 
+def idle(
+    graph: Graph, change: Scenario, machine: Machine, groups: dict[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """Why settings of the scenario touch nothing in the run, by their keys; those that do are not in it."""
+    calls, nodes = graph.transfers, graph.nodes
+    used = np.unique(nodes.call[nodes.kind == n.TRANSFER]).tolist()
+    words = {(calls.kind[call], calls.group[call]) for call in used}
+    members = [(kind, groups.get(group or "")) for kind, group in words]
+    several = [(kind, own) for kind, own in members if own is None or len(own) > 1]
+    kinds = {kind for kind, _ in several}
+    tiers = {None if own is None else machine.tier(own).value for _, own in several}
+    found: dict[str, str] = {}
+    for key in change.settings:
+        tier, _, what = key.partition(".")
+        if key == "accelerator" or key.endswith("compute"):
+            rank = int(what.partition(".")[0]) if tier == "rank" else None
+            here = (nodes.kind == n.COMPUTE) | (nodes.busy > 0)
+            if not (here & ((nodes.rank == rank) | (rank is None))).any():
+                found[key] = (
+                    "no rank of the replay computes" if rank is None else f"rank {rank} computes nothing"
+                )
+        elif not several:
+            found[key] = "the run has no collectives"
+        elif tier in TIERS and not tiers & {tier, None}:
+            found[key] = f"no collective of the run crosses {tier}"
+        elif tier == "collective" and not kinds & {what, None}:
+            found[key] = f"the run has no {what}"
+    return found
+
+
 def _loose(graph: Graph, found: Ratios) -> Ratios:
     """Transfers that had ended when they were awaited may have taken anything up to what shows."""
     loose = graph.nodes.slack > 0
@@ -103,6 +134,8 @@ def _transfers(
             continue
         rows, known = at[here], calls.known[call[here]]
         members = groups.get(group or "")
+        if members is not None and len(members) < 2:
+            continue  # a group of one moves nothing, whatever its links
         if kind is None or members is None:
             low, high = _unknown(change)
             expected = np.full(len(rows), np.nan)
@@ -270,11 +303,7 @@ def changed(system: System, change: Scenario) -> System:
         if links is None:
             raise InputError(f"has no {tier}", where=made.id)
         if tier in change.fabric:
-            fabric = catalog.fabric(change.fabric[tier])
-            count = links.links if isinstance(links, ScaleUp) else 1
-            rate = fabric.link_bytes_per_s
-            rate = rate * count if rate is not None and count is not None else None
-            links = structs.replace(links, fabric=fabric, bytes_per_s=rate)
+            links = _on(made, links, catalog.fabric(change.fabric[tier]))
         if tier in change.bandwidth:
             links = structs.replace(
                 links,
@@ -286,16 +315,39 @@ def changed(system: System, change: Scenario) -> System:
     return made
 
 
-def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
-    """Links with another latency: the hop's own inside a node; between nodes what the software adds to it.
+def _on(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:
+    """Links of another generation in place of those; `UsageError` where their number is not known."""
+    if fabric.id == links.fabric.id:
+        return links
+    if fabric.links is None:
+        used = [s.id for s in catalog.systems().values() if fabric in _fabrics_of(s)]
+        instead = f"system={used[0]}, a machine that has it, or " if used else ""
+        raise UsageError(
+            f"{fabric.tier}={fabric.id}: the catalog does not tell how many links of it an accelerator has",
+            hint=f"{instead}a hardware file that states links",
+        )
+    return links.on(fabric) if isinstance(links, ScaleUp) else links.on(fabric, system.per_node)
 
-    Between nodes NCCL's own figure of a hop stays; `InputError` where nothing is known of the software, or
-    where a factor has nothing to act on.
+
+def _fabrics_of(system: System) -> list[Fabric]:
+    return [part.fabric for part in (system.scale_up, system.scale_out) if part is not None]
+
+
+def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
+    """Links with another latency: of every step inside a node; between nodes what the software adds to a hop.
+
+    Inside a node only a torus has one latency, that of its hop, which may be given as a time.  Between nodes
+    NCCL's own figure of a hop stays; `InputError` where nothing is known of the software, or where a factor
+    has nothing to act on.
     """
     if isinstance(links, ScaleUp):
-        fabric = links.fabric
-        new = _new(quantity, fabric.hop_latency_s, f"{system.id}: scale_up.latency")
-        return structs.replace(links, fabric=structs.replace(fabric, hop_latency_s=new))
+        if quantity.factor is not None:
+            return structs.replace(links, latency_factor=quantity.factor)
+        if links.peers != "torus":
+            why = "is no one time: steps differ by algorithm, protocol and release"
+            raise InputError(f"{system.id}: scale_up.latency {why}", hint="give a factor, such as x0.5")
+        fabric = structs.replace(links.fabric, hop_latency_s=quantity.absolute)
+        return structs.replace(links, fabric=fabric)
     what, known = f"{system.id}: scale_out.latency", software(structs.replace(system, scale_out=links), None)
     if known is None:
         raise InputError(f"{what} cannot be set: what drives its network is not known")

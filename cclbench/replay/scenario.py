@@ -24,7 +24,7 @@ from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import parse_quantity
 
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
-_FACTOR = re.compile(r"[x×](\d{1,6}(?:\.\d{1,6})?)")
+_FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
 _SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")
 _KEYS: Final = (
     *(f"{tier}{what}" for tier in TIERS for what in (".bandwidth", ".latency", "")),
@@ -35,6 +35,9 @@ _KEYS: Final = (
     "compute",
 )
 _LARGEST_FACTOR: Final = 1e6
+_LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s"), "time": (1.0, "1 s")}
+"""Beyond these no link is: a unit is mistaken."""
+_MOST_DOUBLINGS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,19 @@ class Scenario:
         return bool(self.bandwidth or self.latency or self.fabric or self.system or self.algorithm)
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """The keys that it sets."""
+        return (
+            *(f"{tier}.bandwidth" for tier in self.bandwidth),
+            *(f"{tier}.latency" for tier in self.latency),
+            *self.fabric,
+            *(["system"] if self.system else []),
+            *(["accelerator"] if self.accelerator else []),
+            *(f"collective.{kind}" for kind in self.algorithm),
+            *("compute" if rank is None else f"rank.{rank}.compute" for rank in self.compute),
+        )
+
+    @property
     def needs_system(self) -> str | None:
         """What in it can only be priced on a machine of the catalog, None where factors suffice."""
         absolute = [
@@ -85,7 +101,10 @@ def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
         key, value = key.strip(), value.strip()
         if not separator or not value:
             raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(_KEYS)}")
-        found = _changed(found, key, value)
+        more = _changed(found, key, value)
+        if len(more.settings) == len(found.settings):
+            raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
+        found = more
     return found
 
 
@@ -96,8 +115,9 @@ def sweep(text: str) -> Iterator[tuple[float, str]]:
     if match is None:
         raise UsageError(f"{text!r} is not KEY=xA..xB", hint="such as scale_out.bandwidth=x0.25..x8")
     low, high = (_factor(match[i], text) for i in (1, 2))
-    if low >= high or high / low > 1 << 16:
-        raise UsageError(f"{text!r}: xA must be less than xB, and xB at most 65,536 times xA")
+    if low >= high or high / low > 1 << _MOST_DOUBLINGS:
+        most = f"{1 << _MOST_DOUBLINGS:,}"
+        raise UsageError(f"{text!r}: xA must be less than xB, and xB at most {most} times xA")
     factor = low
     while factor < high * 0.999:
         yield factor, f"{key.strip()}=x{factor:g}"
@@ -113,7 +133,7 @@ def _changed(found: Scenario, key: str, value: str) -> Scenario:
         if tier == known and what == "latency":
             return replace(found, latency=found.latency | {known: _quantity(key, value, "time")})
         if key == known:
-            return replace(found, fabric=found.fabric | {known: catalog.fabric(value).id})
+            return replace(found, fabric=found.fabric | {known: _fabric(known, value)})
     if key == "system":
         return replace(found, system=catalog.system(value).id)
     if key == "accelerator":
@@ -129,6 +149,14 @@ def _changed(found: Scenario, key: str, value: str) -> Scenario:
     raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, _KEYS))
 
 
+def _fabric(tier: Tier, value: str) -> str:
+    chosen = catalog.fabric(value)
+    if chosen.tier != tier:
+        fits = ", ".join(name for name, one in catalog.fabrics().items() if one.tier == tier)
+        raise UsageError(f"{tier}={value}: {value} is a {chosen.tier} fabric", hint=f"of {tier} are {fits}")
+    return chosen.id
+
+
 def _accelerator(text: str) -> str:
     """The id asked for; a word of one that only one id has will do: `h200`."""
     known = [name for name in catalog.accelerators() if f"-{text}-" in f"-{name}-"]
@@ -140,14 +168,19 @@ def _quantity(key: str, value: str, dimension: Literal["bandwidth", "time"]) -> 
         return Quantity(factor=_factor(value, f"{key}={value}"))
     spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
     try:
-        return Quantity(absolute=parse_quantity(spaced, dimension))
+        absolute = parse_quantity(spaced, dimension)
     except CclbenchError as error:
         raise UsageError(f"{key}={value}: {error.what}", hint=error.hint) from None
+    most, words = _LARGEST[dimension]
+    if absolute > most:
+        raise UsageError(f"{key}={value} is more than {words}", hint="is the unit right?")
+    return Quantity(absolute=absolute)
 
 
 def _factor(value: str, where: str) -> float:
     match = _FACTOR.fullmatch(value)
     factor = float(match[1]) if match else 0.0
     if not 0 < factor <= _LARGEST_FACTOR:
-        raise UsageError(f"{where}: {value!r} is no factor above 0", hint="such as x2 or x0.5")
+        limits = f"no factor above 0 and up to {_LARGEST_FACTOR:,.0f}, of 6 decimals at most"
+        raise UsageError(f"{where}: {value!r} is {limits}", hint="such as x2 or x0.5")
     return factor

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.tables import Windowed
@@ -74,11 +74,17 @@ def _of_rank(graph: Graph, rank: Windowed, own: Int64) -> list[Window]:
     return found
 
 
-def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
-    """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
+def bounds(found: list[Window], start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Begin and end of each window where nodes have those starts and ends, ns, shape (windows,)."""
     begins = [int(start[w.openers].min()) + w.before for w in found]
     ends = [begins[i + 1] if w.joined else int(end[w.members].max()) + w.behind for i, w in enumerate(found)]
-    return np.array(ends, np.int64) - np.array(begins, np.int64)
+    return np.array(begins, np.int64), np.array(ends, np.int64)
+
+
+def lengths(found: list[Window], start: Int64, end: Int64) -> Int64:
+    """How long each window is in a replay whose nodes have those starts and ends, ns, shape (windows,)."""
+    begins, ends = bounds(found, start, end)
+    return ends - begins
 
 
 def step_time(found: list[Window], length: Int64) -> float:
@@ -89,3 +95,53 @@ def step_time(found: list[Window], length: Int64) -> float:
             continue
         longest[window.step] = max(longest.get(window.step, 0), ns)
     return sum(longest.values()) / len(longest) if longest else 0.0
+
+
+class Pace:
+    """How long steps of changed replays are, by when ranks are done with their windows.
+
+    The step is the unchanged replay's, `step_ns`, times the ratio of the longest rank's mean window, new over
+    old, where a rank's windows together are as much shorter as its last one ends earlier.  To measure each
+    from its own new begin would not do: a rank that is faster begins earlier to wait for the others, which
+    makes its windows, and the maximum over ranks, longer.  So changes act on nodes `inside` windows only.
+    """
+
+    def __init__(self, found: list[Window], start: Int64, end: Int64) -> None:
+        self.windows = found
+        begins, self.ends = bounds(found, start, end)
+        length = self.ends - begins
+        self.step_ns = step_time(found, length)
+        closed = [i for i, w in enumerate(found) if not w.open]
+        steps = [{found[i].step for i in closed if found[i].rank == w.rank} for w in found]
+        shared = [i for i in closed if found[i].step in set.intersection(*steps)] or closed
+        own: dict[int, list[int]] = {}
+        for i in shared:
+            own.setdefault(found[i].rank, []).append(i)
+        self.ranks = [(len(each), int(length[each].sum()), each[-1]) for each in own.values()]
+        self.begun = {rank: begins[each] for rank, each in own.items()}
+        self.done = {rank: self.ends[each] for rank, each in own.items()}
+
+    def step(self, start: Int64, end: Int64) -> float:
+        """The step of a replay whose nodes have those starts and ends, ns."""
+        later = bounds(self.windows, start, end)[1] - self.ends
+        old = max(total / count for count, total, _ in self.ranks)
+        new = max((total + int(later[last])) / count for count, total, last in self.ranks)
+        return self.step_ns * (max(new, 1.0) / old)
+
+    def inside(self, graph: Graph, start: Int64) -> Mask:
+        """Which nodes begin neither before their rank's windows nor between them, shape (nodes,).
+
+        Of a transfer it is enough that one rank's part does.
+        """
+        nodes = graph.nodes
+        found = np.ones(len(nodes), np.bool_)
+        for rank, begun in self.begun.items():
+            own = np.flatnonzero(nodes.rank == rank)
+            place = np.searchsorted(begun, start[own], side="right") - 1
+            last = place == len(begun) - 1
+            found[own] = (place >= 0) & (last | (start[own] < self.done[rank][place]))
+        parts = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
+        parts = parts[graph.transfers.known[nodes.call[parts]]]
+        _, of = np.unique(graph.transfers.instance[nodes.call[parts]], return_inverse=True)
+        found[parts] = np.bincount(of, found[parts])[of] > 0
+        return found

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from cclbench.api import open_run
+from cclbench.machine import machine_of
 from cclbench.record.facts import TraceFacts
 from cclbench.record.files import EventFile, write_table
 from cclbench.record.manifest import File, Manifest, RankEntry
@@ -27,7 +28,6 @@ from cclbench.record.manifest import write as write_manifest
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
-from cclbench.replay.pricing import Place
 from cclbench.replay.scenario import scenario
 from cclbench.schema import COLLECTIVES, EVENTS, GROUPS, STEPS, group_id
 
@@ -66,9 +66,9 @@ def faithful(sources: list[str], store: str | None) -> None:
         replay = Replay(run)
         nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
         none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
-        met, measured = int((nodes.kind == n.MEETING).sum()), replay.measured_ns / 1e6
+        met, measured = int((nodes.kind == n.RENDEZVOUS).sum()), replay.measured_ns / 1e6
         print(
-            f"| {run.id} | {len(replay.graph.ranks)} | {len(nodes):,} | {met:,} | {measured:.3f}"
+            f"| {run.id} | {len(replay.graph.windowed)} | {len(nodes):,} | {met:,} | {measured:.3f}"
             f" | {replay.unchanged.step_ns / 1e6:.3f} | {off:+.2%} | {none.step_ns / 1e6:.3f} |"
         )
 
@@ -94,7 +94,7 @@ def fast(ranks: int, events: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = make(Path(folder) / "run", ranks, events)
         begin = time.perf_counter()
-        replay = Replay(made, place=Place(per_node=ranks))
+        replay = Replay(made, machine=machine_of(made, per_node=ranks))
         built = time.perf_counter()
         found = replay.predict(scenario(["scale_up.bandwidth=x2"]))
         done = time.perf_counter()
@@ -141,6 +141,9 @@ def make(path: Path, ranks: int, events: int) -> Run:
             facts=TraceFacts(works_on="device", world_size=ranks),
             span_ns=(0, int(1_000_000 + latest[-1])),
             files=[File(f"rank{rank}.json", 0, "", "kineto")],
+            rows=dict.fromkeys(
+                ("kernel", "launch", "op"), events // 3 // KERNELS_A_COLLECTIVE * KERNELS_A_COLLECTIVE
+            ),
         )
         for rank in members
     ]
@@ -214,6 +217,7 @@ def _write(
         "start_ns": firsts,
         "end_ns": np.append(firsts[1:], latest[-1]),
         "source": ["device"] * STEPS_OF_RUN,
+        "open": [False] * STEPS_OF_RUN,
     }
     write_table(path / "steps" / f"rank={rank}.parquet", _table(windows, STEPS, STEPS_OF_RUN))
 

@@ -46,6 +46,35 @@ def modelled(call: Callable[..., Any], *sizes: int, nodes: int = 2) -> dict[int,
     return {row["bytes"]: row for row in json.loads(answer.out)["rows"]}
 
 
+def stating(path: Path, **header: str) -> Path:
+    """A sweep of 8 ranks on one node whose header has these lines too."""
+    csv(path, {2**20: 100.0, 2**26: 1000.0}, nodes=1)
+    path.write_text("".join(f"# {key}: {value}\n" for key, value in header.items()) + path.read_text())
+    return path
+
+
+def test_a_sweep_names_its_machine(call: Callable[..., Any], tmp_path: Path) -> None:
+    """By GPU and network together; where two fit it asks; where another is named it refuses."""
+    one = stating(tmp_path / "one.csv", gpu="H100-SXM5-80GB", scale_out="EFAv2 32x100 Gb/s per node")
+    answer = call("hardware", "validate", one, "--json")
+    assert (answer.code, json.loads(answer.out)["system"]) == (0, "aws-p5")
+    two = stating(tmp_path / "two.csv", gpu="B200 (of a cloud)")
+    answer = call("hardware", "validate", two)
+    assert (answer.code, answer.out) == (2, "")
+    assert "3 machines of the catalog fit; give --system: aws-p6-b200, dgx-b200, gcp-a4" in answer.err
+    assert call("hardware", "validate", two, "--system", "gcp-a4").code == 0
+    amd = stating(tmp_path / "amd.csv", gpu="AMD Instinct MI300X")
+    for command in (("validate",), ("calibrate", "-o", tmp_path / "made.yaml")):
+        answer = call("hardware", *command, amd, "--system", "dgx-b200")
+        assert answer.code == 2
+        assert "amd.csv is not of dgx-b200: it is of AMD Instinct MI300X" in answer.err
+        assert "it fits mi300x-8gpu" in answer.err
+    assert not (tmp_path / "made.yaml").exists()
+    none = csv(tmp_path / "none.csv", {2**20: 100.0})
+    answer = call("hardware", "validate", none)
+    assert (answer.code, "states neither its devices nor its network" in answer.err) == (2, True)
+
+
 def test_a_prediction_is_consistent(call: Callable[..., Any]) -> None:
     """algbw = S / t, busbw = 2 · 15/16 of it, the time within its band."""
     rows = modelled(call, 1024, 2**26)

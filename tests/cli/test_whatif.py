@@ -90,6 +90,13 @@ def test_json_is_a_result(
         (("--set", "compute=x2", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
         (("--sweep", "compute=x2"), 2, "is not KEY=xA..xB"),
         (("--set", "compute=x2", "--ranks", "7"), 2, "has no rank 7"),
+        (("--set", "compute=x2", "--set", "compute=x3"), 2, "compute is set twice"),
+        (("--set", "scale_up=infiniband-ndr"), 2, "infiniband-ndr is a scale_out fabric"),
+        (
+            ("--set", "compute=x2", "--system", "mi300x-8gpu"),
+            2,
+            "--system mi300x-8gpu has amd-mi300x, the traces name NVIDIA H100",
+        ),
     ],
 )
 def test_errors_say_what_to_do(
@@ -104,6 +111,33 @@ def test_errors_say_what_to_do(
     assert found == code
     assert not out
     assert says in " ".join(err.split())
+
+
+def test_a_system_of_another_device_may_be_forced(
+    traces: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--system", "mi300x-8gpu", "--force-system", "--set", "scale_up.bandwidth=x2")
+    code, out, _ = called(capsys, str(traces), "--store", str(store), *asked)
+    assert code == 0
+    assert "mi300x-8gpu" in out
+
+
+def test_a_setting_that_touches_nothing_is_no_answer(
+    traces: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (str(traces), "--store", str(store), "--per-node", "2")
+    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--json")
+    rows = {r["metric"]: r for r in json.loads(out)["results"] if r["category"] and r["stat"] is None}
+    assert code == 0
+    for name in ("whatif.step", "whatif.speedup"):
+        assert (rows[name]["value"], rows[name]["status"]) == (None, "not_applicable")
+        assert "no collective of the run crosses scale_out" in rows[name]["reason"]
+    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2")
+    assert "no effect" in out
+    assert "1.00×" not in out
+    code, out, _ = called(capsys, *asked, "--set", "scale_out.bandwidth=x2", "--set", "compute=x2")
+    assert "scale_out.bandwidth changes nothing" in " ".join(out.split())
+    assert "no effect" not in out
 
 
 def test_contention_may_be_fitted(traces: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:

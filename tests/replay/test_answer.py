@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
 from cclbench.machine import Machine
 from cclbench.record.run import Run
-from cclbench.replay.answer import Answer, Replay, answer
+from cclbench.replay.answer import Answer, Replay, _faith, answer
 from cclbench.replay.scenario import scenario
 
 NODE = Machine(Hardware(per_node=2))
@@ -89,6 +90,16 @@ def test_a_slower_rank_holds_all_up(bound_by_compute: Run) -> None:
     found = answer(bound_by_compute, ["rank.1.compute=x1.5"], machine=NODE)
     assert step(found) == pytest.approx(1.5 * found.measured_ns, rel=0.01)
     assert max(found.predicted[0].path.ranks, key=found.predicted[0].path.ranks.__getitem__) == 1
+
+
+@pytest.mark.parametrize(("off", "said"), [(-0.02, "-2.0%"), (0.011, "+1.1%"), (0.009, None)])
+def test_an_unchanged_replay_more_than_1_percent_off_says_so(
+    off: float, said: str | None, bound_by_compute: Run
+) -> None:
+    replay = Replay(bound_by_compute, machine=NODE)
+    replay.unchanged = replace(replay.unchanged, step_ns=replay.measured_ns * (1 + off))
+    reason = _faith(replay)
+    assert (reason is None) if said is None else (reason or "").startswith(f"{said} beside the measured step")
 
 
 def test_scenarios_and_sweeps_come_on_top_of_what_is_set(bound_by_communication: Run) -> None:

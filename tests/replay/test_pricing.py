@@ -15,12 +15,14 @@ from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.calibration import OF_RUN, Calibration, write_calibration
 from cclbench.hardware.collectives import Prediction, price
+from cclbench.hardware.collectives.algorithm import ALGORITHMS
 from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.sweep import Sweep
+from cclbench.hardware.system import System
 from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.pricing import Ratios, changed, ratios
+from cclbench.replay.pricing import Ratios, changed, idle, ratios
 from cclbench.replay.scenario import scenario
 
 GROUPS = {"0-1": (0, 1)}
@@ -146,6 +148,125 @@ def test_another_fabric_and_latency_are_that_of_the_machine() -> None:
     assert made.scale_out.bytes_per_s == catalog.fabric("infiniband-xdr").link_bytes_per_s
     assert made.scale_out.hop_latency_s == 5e-6
     assert made.scale_up == machine.scale_up
+
+
+def seconds(machine: System, size: int = 256 << 20, ranks: int = 8, **asked: str) -> float:
+    """An all-reduce's modelled time."""
+    found = price(asked.pop("kind", "all_reduce"), [size], range(ranks), machine, **asked)
+    assert isinstance(found, Prediction)
+    return float(found.time_s[0])
+
+
+def test_a_fabric_inside_a_node_brings_its_links_and_its_topology() -> None:
+    """PCIe 4 has one link of 31.5 GB/s where NVLink 4 has 18 of 25: 19.4 ms for 1.04."""
+    machine = catalog.system("dgx-h100")
+    up = changed(machine, scenario(["scale_up=pcie4"])).scale_up
+    assert up is not None
+    assert (up.links, up.bytes_per_s, up.peers, up.in_network_reduction) == (1, 31.5e9, "pcie-tree", False)
+    made = changed(machine, scenario(["scale_up=pcie4"]))
+    assert seconds(made) == pytest.approx(seconds(catalog.system("rtx4090-8gpu")))
+    assert seconds(made) > 0.014 > 10 * seconds(machine)
+    mesh = changed(machine, scenario(["scale_up=xgmi-mi300x"])).scale_up
+    assert mesh is not None
+    assert (mesh.links, mesh.links_per_pair, mesh.peers, mesh.bytes_per_s) == (7, 1, "mesh", 448e9)
+
+
+@pytest.mark.parametrize(
+    ("machine", "fabric", "nics", "rate", "transport"),
+    [
+        ("aws-p5", "infiniband-ndr", 8, 50e9, "ib-verbs"),
+        ("dgx-h100", "efa-v2", 32, 12.5e9, "aws-ofi-nccl"),
+        ("alps-gh200", "infiniband-ndr", 4, 50e9, "ib-verbs"),
+        ("dgx-h100", "gcp-tcpxo", 8, 25e9, "tcpxo"),
+        ("dgx-h100", "slingshot-11", 8, 25e9, "cxi"),
+    ],
+)
+def test_a_network_brings_its_interfaces_and_its_software(
+    machine: str, fabric: str, nics: int, rate: float, transport: str
+) -> None:
+    old = catalog.system(machine)
+    assert old.scale_out is not None
+    assert old.scale_out.transport != transport or machine == "alps-gh200"
+    out = changed(old, scenario([f"scale_out={fabric}"])).scale_out
+    assert out is not None
+    assert (out.nics, out.bytes_per_s, out.transport) == (nics, rate, transport)
+    assert out.transport_latency_s is None
+
+
+@pytest.mark.parametrize("id", sorted(catalog.systems()))
+def test_the_fabric_that_a_machine_has_changes_nothing(id: str) -> None:  # noqa: A002
+    machine = catalog.system(id)
+    for tier in ("scale_up", "scale_out"):
+        part = getattr(machine, tier)
+        if part is not None:
+            assert changed(machine, scenario([f"{tier}={part.fabric.id}"])) == machine
+            if part.fabric.links is not None and tier == "scale_up":
+                assert part.links == part.fabric.links
+
+
+def test_a_fabric_whose_links_nobody_counts_is_refused() -> None:
+    with pytest.raises(UsageError, match="how many links of it an accelerator has; system=aws-p6-b200"):
+        changed(catalog.system("dgx-h100"), scenario(["scale_out=efa-v4"]))
+
+
+@pytest.mark.parametrize(
+    "machine", ["dgx-h100", "dgx-a100", "mi300x-8gpu", "rtx4090-8gpu", "google-tpu-v5e-8"]
+)
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "all_to_all", "send_recv", "broadcast"])
+def test_latency_inside_a_node_acts_on_every_algorithm(machine: str, kind: str) -> None:
+    old = catalog.system(machine)
+    new = changed(old, scenario(["scale_up.latency=x2"]))
+    priced = 0
+    for name in ALGORITHMS:
+        pair = [price(kind, [4096], range(8), one, algorithm=name) for one in (old, new)]
+        if isinstance(pair[0], Prediction):
+            assert isinstance(pair[1], Prediction)
+            assert pair[1].time_s[0] > pair[0].time_s[0], name
+            priced += 1
+    assert priced or (machine, kind) == ("google-tpu-v5e-8", "broadcast")
+
+
+def test_a_time_for_the_latency_inside_a_node_is_refused_where_there_are_several() -> None:
+    with pytest.raises(InputError, match=r"dgx-h100: scale_up.latency is no one time: .* give a factor"):
+        changed(catalog.system("dgx-h100"), scenario(["scale_up.latency=1us"]))
+    torus = catalog.system("google-tpu-v5e-8")
+    late = changed(torus, scenario(["scale_up.latency=100us"]))
+    assert seconds(late, 4096) > 100e-6 > seconds(torus, 4096)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("scale_out.bandwidth=x2", "no collective of the run crosses scale_out"),
+        ("scale_out.latency=x2", "no collective of the run crosses scale_out"),
+        ("collective.broadcast=ring", "the run has no broadcast"),
+        ("scale_up.bandwidth=x2", None),
+        ("collective.all_reduce=ring", None),
+        ("system=dgx-h200", None),
+        ("compute=x2", None),
+        ("rank.1.compute=x2", None),
+        ("rank.7.compute=x2", "rank 7 computes nothing"),
+    ],
+)
+def test_settings_that_touch_nothing(text: str, why: str | None) -> None:
+    graph = transfers([20, 100], [1_000, 9_000])
+    found = idle(graph, scenario([text]), TWO_A_NODE, GROUPS)
+    assert found == ({} if why is None else {text.partition("=")[0]: why})
+
+
+def test_a_run_without_collectives_has_nothing_that_links_touch() -> None:
+    alone = build([rank(0, work=[item("gemm", 0, 100)], windows=[(0, 0, 100)])])
+    change = scenario(["scale_up.bandwidth=x2", "system=dgx-h200"])
+    assert set(idle(alone, change, TWO_A_NODE, {}).values()) == {"the run has no collectives"}
+
+
+def test_a_group_of_one_moves_nothing() -> None:
+    graph = transfers([20], [1_000])
+    found = ratios(
+        graph, scenario(["scale_up.bandwidth=x2"]), Machine(Hardware(system="dgx-h100")), {"0-1": (0,)}
+    )
+    assert (found.expected == 1).all()
+    assert idle(graph, scenario(["scale_up.bandwidth=x2"]), TWO_A_NODE, {"0-1": (0,)})
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def test_eight_gpus(test_data: Path, tmp_path: Path) -> None:
         "kineto/gpu_only_mi210",
         "kineto/ddp_a100",
         "kineto/resnet_mi300x",
+        "graph_replay/sglang_decode_mi300x",
+        "graph_replay/vllm_decode_mi300x",
         "nsys/nsysai_mfu_2gpu_before_c8f71e.sqlite",
         "xprof/mi300x_8gpu_jax_conv.xplane.pb",
     ],

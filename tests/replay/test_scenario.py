@@ -39,7 +39,14 @@ def test_all_keys() -> None:
     [
         ("scale_up.bandwidth", "is not KEY=VALUE"),
         ("scale_up.bandwidth=", "is not KEY=VALUE"),
-        ("scale_up.bandwidth=x0", "no factor above 0"),
+        ("scale_up.bandwidth=x0", "no factor above 0 and up to 1,000,000, of 6 decimals at most"),
+        ("scale_up.bandwidth=x1000001", "up to 1,000,000"),
+        ("scale_up.bandwidth=x0.0000001", "of 6 decimals at most"),
+        ("scale_up.bandwidth=0GB/s", "is zero"),
+        ("scale_up.bandwidth=101TB/s", "is more than 100 TB/s"),
+        ("scale_out.latency=1001ms", "is more than 1 s"),
+        ("scale_up=infiniband-ndr", "infiniband-ndr is a scale_out fabric"),
+        ("scale_out=nvlink4", "nvlink4 is a scale_up fabric"),
         ("scale_up.bandwidth=x-1", "no factor above 0"),
         ("scale_up.bandwidth=xnan", "no factor above 0"),
         ("scale_up.bandwidth=x9999999", "no factor above 0"),
@@ -57,6 +64,30 @@ def test_all_keys() -> None:
 def test_what_means_nothing_is_a_clear_error(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         scenario([text])
+
+
+def test_limits_are_those_stated() -> None:
+    assert scenario(["compute=x1000000"]).compute == {None: 1e6}
+    assert scenario(["compute=x0.000001"]).compute == {None: 1e-6}
+    assert scenario(["scale_up.bandwidth=100TB/s"]).bandwidth == {"scale_up": Quantity(absolute=1e14)}
+    assert scenario(["scale_out.latency=1s"]).latency == {"scale_out": Quantity(absolute=1.0)}
+    assert len(list(sweep("compute=x1..x65536"))) == 17
+    with pytest.raises(UsageError, match="at most 65,536 times xA"):
+        list(sweep("compute=x1..x65537"))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("compute=x2", "compute=x2"),
+        ("scale_up.bandwidth=x2", "rank.1.compute=x2", "scale_up.bandwidth=900GB/s"),
+        ("system=dgx-h100", "system = dgx-h200"),
+        ("rank.1.compute=x2", "rank.01.compute=x3"),
+    ],
+)
+def test_a_key_given_twice_is_refused(texts: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="is set twice"):
+        scenario(texts)
 
 
 def test_a_sweep_doubles() -> None:

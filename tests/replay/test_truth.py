@@ -21,5 +21,7 @@ def test_the_step_under_another_network(seed: int, change: Change) -> None:
 
 
 def test_with_events_traced_nothing_is_left_to_chance() -> None:
+    """But for ranks that begin their first window earlier: no step is longer for that."""
     found = errors(15, 3, slow, events=True)
-    assert max(map(abs, (*found.identity, *found.predicted))) <= 1e-4
+    assert max(map(abs, found.identity)) == 0
+    assert max(map(abs, found.predicted)) <= 1e-3

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from synthetic import Case, Distortion, Link, Network, Truth, layouts, write
 
 import cclbench
+from cclbench.intervals import Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.simulate import simulate
 from cclbench.replay.tables import ranks
-from cclbench.replay.windows import lengths, step_time, windows
+from cclbench.replay.windows import Pace, windows
 from cclbench.schema import group_id
 
 Change = Callable[[Link], Link]
@@ -64,8 +65,13 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
             write(truth, Path(folder) / "traces", Distortion(events=events))
             run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
             graph = build(ranks(run))
-        found.identity.append(_step_of(graph) / _true_step(truth) - 1)
-        found.predicted.append(_step_of(_under(graph, truth, change)) / _true_step(other) - 1)
+        times = simulate(graph.nodes, graph.cut)
+        pace = Pace(windows(graph), times.start, times.end)
+        inside = pace.inside(graph, times.start)
+        found.identity.append(pace.step_ns / _true_step(truth) - 1)
+        new = _under(graph, truth, change, inside)
+        times = simulate(new.nodes, new.cut)
+        found.predicted.append(pace.step(times.start, times.end) / _true_step(other) - 1)
 
     one()
     return found
@@ -83,13 +89,7 @@ def _true_step(truth: Truth) -> float:
     return sum(longest.values()) / len(longest)
 
 
-def _step_of(graph: Graph) -> float:
-    times = simulate(graph.nodes, graph.cut)
-    found = windows(graph)
-    return step_time(found, lengths(found, times.start, times.end))
-
-
-def _under(graph: Graph, truth: Truth, change: Change) -> Graph:
+def _under(graph: Graph, truth: Truth, change: Change, inside: Mask) -> Graph:
     """The graph with transfers × model(new) / model(old), the model being the true links."""
     ratio = {}
     for i in truth.instances:
@@ -97,7 +97,7 @@ def _under(graph: Graph, truth: Truth, change: Change) -> Graph:
         ratio[i.kind, group_id(i.group), i.payload] = new / old
     nodes, calls = graph.nodes, graph.transfers
     dur = nodes.dur.copy()
-    for node in np.flatnonzero(nodes.kind == n.TRANSFER).tolist():
+    for node in np.flatnonzero((nodes.kind == n.TRANSFER) & inside).tolist():
         call = nodes.call[node]
         kind = "send_recv" if calls.kind[call] in ("send", "recv") else calls.kind[call]
         dur[node] = round(dur[node] * ratio[kind, calls.group[call], int(calls.bytes[call])])

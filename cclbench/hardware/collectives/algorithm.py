@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
     def up_s(self, protocol: str, *, like: str = "ring") -> float:
         """A step in the node, s."""
-        return self.table.up_s(like, protocol) * self.assumed.latency
+        return self.table.up_s(like, protocol) * self.group.up_latency * self.assumed.latency
 
     def net_s(self, protocol: str, *, like: str = "ring") -> float:
         """A step over the network, s."""

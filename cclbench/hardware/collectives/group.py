@@ -38,10 +38,10 @@ class Group:
 
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
-    `nic_bytes_per_s` what one accelerator has of that.  Latencies are s.  `dims` are the lengths of
-    the group's block of a torus, `rings` which of them close.  `hosted` is how many of the ranks are on one
-    host.  Of the network's software are the latencies (ranges) and the protocols it lets through: these, or
-    `surely` only those.
+    `nic_bytes_per_s` what one accelerator has of that.  Latencies are s; those inside an island are
+    `up_latency` times the library's or the hop's.  `dims` are the lengths of the group's block of a torus,
+    `rings` which of them close.  `hosted` is how many of the ranks are on one host.  Of the network's
+    software are the latencies (ranges) and the protocols it lets through: these, or `surely` only those.
     """
 
     ranks: int
@@ -52,6 +52,7 @@ class Group:
     up_bytes_per_s: float = 0.0
     pair_bytes_per_s: float = 0.0
     up_hop_s: float | None = None
+    up_latency: float = 1.0
     reduces: bool = False
     dims: tuple[int, ...] = ()
     rings: tuple[bool, ...] = ()
@@ -133,6 +134,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
         up_bytes_per_s=rate,
         pair_bytes_per_s=pair,
         up_hop_s=up.fabric.hop_latency_s,
+        up_latency=1.0 if up.latency_factor is None else up.latency_factor,
         reduces=up.in_network_reduction,
         dims=tuple(length for length, _ in block),
         rings=tuple(bool(up.rings) and whole and length >= closes for length, whole in block),

@@ -43,7 +43,7 @@ def _switches(call: Call) -> _Switches | None:
         rate,
         (
             Steps(1, assumed.launch_s, "launch"),
-            Steps(1, table.nvls_us * 1e-6 * assumed.latency, "the node's switches"),
+            Steps(1, table.nvls_us * 1e-6 * group.up_latency * assumed.latency, "the node's switches"),
         ),
         Traffic(1 + 1 / group.per_node, rate, _LINKS),
     )

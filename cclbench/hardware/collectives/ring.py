@@ -39,7 +39,7 @@ def ring(call: Call) -> Iterator[Cost]:
             own = min(rate * table.ring_ll, table.ll_bytes_per_s(group))
         elif protocol == LL128:
             own = rate * RING_LL128
-        up_s = max(table.up_s("ring", protocol), net_overhead_s(group, protocol))
+        up_s = max(table.up_s("ring", protocol) * group.up_latency, net_overhead_s(group, protocol))
         # With one rank a node nothing hides what a hop costs: NCCL then counts a tree's.
         net_s = call.net_s(protocol, like="tree" if group.per_node == 1 else "ring")
         plateau = table.plateau if protocol == SIMPLE and group.nodes > 1 and kind == "all_reduce" else 1.0

@@ -95,7 +95,7 @@ def _send(raw: object, ranks: int, *, where: str) -> Send:
     if not (0 <= source < ranks and 0 <= target < ranks):
         raise InputError(f"has a send of a rank outside 0 to {ranks - 1}", where=where)
     if type(share) not in (int, float) or not 0 < share <= ranks:
-        raise InputError("has a send whose share of S is not above 0 and finite", where=where)
+        raise InputError(f"has a send whose share of S is not above 0 and at most {ranks:,}", where=where)
     return Send(source, target, float(share))
 
 

@@ -45,7 +45,7 @@ def _axes(call: Call) -> _Axes | None:
         tuple(zip(group.dims, group.rings, strict=True)),
         group.up_bytes_per_s / len(group.dims),
         Steps(1, assumed.launch_s, "launch"),
-        (_HOP_S if group.up_hop_s is None else group.up_hop_s) * assumed.latency,
+        (_HOP_S if group.up_hop_s is None else group.up_hop_s) * group.up_latency * assumed.latency,
     )
 
 

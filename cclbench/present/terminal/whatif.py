@@ -47,6 +47,9 @@ def page(found: Answer, verbosity: int) -> list[RenderableType]:
     unchanged = found.unchanged
     table.add_row("replayed unchanged", time(unchanged.step_ns), "", "", route(unchanged.path))
     for one in found.predicted:
+        if one.idle is not None:
+            table.add_row(Text(printable(one.scenario.label)), "no effect")
+            continue
         step = one.step_ns
         low, high = time(one.low_ns), time(one.high_ns)
         table.add_row(

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which machine of the catalog a sweep was measured on, by what it states of its devices, nodes and network.
+
+What nobody states fits every machine; a device or a network that the catalog does not know contradicts none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from cclbench.errors import UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.fabric import Fabric
+from cclbench.hardware.system import System
+from cclbench.text import printable
+
+_WORD: Final = re.compile(r"[a-z0-9]+")
+_ASIDE: Final = re.compile(r" *\(.*")
+_MAKERS: Final = ("", "NVIDIA ", "AMD Instinct ")
+_OTHER_WORDS: Final = {"fastrak": "tcpxo", "ib": "infiniband"}
+"""What networks of the catalog are called besides."""
+_BY_TRANSPORT: Final = {"IB": ("ib-verbs",), "AWS Libfabric": ("aws-ofi-nccl", "cxi")}
+"""What NCCL prints as the network that it uses, and the transports that it is; sockets run on any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What a sweep says of its machine: names of devices, most ranks on a node, words for its network.
+
+    `driver` is what the library says that it uses (`IB`, `AWS Libfabric`).
+    """
+
+    source: str
+    devices: tuple[str, ...] = ()
+    ranks_a_node: int | None = None
+    network: str = ""
+    driver: str = ""
+
+
+def contradiction(stated: Stated, system: System) -> str | None:
+    """Why the sweep cannot be of the system, in words; None where it can, if its ranks have room there."""
+    has = catalog.accelerator(system.accelerator)
+    for name in stated.devices:
+        known = _accelerators(name)
+        if known and has.id not in known:
+            return f"it is of {printable(name)}, and {system.id} has {has.id}"
+    out = system.scale_out
+    named = _networks(stated.network)
+    if named and (out is None or out.fabric.id not in named):
+        network = "no network" if out is None else out.fabric.id
+        return f"its network is {' or '.join(named)}, and {system.id} has {network}"
+    drivers = _BY_TRANSPORT.get(stated.driver)
+    if drivers and (out is None or out.transport not in drivers):
+        driver = None if out is None else out.transport
+        return f"its network is driven by {stated.driver}, and {system.id}'s by {driver or 'nothing known'}"
+    return None
+
+
+def must_fit(stated: Iterable[Stated], system: System) -> None:
+    """`UsageError` where one of them cannot be of the system; its hint lists those that it can be of."""
+    for one in stated:
+        if why := contradiction(one, system):
+            fits = _fitting([one])
+            hint = f"it fits {_listed(fits)}" if fits else "no machine of the catalog fits"
+            raise UsageError(f"{one.source} is not of {system.id}: {why}", hint=hint)
+
+
+def system_of(stated: Sequence[Stated]) -> System:
+    """The one system that all of them can be of; `UsageError` where none or several can."""
+    fits = _fitting(stated)
+    names = ", ".join(dict.fromkeys(one.source for one in stated))
+    if len(fits) == 1:
+        return fits[0]
+    if not fits:
+        raise UsageError(f"{names}: no machine of the catalog fits what is stated", hint="give --system ID")
+    if not any(one.devices or _networks(one.network) or one.driver in _BY_TRANSPORT for one in stated):
+        raise UsageError(f"{names}: states neither its devices nor its network", hint="give --system ID")
+    raise UsageError(
+        f"{names}: {len(fits)} machines of the catalog fit", hint=f"give --system: {_listed(fits)}"
+    )
+
+
+def _fitting(stated: Sequence[Stated]) -> list[System]:
+    """All systems with room for their ranks that none contradicts; none of a device not in the catalog."""
+    if any(not _accelerators(name) for one in stated for name in one.devices):
+        return []
+    most = max((one.ranks_a_node or 0 for one in stated), default=0)
+    return [
+        system
+        for system in catalog.systems().values()
+        if most <= system.per_node and not any(contradiction(one, system) for one in stated)
+    ]
+
+
+def _listed(fits: Iterable[System]) -> str:
+    return ", ".join(system.id for system in fits)
+
+
+def _accelerators(name: str) -> set[str]:
+    """Those of the catalog that a device's name can be of, as drivers print it or people write it."""
+    bare = _ASIDE.sub("", name)
+    written = {maker + text for maker in _MAKERS for text in (name, bare, bare.replace("-", " "))}
+    return {one.id for one in catalog.accelerators().values() if any(map(one.has_name, written))}
+
+
+def _networks(text: str) -> list[str]:
+    """Networks of the catalog that a text names: one generation, else all of the family."""
+    words = [_OTHER_WORDS.get(word, word) for word in _WORD.findall(text.lower())]
+    spoken = {*words, *(first + second for first, second in pairwise(words))}
+    outside = [fabric for fabric in catalog.fabrics().values() if fabric.tier == "scale_out"]
+    exact = [fabric.id for fabric in outside if spoken & _generation(fabric)]
+    return exact or [fabric.id for fabric in outside if fabric.id.partition("-")[0] in spoken]
+
+
+def _generation(fabric: Fabric) -> set[str]:
+    """Words that name this network and none of its family: `efav2`, `slingshot11`, `ndr`."""
+    last = fabric.id.rpartition("-")[2]
+    return {fabric.id.replace("-", ""), *([last] if last.isalpha() else [])}
