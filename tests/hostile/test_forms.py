@@ -28,7 +28,8 @@ COMMANDS = (
 
 @pytest.fixture
 def answered(call: Call, cards: tuple[Path, Path]) -> Callable[..., str]:
-    """A command's data in a form."""
+    """A command's data in a form, of a store with a run."""
+    assert call("run", cards[0]).code == 0
 
     def run(words: tuple[str, ...], form: str) -> str:
         places = dict(zip(("{card}", "{other}"), cards, strict=True))
