@@ -136,7 +136,9 @@ def price_group(
     slowest = np.maximum(worst, ordered[min(1, len(found) - 1)])
     setting = setting_of(kind, group)
     known = residuals()
-    times = ordered[0] * np.exp(known.correction(setting, sizes))
+    # Learned of what libraries choose: of what is asked for nothing is known but its formula.
+    asked = algorithm is not None or protocol is not None or plan is not None
+    times = ordered[0] if asked else ordered[0] * np.exp(known.correction(setting, sizes))
     low, high = known.spread(sizes)
     algbw = sizes / times
     return Prediction(

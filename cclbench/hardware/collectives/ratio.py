@@ -25,11 +25,13 @@ class Ratio(NamedTuple):
 
 
 def ratio(new: Prediction, old: Prediction) -> Ratio:
-    """new / old, size by size."""
-    expected = new.time_s / old.time_s
-    below, above = widths(residuals(), new.setting, new.sizes, old.setting, old.sizes)
+    """new / old, size by size; both corrected alike, be an algorithm asked for or chosen."""
+    known = residuals()
+    formula = new.formula_s / old.formula_s
+    corrected = known.correction(new.setting, new.sizes) - known.correction(old.setting, old.sizes)
+    expected = formula * np.exp(corrected)
+    below, above = widths(known, new.setting, new.sizes, old.setting, old.sizes)
     if new.setting.machine == old.setting.machine:
-        formula = new.formula_s / old.formula_s
         edges = [new.fastest_s / old.fastest_s, new.slowest_s / old.slowest_s]
         least, most = np.minimum.reduce([formula, *edges]), np.maximum.reduce([formula, *edges])
         below = np.hypot(below, np.log(formula / least))
