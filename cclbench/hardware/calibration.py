@@ -114,10 +114,10 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             times = _interpolated(exact, spec.sizes, times)
         if beyond.any():
             reason += "; beyond the sizes measured it returns to the model, less surely with each doubling"
-        shared = shared * residuals().kept.size ** beyond
-        forgotten = np.sqrt(1 - shared**2)
-        own = _spread(self.by_size, spec.sizes)
-        low, high = (np.hypot(own, forgotten * width) for width in residuals().spread(spec.sizes))
+        learned = residuals()
+        forgotten = np.sqrt(1 - (shared * learned.kept.size**beyond) ** 2)
+        missed = _spread(self.by_size, spec.sizes)
+        low, high = (np.hypot(missed, forgotten * width) for width in learned.spread(spec.sizes))
         algbw = spec.sizes / times
         return replace(
             spec,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean, median
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ TAIL: Final = 0.1
 """Share of machines expected beyond either end of a band: four in five within."""
 LEAST_SYSTEMS: Final = 3
 """A regime of fewer systems is those systems, and has no figure."""
+_LEVELS: Final = 4
 # A median of n normal values varies by π/2 times what their mean does.
 _OF_MEDIANS: Final = np.pi / 2
 # Median absolute deviation to standard deviation, of a normal distribution.
@@ -45,6 +47,12 @@ class Observed:
     def band(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
         """The number of each size's band, of `BANDS`."""
         return np.searchsorted([*BANDS.values()], self.sizes, side="right")
+
+    @cached_property
+    def medians(self) -> tuple[float | None, ...]:
+        """The median residual in each size band, of `BANDS`; None of bands without sizes."""
+        chosen = [self.residual[self.band == band] for band in range(len(BANDS))]
+        return tuple(float(np.median(own)) if len(own) else None for own in chosen)
 
     @property
     def unit(self) -> tuple[str, bool, str]:
@@ -84,36 +92,42 @@ def _centre(sweeps: Sequence[Observed]) -> dict[str, tuple[float, ...]]:
     units: dict[tuple[str, bool, str], list[Observed]] = {}
     for sweep in sweeps:
         units.setdefault(sweep.unit, []).append(sweep)
-    regimes = [own[0].setting.regimes for own in units.values()]
-    of_system = [own[0].system for own in units.values()]
     found: dict[str, list[float]] = {}
     for band in range(len(BANDS)):
-        medians = [
-            [
-                float(np.median(sweep.residual[sweep.band == band]))
-                for sweep in own
-                if (sweep.band == band).any()
-            ]
+        known = [
+            (own[0], fmean(medians))
             for own in units.values()
+            if (medians := [one for sweep in own if (one := sweep.medians[band]) is not None])
         ]
-        known = [at for at, own in enumerate(medians) if own]
-        left = np.array([np.mean(medians[at]) for at in known])
-        systems = np.array([of_system[at] for at in known])
-        for level in range(4):
-            each, at = np.unique([regimes[unit][level] for unit in known], return_inverse=True)
-            middle = np.array([np.median(left[at == number]) for number in range(len(each))])
-            off = np.abs(left - middle[at])
-            own = np.array([np.median(off[at == number]) for number in range(len(each))])
-            variance = (_OF_DEVIATIONS * np.maximum(own, np.median(off))) ** 2
-            several = np.array(
-                [len(set(systems[at == number])) >= LEAST_SYSTEMS for number in range(len(each))]
-            )
-            figures = np.zeros(len(each))
-            figures[several] = shrunk(middle[several], np.bincount(at)[several], variance[several])
-            left = left - figures[at]
-            for name, figure in zip(each.tolist(), figures.tolist(), strict=True):
+        left = [value for _, value in known]
+        for level in range(_LEVELS):
+            names = [own.setting.regimes[level] for own, _ in known]
+            figures = _explained(left, names, [own.system for own, _ in known])
+            left = [value - figures[name] for value, name in zip(left, names, strict=True)]
+            for name, figure in figures.items():
                 found.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
     return {name: tuple(figures) for name, figures in found.items() if any(figures)}
+
+
+def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[str]) -> dict[str, float]:
+    """The shrunk median of each regime; its variance is its own units' or that of all, the larger."""
+    regimes: dict[str, list[float]] = {name: [] for name in names}
+    for value, name in zip(values, names, strict=True):
+        regimes[name].append(value)
+    middle = {name: median(own) for name, own in regimes.items()}
+    off = {name: [abs(value - middle[name]) for value in own] for name, own in regimes.items()}
+    every = median(one for own in off.values() for one in own)
+    several = [
+        name
+        for name in regimes
+        if len({system for system, own in zip(systems, names, strict=True) if own == name}) >= LEAST_SYSTEMS
+    ]
+    figures = shrunk(
+        np.array([middle[name] for name in several]),
+        np.array([len(regimes[name]) for name in several]),
+        np.array([(_OF_DEVIATIONS * max(median(off[name]), every)) ** 2 for name in several]),
+    )
+    return dict.fromkeys(regimes, 0.0) | dict(zip(several, figures.tolist(), strict=True))
 
 
 def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -137,21 +137,21 @@ def price_group(
     setting = setting_of(kind, group)
     known = residuals()
     # Learned of what libraries choose: of what is asked for nothing is known but its formula.
-    asked = algorithm is not None or protocol is not None or plan is not None
-    times = ordered[0] if asked else ordered[0] * np.exp(known.correction(setting, sizes))
+    chosen = algorithm is None and protocol is None and plan is None
+    expected = ordered[0] * np.exp(known.correction(setting, sizes)) if chosen else ordered[0]
     low, high = known.spread(sizes)
-    algbw = sizes / times
+    algbw = sizes / expected
     return Prediction(
         setting=setting,
         sizes=sizes,
         formula_s=ordered[0],
         fastest_s=np.minimum(best, ordered[0]),
         slowest_s=slowest,
-        time_s=times,
+        time_s=expected,
         algbw=algbw,
         busbw=algbw * bus_factor(kind, group.ranks),
-        low_s=times * np.exp(-low),
-        high_s=times * np.exp(high),
+        low_s=expected * np.exp(-low),
+        high_s=expected * np.exp(high),
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
