@@ -23,7 +23,7 @@ from cclbench.hardware.sweep import Sweep
 
 TAIL: Final = 0.1
 """Share of machines expected beyond either end of a band: four in five within."""
-LEAST_SYSTEMS: Final = 3
+LEAST_SYSTEMS: Final = 5
 """A regime of fewer systems is those systems, and has no figure."""
 _LEVELS: Final = 4
 # A median of n normal values varies by π/2 times what their mean does.
