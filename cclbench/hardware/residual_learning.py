@@ -99,11 +99,11 @@ def _centre(sweeps: Sequence[Observed]) -> dict[str, tuple[float, ...]]:
             for own in units.values()
             if (medians := [one for sweep in own if (one := sweep.medians[band]) is not None])
         ]
-        left = [value for _, value in known]
         for level in range(_LEVELS):
+            known = [(own, left) for own, left in known if len(own.setting.regimes) > level]
             names = [own.setting.regimes[level] for own, _ in known]
-            figures = _explained(left, names, [own.system for own, _ in known])
-            left = [value - figures[name] for value, name in zip(left, names, strict=True)]
+            figures = _explained([left for _, left in known], names, [own.system for own, _ in known])
+            known = [(own, left - figures[name]) for (own, left), name in zip(known, names, strict=True)]
             for name, figure in figures.items():
                 found.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
     return {name: tuple(figures) for name, figures in found.items() if any(figures)}
@@ -116,7 +116,7 @@ def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[
         regimes[name].append(value)
     middle = {name: median(own) for name, own in regimes.items()}
     off = {name: [abs(value - middle[name]) for value in own] for name, own in regimes.items()}
-    every = median(one for own in off.values() for one in own)
+    every = median(one for own in off.values() for one in own) if off else 0.0
     several = [
         name
         for name in regimes

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 KNOTS: Final = (2.0**13, 2.0**20, 2.0**27)
 """Sizes, B, at which figures by size band stand; straight lines over log size between, level beyond."""
 
+_ALONG_RINGS_AND_TREES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -44,10 +46,17 @@ class Setting:
 
     @property
     def regimes(self) -> tuple[str, ...]:
-        """The regimes it is in, from the widest to the narrowest."""
+        """The regimes it is in, from the widest to the narrowest; pairs have formulas of their own."""
         if not self.swept:
             return ()
-        return "all", "several nodes" if self.several_nodes else "one node", self.network, self.kind
+        if self.kind not in _ALONG_RINGS_AND_TREES:
+            return ("pairs",)
+        return (
+            "rings and trees",
+            "several nodes" if self.several_nodes else "one node",
+            self.network,
+            self.kind,
+        )
 
 
 class Kept(msgspec.Struct, frozen=True):

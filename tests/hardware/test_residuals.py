@@ -21,7 +21,7 @@ from cclbench.hardware.residuals import KNOTS, Kept, Residuals, Setting, residua
 
 HERE = Setting("here", True, "ib-verbs", "all_reduce", 16)
 LEARNED = Residuals(
-    {"all": (0.1, 0.2, 0.3), "ib-verbs": (0.0, 0.1, 0.0), "switch": (1.0, 1.0, 1.0)},
+    {"rings and trees": (0.1, 0.2, 0.3), "ib-verbs": (0.0, 0.1, 0.0), "switch": (1.0, 1.0, 1.0)},
     low=(0.3, 0.3, 0.3),
     high=(0.4, 0.4, 0.4),
     kept=Kept(ranks=0.5, kind=0.25, size=0.5),
@@ -78,10 +78,12 @@ def test_a_regime_of_few_systems_has_no_figure() -> None:
 
 
 def test_the_correction_is_the_sum_over_regimes() -> None:
-    """At 1 MiB 0.2 + 0.1, half-way to 128 MiB 0.3; nothing where no sweep is published of such machines."""
+    """At 1 MiB 0.2 + 0.1, half-way to 128 MiB 0.3; nothing where no sweep is published of such machines,
+    nor of transfers between pairs."""
     assert LEARNED.correction(HERE, MIDDLE) == pytest.approx([0.3])
     assert LEARNED.correction(HERE, np.array([2.0**23.5, 1.0, 2.0**40])) == pytest.approx([0.3, 0.1, 0.3])
-    assert LEARNED.correction(replace(HERE, swept=False), MIDDLE).tolist() == [0.0]
+    for other in (replace(HERE, swept=False), replace(HERE, kind="all_to_all")):
+        assert LEARNED.correction(other, MIDDLE).tolist() == [0.0]
 
 
 def test_what_two_predictions_share() -> None:
