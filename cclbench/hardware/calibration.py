@@ -105,7 +105,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not known:
             tiers = "on several nodes" if group.nodes > 1 else "on one node"
             reason = f"no sweep that calibrates is of such a group {tiers}: from the catalog alone"
-            return replace(spec, reason="; ".join((reason, *group.assumptions)))
+            return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
         beyond = _octaves_beyond([sweep for _, sweep in known], spec.sizes)
         deviation, shared, reason = _of_ranks(known, spec)
         exact = next((sweep for own, sweep in known if _same(own, sweep, group, spec)), None)
@@ -127,7 +127,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             low_s=times * np.exp(-low),
             high_s=times * np.exp(high),
             basis="calibrated",
-            reason="; ".join((reason, *group.assumptions)),
+            reason="; ".join(filter(None, (reason, spec.reason))),
         )
 
 

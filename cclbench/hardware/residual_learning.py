@@ -152,8 +152,8 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
         values = np.concatenate([miss for _, miss in rows])
         weights = np.concatenate([np.full(len(miss), 1 / count[unit]) for unit, miss in rows])
         tail = max(TAIL - (1 - TAIL) / len(count), 0.0)
-        low.append(round(-weighted_quantile(values, weights, tail), 4))
-        high.append(round(weighted_quantile(values, weights, 1 - tail), 4))
+        low.append(round(max(-weighted_quantile(values, weights, tail), 0.0), 4))
+        high.append(round(max(weighted_quantile(values, weights, 1 - tail), 0.0), 4))
     return tuple(low), tuple(high)
 
 
