@@ -155,8 +155,12 @@ def price_group(
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
-        reason="; ".join((*group.assumptions, *unread(library_version))) or None,
+        reason="; ".join((*group.assumptions, *unread(library_version), *_unswept(setting))) or None,
     )
+
+
+def _unswept(setting: Setting) -> tuple[str, ...]:
+    return () if setting.swept else ("no sweep of such a machine is published: the band is that of others",)
 
 
 def setting_of(kind: str, group: Group) -> Setting:
