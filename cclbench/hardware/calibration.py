@@ -218,7 +218,8 @@ def read_calibration(path: Path) -> Calibration:
         raise InputError(error.what, where=str(path), hint=error.hint) from None
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        raise InputError(f"is no calibration: {line[:200]}", where=str(path)) from None
+        hint = "`cclbench hardware calibrate` writes one; of an earlier version it is to be made again"
+        raise InputError(f"is no calibration: {line[:200]}", where=str(path), hint=hint) from None
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
