@@ -25,10 +25,11 @@ from unseen_machines import (
     left_out,
     machine_class,
     missed,
+    most_ranks,
     together,
 )
 
-from cclbench.hardware.calibration import Calibration, deviations, left_out_by_nodes, left_out_by_size
+from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.deviation import BANDS, Deviation, summary
@@ -107,31 +108,17 @@ def ratio_line(name: str, parts: Sequence[Missed]) -> None:
     print(f"| {name} | {own.count:,} | {own.median:.0%} | {own.within:.0%} | {own.width:.1f} times |")
 
 
-def most_ranks(known: Known, by: Mapping[str, Residuals]) -> None:
+def extrapolated(known: Known, by: Mapping[str, Residuals]) -> None:
     """Prints errors on the most ranks of machines with several counts, calibrated by their others."""
     print("\nThe most ranks of a machine, calibrated by its fewer: median error / share within the band\n")
     print("| sweep | rows | calibrated by ranks | formulas | from the catalog alone | calibrated |")
     print("| --- | ---: | --- | ---: | ---: | ---: |")
-    for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
-        own = [each for each in known if (each[0].machine, each[0].system) == machine]
-        most = max(public.sweep.ranks for public, _ in own)
-        fewer = tuple(public.sweep for public, _ in own if public.sweep.ranks < most)
-        if not fewer:
-            continue
-        with using(by[machine[1]]):
-            calibrated = Calibration(machine[1], fewer)
-            for public, beside in own:
-                if public.sweep.ranks == most:
-                    found = [
-                        summary(each)
-                        for one in (None, calibrated)
-                        if isinstance(each := deviations(public.sweep, system(public.system), one), list)
-                    ]
-                    cells = [f"{each.median:.1%} / {each.within:.0%}" for each in found if each]
-                    formulas = f"{np.median(np.abs(np.expm1(-beside.residual))):.1%}"
-                    ranks = ", ".join(map(str, sorted({sweep.ranks for sweep in fewer})))
-                    line = " | ".join([public.file, str(len(public.sweep.bytes)), ranks, formulas, *cells])
-                    print(f"| {line} |")
+    for found in most_ranks(known, by):
+        cells = [f"{each.median:.1%} / {each.within:.0%}" for each in (found.catalog, found.calibrated)]
+        formulas = f"{np.median(np.abs(np.expm1(-found.beside.residual))):.1%}"
+        ranks = ", ".join(map(str, found.fewer))
+        line = " | ".join([found.public.file, str(found.catalog.count), ranks, formulas, *cells])
+        print(f"| {line} |")
 
 
 def alone(title: str, known: Sequence[Public], every: str, by: Mapping[str, Residuals]) -> int:
@@ -181,7 +168,7 @@ def main() -> int:
     known = usable(folder)
     by = left_out([own for _, own in known])
     unseen(known, by)
-    most_ranks(known, by)
+    extrapolated(known, by)
     own = given(folder)
     refused = alone("From the catalog alone", own, "**all but the misconfigured**", by)
     for half in HALVES:

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
+from public_sweeps import Public
 
+from cclbench.hardware.calibration import Calibration, deviations
+from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives.ratio import widths
-from cclbench.hardware.deviation import BANDS
+from cclbench.hardware.deviation import BANDS, Summary, summary
 from cclbench.hardware.residual_learning import Observed, learned
-from cclbench.hardware.residuals import Floats, Residuals
+from cclbench.hardware.residuals import Floats, Residuals, using
 
 NETWORKS = {
     "ib-verbs": "InfiniBand and RoCE",
@@ -75,6 +79,35 @@ def missed(own: Observed, by: Residuals, *, band: int | None = None) -> Missed:
     left = own.residual - by.correction(own.setting, own.sizes)
     low, high = by.spread(own.sizes)
     return Missed(left[chosen], low[chosen], high[chosen])
+
+
+class MostRanks(NamedTuple):
+    """A machine's sweep among its most ranks, from the catalog alone and calibrated by `fewer` ranks."""
+
+    public: Public
+    beside: Observed
+    fewer: tuple[int, ...]
+    catalog: Summary
+    calibrated: Summary
+
+
+def most_ranks(known: Sequence[tuple[Public, Observed]], by: Mapping[str, Residuals]) -> Iterator[MostRanks]:
+    """Of every machine with several rank counts; its system left out of what is learned."""
+    for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
+        own = [each for each in known if (each[0].machine, each[0].system) == machine]
+        most = max(public.sweep.ranks for public, _ in own)
+        fewer = tuple(public.sweep for public, _ in own if public.sweep.ranks < most)
+        ranks = tuple(sorted({sweep.ranks for sweep in fewer}))
+        name = machine[1]
+        for public, beside in own if fewer else ():
+            if public.sweep.ranks == most:
+                with using(by[name]):
+                    both = [
+                        deviations(public.sweep, system(name), one)
+                        for one in (None, Calibration(name, fewer))
+                    ]
+                summaries = [found for each in both if isinstance(each, list) and (found := summary(each))]
+                yield MostRanks(public, beside, ranks, *summaries)
 
 
 def left_out(sweeps: Sequence[Observed]) -> dict[str, Residuals]:
