@@ -3,71 +3,42 @@
 
     python scripts/hardware_errors.py ../shared/fixtures/nccl_tests
 
-First from the catalog alone, the sweeps of the folder and those of tests/hardware/published in two halves;
-then calibrated, leaving out one node count, and one size, at a time; last what ring, tree and StragglAR cost
-on eight GPUs.  docs/hardware-model.md shows what it prints.
+First what is missed on systems that nothing was learned from: by size, by class of machine, in ratios, and on
+the most ranks of a machine calibrated by fewer.  Then the sweeps of the folder and those of
+tests/hardware/published in two halves, each without what its own system taught; then calibrated,
+leaving out one node count, and one size, at a time; last what ring, tree and StragglAR cost on eight GPUs.
+docs/hardware-model.md shows what it prints.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cclbench.formats.nccl_tests import NcclTests
+import numpy as np
+from public_sweeps import HALVES, MISCONFIGURED, Public, given, published, usable
+from unseen_machines import (
+    Missed,
+    between_machines,
+    between_settings,
+    left_out,
+    machine_class,
+    missed,
+    most_ranks,
+    together,
+)
+
 from cclbench.hardware.calibration import deviations, left_out_by_nodes, left_out_by_size
 from cclbench.hardware.catalog import system
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.deviation import BANDS, Deviation, summary
-from cclbench.hardware.sweep import Sweep, sweeps_of
+from cclbench.hardware.residual_learning import Observed
+from cclbench.hardware.residuals import Residuals, residuals, using
 from cclbench.units import humanise
 
-SYSTEMS = {
-    "a100_nvswitch": "dgx-a100",
-    "alps": "alps-gh200",
-    "aws_p5_": "aws-p5",
-    "cscs_daint": "alps-gh200",
-    "gcp_a3mega": "gcp-a3-mega",
-    "h100_1n4": "dgx-h100",
-    "vultr_b200": "dgx-b200",
-}
-PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
-HALVES = ("development", "held out")
-MISCONFIGURED = "tcp_fallback"
-"""A run without its network plug-in: it must stand out, and counts in no total."""
-
-
-def given(folder: Path) -> list[tuple[str, str, Sweep]]:
-    """(file, system, sweep) of every sweep of a folder whose machine the catalog has."""
-    found = []
-    for path in sorted(folder.glob("*.csv")):
-        name = next((known for prefix, known in SYSTEMS.items() if path.name.startswith(prefix)), None)
-        if name is None:
-            print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
-            continue
-        found.extend((path.stem, name, sweep) for sweep in swept(path))
-    return found
-
-
-def published(half: str) -> list[tuple[str, str, Sweep]]:
-    """(file, system, sweep) of every sweep of one half of tests/hardware/published."""
-    found = []
-    for path in sorted(PUBLISHED.glob("*.csv")):
-        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
-        header = {key: value for key, _, value in lines}
-        if header["half"] == half:
-            found.extend((path.stem, header["system"], sweep) for sweep in swept(path))
-    return found
-
-
-def swept(path: Path) -> list[Sweep]:
-    """The sweeps of a file; rows in none are told on stderr."""
-    evidence = NcclTests().read(path)
-    version = evidence.facts.get("library_version")
-    own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
-    for reason, rows in left_out.items():
-        print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
-    return own
+Known = Sequence[tuple[Public, Observed]]
+ByNumber = Iterable[tuple[int, Missed]]
 
 
 def row(name: str, found: Sequence[Deviation]) -> str:
@@ -87,21 +58,85 @@ def table(title: str, rows: Iterable[str]) -> None:
     print("\n".join(rows))
 
 
-def alone(title: str, known: Sequence[tuple[str, str, Sweep]], every: str) -> int:
+def unseen(known: Known, by: Mapping[str, Residuals]) -> None:
+    """Prints what is missed on systems that were left out: by size, by class of machine, and of ratios."""
+    sweeps = [own for _, own in known]
+    print("Systems left out: of all their rows\n")
+    print(
+        "| sizes | rows | formulas: median error, bias | median error | slower | bias | in band | its width |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for number, band in enumerate(BANDS):
+        found = together([missed(own, by[own.system], band=number) for own in sweeps])
+        residual = np.concatenate([own.residual[own.band == number] for own in sweeps])
+        formulas = f"{np.median(np.abs(np.expm1(-residual))):.0%}, {np.median(residual):+.1%}"
+        print(
+            f"| {band} | {found.count} | {formulas} | {found.median:.0%} | {found.slower:.0%} "
+            f"| {found.bias:+.1%} | {found.within:.0%} | {found.width:.1f} times |"
+        )
+
+    print("\nSystems left out, by class of machine\n")
+    print("| class | machines | rows | median error | bias | in band |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name in sorted({machine_class(own) for own in sweeps}):
+        parts = [own for own in sweeps if machine_class(own) == name]
+        found = together([missed(own, by[own.system]) for own in parts])
+        machines = len({own.machine for own in parts})
+        print(
+            f"| {name} | {machines} | {found.count} | {found.median:.0%} | {found.bias:+.1%} "
+            f"| {found.within:.0%} |"
+        )
+
+    print("\nRatios of two times, without what their systems taught\n")
+    print("| ratio, sizes | ratios | median error | in band | its width |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    ratios("two machines", between_machines(sweeps))
+    ratios("one machine, other ranks or collective", between_settings(sweeps, dict(by)))
+
+
+def ratios(what: str, found: ByNumber) -> None:
+    """Prints lines of ratios by size band, then of all."""
+    every = list(found)
+    for number, band in enumerate(BANDS):
+        ratio_line(f"{what}, {band}", [each for own, each in every if own == number])
+    ratio_line(f"**{what}**", [each for _, each in every])
+
+
+def ratio_line(name: str, parts: Sequence[Missed]) -> None:
+    """Prints one of them."""
+    own = together(parts)
+    print(f"| {name} | {own.count:,} | {own.median:.0%} | {own.within:.0%} | {own.width:.1f} times |")
+
+
+def extrapolated(known: Known, by: Mapping[str, Residuals]) -> None:
+    """Prints errors on the most ranks of machines with several counts, calibrated by their others."""
+    print("\nThe most ranks of a machine, calibrated by its fewer: median error / share within the band\n")
+    print("| sweep | rows | calibrated by ranks | formulas | from the catalog alone | calibrated |")
+    print("| --- | ---: | --- | ---: | ---: | ---: |")
+    for found in most_ranks(known, by):
+        cells = [f"{each.median:.1%} / {each.within:.0%}" for each in (found.catalog, found.calibrated)]
+        formulas = f"{np.median(np.abs(np.expm1(-found.beside.residual))):.1%}"
+        ranks = ", ".join(map(str, found.fewer))
+        line = " | ".join([found.public.file, str(found.catalog.count), ranks, formulas, *cells])
+        print(f"| {line} |")
+
+
+def alone(title: str, known: Sequence[Public], every: str, by: Mapping[str, Residuals]) -> int:
     """Prints the table of sweeps from the catalog alone, and returns how many cannot be priced."""
     refused = 0
     rows, total = [], []
-    for file, name, sweep in known:
-        found = deviations(sweep, system(name))
+    for public in known:
+        with using(by.get(public.system, residuals())):
+            found = deviations(public.sweep, system(public.system))
         if isinstance(found, Refusal):
-            print(f"{file}: {found.reason}", file=sys.stderr)
-            rows.append(f"| {file} |" + " no price |" * (len(BANDS) + 1))
+            print(f"{public.file}: {found.reason}", file=sys.stderr)
+            rows.append(f"| {public.file} |" + " no price |" * (len(BANDS) + 1))
             refused += 1
             continue
         own = summary(found)
-        marked = f"{file} (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else file
-        rows.append(row(marked, found))
-        if MISCONFIGURED not in file:
+        slow = f" (**{own.slower:.0f} times slower than predicted**)" if own and own.suspect else ""
+        rows.append(row(public.file + slow, found))
+        if MISCONFIGURED not in public.file:
             total += found
     table(title, [*rows, row(every, total)])
     return refused
@@ -129,22 +164,30 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    known = given(Path(sys.argv[1]))
-    refused = alone("From the catalog alone", known, "**all but the misconfigured**")
+    folder = Path(sys.argv[1])
+    known = usable(folder)
+    by = left_out([own for _, own in known])
+    unseen(known, by)
+    extrapolated(known, by)
+    own = given(folder)
+    refused = alone("From the catalog alone", own, "**all but the misconfigured**", by)
     for half in HALVES:
-        alone(f"The published sweeps, {half}, from the catalog alone", published(half), "**all**")
+        title = f"The published sweeps, {half}, from the catalog alone"
+        alone(title, published(half), "**all**", by)
 
-    alps = [sweep for file, name, sweep in known if name == "alps-gh200" and MISCONFIGURED not in file]
-    by_nodes = left_out_by_nodes(alps, system("alps-gh200"))
+    alps = [each.sweep for each in own if each.machine == "alps"]
+    with using(by["alps-gh200"]):
+        by_nodes = left_out_by_nodes(alps, system("alps-gh200"))
     rows = [row(f"{nodes} nodes left out", found) for nodes, found in by_nodes.items()]
     every = [each for found in by_nodes.values() for each in found]
     table("Alps calibrated by its other node counts", [*rows, row("**all**", every)])
 
     rows = []
-    for file, name, sweep in known:
-        found = left_out_by_size(sweep, system(name))
+    for public in own:
+        with using(by[public.system]):
+            found = left_out_by_size(public.sweep, system(public.system))
         if not isinstance(found, Refusal):
-            rows.append(row(file, found))
+            rows.append(row(public.file, found))
     table("Calibrated by the sweep itself, one size left out", rows)
 
     print("\nAll-reduce of eight GPUs in one node, Simple protocol, from the catalog alone\n")

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calibration of the collective model by measured sweeps, and how good it is without what it was given.
 
-Three parameters of the machine (launch, step latencies, rates) are fitted to all sweeps; what is left is
-a ratio measured / modelled by size.  A group that was swept is interpolated in log time over log size,
-piecewise linearly, so monotone between points.  Another node count takes the ratio interpolated over log
-nodes, and physics from the model: latency, steps and shares of its own.
+What sweeps tell is the machine's deviation, log(measured / expected) by size.  A group that was swept is
+interpolated in log time over log size, piecewise linearly, so monotone between points.  Another rank
+count takes the deviation interpolated over log ranks.  Beyond what was measured, in ranks or in sizes, and
+for another collective, the deviation shrinks toward 0 by what `residuals` say is kept, so that times
+return to the model's, and the band grows to that of a machine nobody measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -21,27 +22,22 @@ from numpy.typing import ArrayLike
 from cclbench.classify import bus_factor
 from cclbench.destination import write_whole
 from cclbench.errors import InputError, UsageError
-from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price_group
-from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Floats
+from cclbench.hardware.collectives import Group, Prediction, Refusal, group_of, price_group
+from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.price import sizes_of
 from cclbench.hardware.deviation import BANDS, Deviation, Summary, compared, summary
+from cclbench.hardware.residuals import residuals
 from cclbench.hardware.sweep import Sweep, merged
 from cclbench.hardware.system import System
 from cclbench.units import MIB
 
 OF_RUN: Final = "calibration.yaml"
 """What a run calls its copy, beside its card."""
-_LAUNCH_S: Final = (0.0, 1e-6, 2e-6, 4e-6, 6e-6, 9e-6, 13e-6, 18e-6)
-_LATENCY: Final = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
-_RATE: Final = (0.85, 0.9, 0.95, 1.0, 1.05)
-# Half-width of the band in log time: at least that by which runs of one machine differ (Alps with another
-# release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where nothing is known.
+# Half-width of the band in log time where it was measured: at least that by which runs of one machine differ
+# (Alps with another release of its plug-in: 1 to 2 %, machines of one kind more); a factor of two where
+# leaving out tells nothing.
 _LEAST_SPREAD: Final = 0.05
 _NO_ERRORS_SPREAD: Final = float(np.log(2.0))
-_SPREAD_A_DOUBLING: Final = _NO_ERRORS_SPREAD / 10
-_MOST_SPREAD: Final = float(np.log(100.0))
-_MOST_LAUNCH_S: Final = 1.0
-_MOST_FACTOR: Final = 100.0
 _MOST_ERROR: Final = 1e6
 _MOST_BYTES: Final = 16 * MIB
 
@@ -54,12 +50,9 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What sweeps say of a system; `by_size` and `by_nodes` are its errors without what it was given."""
+    """Sweeps of a system; `by_size` and `by_nodes` are its errors without what it was given."""
 
     system: str
-    launch_s: float
-    latency: float
-    rate: float
     sweeps: tuple[Sweep, ...]
     kind: Literal["calibration"] = "calibration"
     by_size: Mapping[str, LeftOut] = {}
@@ -67,10 +60,6 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """`InputError` where a figure cannot be one."""
-        if not 0 <= self.launch_s <= _MOST_LAUNCH_S:
-            raise InputError(f"launch_s is not between 0 and {_MOST_LAUNCH_S} s")
-        if not (0 < self.latency <= _MOST_FACTOR and 0 < self.rate <= _MOST_FACTOR):
-            raise InputError(f"latency and rate are not factors above 0 and at most {_MOST_FACTOR:g}")
         errors = [
             figure
             for own in (*self.by_size.values(), *self.by_nodes.values())
@@ -78,11 +67,6 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         if not all(0 <= error <= _MOST_ERROR for error in errors):
             raise InputError("errors by size or nodes are not shares from 0 on")
-
-    @property
-    def assumed(self) -> Assumed:
-        """The fitted parameters."""
-        return Assumed(self.launch_s, self.latency, self.rate, edge=EXPECTED.edge)
 
     def must_be_of(self, system: System) -> None:
         """`UsageError` where it is of another system."""
@@ -105,56 +89,45 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if isinstance(group, Refusal):
             return group
         sizes = sizes_of(kind, size)
-        spec = price_group(kind, sizes, group, library_version=library_version)
-        return spec if isinstance(spec, Refusal) else self._carried(kind, sizes, group, system, spec)
+        version = library_version or next((own.library_version for own in self.sweeps), None)
+        spec = price_group(kind, sizes, group, library_version=version)
+        return spec if isinstance(spec, Refusal) else self._carried(group, system, spec)
 
-    def _carried(
-        self, kind: str, sizes: Floats, group: Group, system: System, spec: Prediction
-    ) -> Prediction:
-        """`spec` with times that the sweeps carry."""
-        known = [
+    def _carried(self, group: Group, system: System, spec: Prediction) -> Prediction:
+        """`spec` with what the sweeps of its tier tell of the machine's deviation."""
+        tier = [
             (own, sweep)
             for sweep in self.sweeps
-            if sweep.kind == kind and isinstance(own := _group(sweep, system), Group)
-            if own.per_node == group.per_node and (own.nodes > 1) == (group.nodes > 1)
+            if isinstance(own := _group(sweep, system), Group) and (own.nodes > 1) == (group.nodes > 1)
+            if own.nodes == 1 or own.per_node == group.per_node
         ]
-        version = next((sweep.library_version for _, sweep in known), None)
-        modelled = _modelled(kind, sizes, group, self.assumed, version)
-        exact = next((sweep for own, sweep in known if own.nodes == group.nodes), None)
+        known = [pair for pair in tier if pair[1].kind == spec.setting.kind] or tier
+        if not known:
+            tiers = "on several nodes" if group.nodes > 1 else "on one node"
+            reason = f"no sweep that calibrates is of such a group {tiers}: from the catalog alone"
+            return replace(spec, reason="; ".join(filter(None, (reason, spec.reason))))
+        beyond = _octaves_beyond([sweep for _, sweep in known], spec.sizes)
+        deviation, shared, reason = _of_ranks(known, spec)
+        exact = next((sweep for own, sweep in known if _same(own, sweep, group, spec)), None)
+        times = spec.time_s * np.exp(deviation)
         if exact is not None:
-            log_ratio = _log_ratio(exact, sizes, group, self.assumed)
-            times, errors = _interpolated(exact, sizes, modelled, log_ratio), self.by_size
-            reason = f"measured among {exact.ranks} ranks on {exact.nodes} node(s)"
-        elif known:
-            known.sort(key=lambda pair: pair[0].nodes)
-            ratios = np.array([_log_ratio(sweep, sizes, own, self.assumed) for own, sweep in known])
-            where = np.log2([own.nodes for own, _ in known])
-            at = np.log2(group.nodes)
-            between = [np.interp(at, where, column) for column in ratios.T]
-            times, errors = modelled * np.exp(between), self.by_nodes
-            reason = (
-                f"measured on {', '.join(str(own.nodes) for own, _ in known)} nodes, carried by the model"
-            )
-        else:
-            times, errors = modelled, self.by_nodes
-            reason = "fitted to other groups of the system"
-        beyond = _octaves_beyond([sweep for _, sweep in known], sizes)
+            times = _interpolated(exact, spec.sizes, times)
         if beyond.any():
-            reason += (
-                "; beyond the sizes that were measured the model's course, less surely with each doubling"
-            )
-        spread = np.exp(np.minimum(_spread(errors, sizes) + beyond * _SPREAD_A_DOUBLING, _MOST_SPREAD))
-        algbw = sizes / times
-        return Prediction(
+            reason += "; beyond the sizes measured it returns to the model, less surely with each doubling"
+        learned = residuals()
+        forgotten = np.sqrt(1 - (shared * learned.kept.size**beyond) ** 2)
+        missed = _spread(self.by_size, spec.sizes)
+        low, high = (np.hypot(missed, forgotten * width) for width in learned.spread(spec.sizes))
+        algbw = spec.sizes / times
+        return replace(
+            spec,
             time_s=times,
             algbw=algbw,
-            busbw=algbw * bus_factor(kind, group.ranks),
-            low_s=times / spread,
-            high_s=times * spread,
-            algorithm=spec.algorithm,
-            protocol=spec.protocol,
+            busbw=algbw * bus_factor(spec.setting.kind, group.ranks),
+            low_s=times * np.exp(-low),
+            high_s=times * np.exp(high),
             basis="calibrated",
-            reason="; ".join((reason, *group.assumptions)),
+            reason="; ".join(filter(None, (reason, spec.reason))),
         )
 
 
@@ -164,12 +137,15 @@ def calibrate(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:
     Sweeps of one group are merged; `UsageError` where they are of several releases of the library.
     """
     sweeps = merged(sweeps)
-    fitted = _fitted(sweeps, system)
-    if isinstance(fitted, Refusal):
-        return fitted
+    if not sweeps:
+        return Refusal("there is no sweep to calibrate by")
+    for sweep in sweeps:
+        found = deviations(sweep, system)
+        if isinstance(found, Refusal):
+            return found
     by_size = [each for sweep in sweeps for each in _deviations(left_out_by_size(sweep, system))]
     by_nodes = [each for found in left_out_by_nodes(sweeps, system).values() for each in found]
-    return msgspec.structs.replace(fitted, by_size=_errors(by_size), by_nodes=_errors(by_nodes))
+    return Calibration(system.id, tuple(sweeps), by_size=_errors(by_size), by_nodes=_errors(by_nodes))
 
 
 def must_be_others(sweeps: Iterable[Sweep], given: Iterable[Sweep]) -> None:
@@ -195,7 +171,7 @@ def deviations(
         return group
     found = price_group(sweep.kind, sweep.sizes, group, library_version=sweep.library_version)
     if isinstance(found, Prediction) and calibration is not None:
-        found = calibration._carried(sweep.kind, sweep.sizes, group, system, found)
+        found = calibration._carried(group, system, found)
     return found if isinstance(found, Refusal) else compared(sweep, found)
 
 
@@ -204,10 +180,8 @@ def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list
     counts = sorted({sweep.nodes for sweep in sweeps})
     found: dict[int, list[Deviation]] = {}
     for nodes in counts if len(counts) > 1 else []:
-        fitted = _fitted([sweep for sweep in sweeps if sweep.nodes != nodes], system)
-        if isinstance(fitted, Refusal):
-            continue
-        own = [deviations(sweep, system, fitted) for sweep in sweeps if sweep.nodes == nodes]
+        others = Calibration(system.id, tuple(sweep for sweep in sweeps if sweep.nodes != nodes))
+        own = [deviations(sweep, system, others) for sweep in sweeps if sweep.nodes == nodes]
         found[nodes] = [each for one in own for each in _deviations(one)]
     return found
 
@@ -215,21 +189,16 @@ def left_out_by_nodes(sweeps: Sequence[Sweep], system: System) -> dict[int, list
 def left_out_by_size(sweep: Sweep, system: System) -> list[Deviation] | Refusal:
     """Deviations of a sweep's sizes, each predicted by the sweep's others; none of a sweep of one size."""
     found: list[Deviation] = []
-    last = len(sweep.bytes) - 1
-    for at in range(last + 1) if last else ():
-        others = (sweep.without(at),)
-        # Between its neighbours a size is interpolated: parameters only count beyond the ends.
-        fitted: Calibration | Refusal = Calibration(
-            system.id, EXPECTED.launch_s, EXPECTED.latency, EXPECTED.rate, others
-        )
-        if at in (0, last):
-            fitted = _fitted(others, system)
-        if isinstance(fitted, Refusal):
-            return fitted
+    several = len(sweep.bytes) > 1
+    for at in range(len(sweep.bytes)) if several else ():
+        others = Calibration(system.id, (sweep.without(at),))
         one = msgspec.structs.replace(
             sweep, bytes=sweep.bytes[at : at + 1], seconds=sweep.seconds[at : at + 1]
         )
-        found += _deviations(deviations(one, system, fitted))
+        own = deviations(one, system, others)
+        if isinstance(own, Refusal):
+            return own
+        found += own
     return found
 
 
@@ -249,7 +218,8 @@ def read_calibration(path: Path) -> Calibration:
         raise InputError(error.what, where=str(path), hint=error.hint) from None
     except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as error:
         line = str(error).splitlines()[0] if str(error) else "nested too deeply"
-        raise InputError(f"is no calibration: {line[:200]}", where=str(path)) from None
+        hint = "`cclbench hardware calibrate` writes one; of an earlier version it is to be made again"
+        raise InputError(f"is no calibration: {line[:200]}", where=str(path), hint=hint) from None
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
@@ -262,24 +232,6 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
     write_whole(f"# Written by `cclbench hardware calibrate`: times in s, sizes in B.\n{text}", path)
 
 
-def _fitted(sweeps: Sequence[Sweep], system: System) -> Calibration | Refusal:
-    """Parameters with the least mean |log error| over the sweeps, each counted alike."""
-    if not sweeps:
-        return Refusal("there is no sweep to calibrate by")
-    grid = [Assumed(*each, edge=EXPECTED.edge) for each in product(_LAUNCH_S, _LATENCY, _RATE)]
-    errors = np.zeros(len(grid))
-    for sweep in sweeps:
-        group = _group(sweep, system)
-        if isinstance(group, Refusal):
-            return group
-        measured = np.log(sweep.times)
-        for i, assumed in enumerate(grid):
-            modelled = _modelled(sweep.kind, sweep.sizes, group, assumed, sweep.library_version)
-            errors[i] += np.abs(np.log(modelled) - measured).mean()
-    best = grid[int(errors.argmin())]
-    return Calibration(system.id, best.launch_s, best.latency, best.rate, tuple(sweeps))
-
-
 def _group(sweep: Sweep, system: System, transport: str | None = None) -> Group | Refusal:
     try:
         members = system.members(sweep.ranks, sweep.nodes)
@@ -290,25 +242,55 @@ def _group(sweep: Sweep, system: System, transport: str | None = None) -> Group 
     return group_of(system, members, transport=transport)
 
 
-def _modelled(kind: str, sizes: Floats, group: Group, assumed: Assumed, version: str | None) -> Floats:
-    """Time of the fastest by size, s; `UsageError` where nothing applies, which callers have ruled out."""
-    found = costs(kind, group, assumed, version)
-    if not found:
-        raise UsageError(f"no algorithm known here does {kind} among {group.ranks} ranks")
-    return np.asarray(np.min([cost.time_s(sizes) for cost in found], axis=0), np.float64)
+def _same(own: Group, sweep: Sweep, group: Group, spec: Prediction) -> bool:
+    return (own.ranks, own.nodes, sweep.kind) == (group.ranks, group.nodes, spec.setting.kind)
 
 
-def _log_ratio(sweep: Sweep, sizes: Floats, group: Group, assumed: Assumed) -> Floats:
-    """log(measured / modelled) by size; beyond the sweep's ends that of the end."""
-    modelled = _modelled(sweep.kind, sweep.sizes, group, assumed, sweep.library_version)
-    return np.interp(np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times / modelled))
+def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[Floats, float, str]:
+    """The deviation that sweeps make expected, its correlation with the nearest of theirs, and why.
+
+    Between two rank counts it is interpolated over the log of the ranks; beyond the last it is that one's
+    times kept.ranks for each doubling, and another collective's times kept.kind.
+    """
+    kept, setting = residuals().kept, spec.setting
+    by_ranks: dict[int, list[Floats]] = {}
+    for own, sweep in known:
+        by_ranks.setdefault(own.ranks, []).append(_deviation(sweep, own, spec.sizes))
+    where = np.log2(sorted(by_ranks))
+    means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)])
+    at = np.log2(setting.ranks)
+    deviation = np.array([np.interp(at, where, column) for column in means.T])
+    shared = kept.ranks ** float(np.abs(where - at).min())
+    outside = kept.ranks ** float(max(where[0] - at, at - where[-1], 0.0))
+    counts = sorted({(own.ranks, own.nodes) for own, _ in known})
+    reason = (
+        "measured among " + ", ".join(f"{ranks} ranks on {nodes}" for ranks, nodes in counts) + " node(s)"
+    )
+    if setting.ranks not in by_ranks:
+        reason += ", carried by the model"
+    kinds = {sweep.kind for _, sweep in known}
+    if setting.kind not in kinds:
+        outside, shared = outside * kept.kind, shared * kept.kind
+        reason += f", of {', '.join(sorted(kinds))}"
+    return deviation * outside, shared, reason
 
 
-def _interpolated(sweep: Sweep, sizes: Floats, modelled: Floats, log_ratio: Floats) -> Floats:
-    """Measured times in between, the model's course with the end's ratio beyond."""
+def _deviation(sweep: Sweep, group: Group, sizes: Floats) -> Floats:
+    """log(measured / expected) by size; beyond the sweep's ends the end's times kept.size each doubling."""
+    spec = price_group(sweep.kind, sweep.sizes, group, library_version=sweep.library_version)
+    if isinstance(spec, Refusal):
+        raise UsageError(f"{sweep.name} cannot be priced: {spec.reason}")
+    nearest = np.interp(
+        np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times / spec.time_s)
+    )
+    return np.asarray(nearest * residuals().kept.size ** _octaves_beyond([sweep], sizes), np.float64)
+
+
+def _interpolated(sweep: Sweep, sizes: Floats, beyond: Floats) -> Floats:
+    """Measured times in between, straight in log time over log size, and `beyond` outside."""
     inside = (sizes >= sweep.bytes[0]) & (sizes <= sweep.bytes[-1])
     between = np.interp(np.log(np.maximum(sizes, 1.0)), np.log(sweep.sizes), np.log(sweep.times))
-    return np.where(inside, np.exp(between), modelled * np.exp(log_ratio))
+    return np.where(inside, np.exp(between), beyond)
 
 
 def _octaves_beyond(known: Sequence[Sweep], sizes: Floats) -> Floats:

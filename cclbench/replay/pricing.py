@@ -18,6 +18,7 @@ from msgspec import structs
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives.ratio import ratio as time_ratio
 from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
@@ -224,13 +225,8 @@ def _priced(
             )
         pairs.append(answer)
     new, old = pairs
-    each = np.array(
-        [new.time_s / old.time_s, new.low_s / old.low_s, new.high_s / old.high_s]
-        if there.any()
-        else np.empty((3, 0))
-    )
     by_size = np.full((3, len(sizes)), np.nan)
-    by_size[0, there], by_size[1, there], by_size[2, there] = each[0], each.min(axis=0), each.max(axis=0)
+    by_size[:, there] = time_ratio(new, old)
     ratio, low, high = (row[of] for row in by_size)
     if not there.all():
         least, most = _unknown(change)

@@ -132,7 +132,7 @@ def test_a_calibration_cancels(tmp_path: Path, change: str) -> None:
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
     swept = Sweep("all_reduce", 2, 1, sizes, tuple((3 * old.time_s).tolist()))
-    write_calibration(Calibration(machine.id, 0.0, 1.5, 0.85, (swept,)), tmp_path / OF_RUN)
+    write_calibration(Calibration(machine.id, (swept,)), tmp_path / OF_RUN)
     (tmp_path / "card.yaml").write_text(CARD)
     graph = transfers((3e6 * old.time_s).tolist(), list(sizes))
     found = ratios(graph, scenario([change]), machine_of(run_of(tmp_path, ["0", "1"])), GROUPS)
@@ -316,7 +316,9 @@ def test_half_the_latency_on_efa_saves_what_its_hops_took() -> None:
     new, old = (price("all_reduce", [8], range(16), one) for one in (less, machine))
     assert isinstance(new, Prediction)
     assert isinstance(old, Prediction)
-    assert old.time_s[0] - new.time_s[0] == pytest.approx(2 * 10e-6, rel=0.01)  # there and back, of two nodes
+    assert old.formula_s[0] - new.formula_s[0] == pytest.approx(
+        2 * 10e-6, rel=0.01
+    )  # there and back, of two nodes
 
 
 def test_kernels_on_another_accelerator() -> None:

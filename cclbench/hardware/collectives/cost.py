@@ -94,7 +94,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What no specification states, for one edge of the band or its middle.
+    """What no specification states, as expected or at either edge (`ratio` needs those).
 
     `launch_s`: host work and launch of one call that is not part of a CUDA graph, s; where one process drives
     all accelerators of its host, a call to each.  The factors multiply all step latencies and all rates;

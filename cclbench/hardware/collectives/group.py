@@ -42,6 +42,8 @@ class Group:
     `up_latency` times the library's or the hop's.  `dims` are the lengths of the group's block of a torus,
     `rings` which of them close.  `hosted` is how many of the ranks are on one host.  Of the network's
     software are the latencies (ranges) and the protocols it lets through: these, or `surely` only those.
+    `machine` names the system and the fabric of the tier, with the network's software; `network` is that
+    software, or how an island is joined.
     """
 
     ranks: int
@@ -65,6 +67,8 @@ class Group:
     protocols: tuple[str, ...] = PROTOCOLS
     surely: tuple[str, ...] = PROTOCOLS
     assumptions: tuple[str, ...] = ()
+    machine: str = ""
+    network: str = ""
 
     @property
     def per_node(self) -> int:
@@ -130,6 +134,8 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
     closes = _CLOSES.get(up.fabric.id, 3)
     return replace(
         group,
+        machine=f"{system} {up.fabric.id}",
+        network=up.peers,
         peers=up.peers,
         up_bytes_per_s=rate,
         pair_bytes_per_s=pair,
@@ -160,8 +166,11 @@ def _across(group: Group, system: System, members: list[int], transport: str | N
     # Islands of several nodes (NVL72) have the interfaces of all of them: rails counts one node's.
     if system.domain > system.per_node:
         island *= max(len(system.nodes(members)) // group.nodes, 1)
+    name = transport or out.transport or ""
     return replace(
         group,
+        machine=f"{system.id} {out.fabric.id} {name}",
+        network=name,
         out_bytes_per_s=island,
         nic_bytes_per_s=island / group.per_node,
         out_hop=driver.hop,

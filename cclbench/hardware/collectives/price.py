@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +18,13 @@ from cclbench.hardware.collectives.group import Group, Refusal, group_of
 from cclbench.hardware.collectives.nccl import constants, protocols, unread
 from cclbench.hardware.collectives.schedule import Schedule, scheduled
 from cclbench.hardware.collectives.transport import PROTOCOLS
+from cclbench.hardware.residuals import Setting, residuals
 from cclbench.hardware.system import System
 from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import EIB
+
+# Of their collectives no sweep is published: nothing is learned of them but how far formulas may be off.
+_NEVER_SWEPT: Final = ("tpu", "trainium")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,16 @@ class Prediction:
 
     The true time is expected between `low_s` and `high_s` in four of five cases.  `basis` is `calibrated`
     where measured times of the same machine carry the figure, else `spec`.  `reason` says what was assumed.
+
+    `formula_s` is the time by formulas alone, `fastest_s` and `slowest_s` the same with what no specification
+    states at either edge: `ratio` needs them.  `setting` is what their residual depends on.
     """
 
+    setting: Setting
+    sizes: Floats
+    formula_s: Floats
+    fastest_s: Floats
+    slowest_s: Floats
     time_s: Floats
     algbw: Floats
     busbw: Floats
@@ -121,18 +133,45 @@ def price_group(
     serial = replace(WORST, launch_s=max(WORST.launch_s, EXPECTED.launch_s * group.hosted))
     best, worst = times(BEST)[1].min(axis=0), times(serial)[1].min(axis=0)
     # Libraries choose by estimates of their own: the runner-up may run instead.
-    high = np.maximum(worst, ordered[min(1, len(found) - 1)])
-    algbw = sizes / ordered[0]
+    slowest = np.maximum(worst, ordered[min(1, len(found) - 1)])
+    setting = setting_of(kind, group)
+    known = residuals()
+    # Learned of what libraries choose: of what is asked for nothing is known but its formula.
+    chosen = algorithm is None and protocol is None and plan is None
+    expected = ordered[0] * np.exp(known.correction(setting, sizes)) if chosen else ordered[0]
+    low, high = known.spread(sizes)
+    algbw = sizes / expected
     return Prediction(
-        time_s=ordered[0],
+        setting=setting,
+        sizes=sizes,
+        formula_s=ordered[0],
+        fastest_s=np.minimum(best, ordered[0]),
+        slowest_s=slowest,
+        time_s=expected,
         algbw=algbw,
         busbw=algbw * bus_factor(kind, group.ranks),
-        low_s=np.minimum(best, ordered[0]),
-        high_s=high,
+        low_s=expected * np.exp(-low),
+        high_s=expected * np.exp(high),
         algorithm=tuple(found[i].algorithm for i in winner),
         protocol=tuple(found[i].protocol for i in winner),
         basis="spec",
-        reason="; ".join((*group.assumptions, *unread(library_version))) or None,
+        reason="; ".join((*group.assumptions, *unread(library_version), *_unswept(setting))) or None,
+    )
+
+
+def _unswept(setting: Setting) -> tuple[str, ...]:
+    return () if setting.swept else ("no sweep of such a machine is published: the band is that of others",)
+
+
+def setting_of(kind: str, group: Group) -> Setting:
+    """What the residual of that collective of the group depends on; a barrier is an all-reduce."""
+    return Setting(
+        group.machine,
+        group.nodes > 1,
+        group.network,
+        "all_reduce" if kind == "barrier" else kind,
+        group.ranks,
+        swept=group.architecture not in _NEVER_SWEPT,
     )
 
 

@@ -2,8 +2,8 @@
 """What network software adds to a hop over NCCL's figures for InfiniBand, and the protocols it lets through.
 
 Both are facts of software: the same p5 nodes were published at 175 and at 69 µs for 8 bytes, which is what
-Simple alone and LL take at one and the same latency of a hop.  So each has a range, which makes most of the
-band of small messages.
+Simple alone and LL take at one and the same latency of a hop.  So each has a range, whose ends count where
+two times of one machine are set against one another (`ratio`).
 """
 
 from __future__ import annotations

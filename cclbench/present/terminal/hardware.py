@@ -122,7 +122,7 @@ def validation_page(rows: Sequence[dict[str, Any]], system: System) -> list[Rend
 
 
 def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list[RenderableType]:
-    """What was fitted, and what leaving out missed."""
+    """What leaving out missed."""
     shown = [
         {
             "left out": row["left_out"],
@@ -133,10 +133,7 @@ def calibration_page(found: Calibration, rows: Sequence[dict[str, Any]]) -> list
         for row in rows
     ]
     parts: list[RenderableType] = [
-        Text(
-            f"{found.system}: {len(found.sweeps)} sweep{'s' * (len(found.sweeps) > 1)};"
-            f" launch {humanise(found.launch_s, 's')}, latencies x{found.latency:g}, rates x{found.rate:g}\n"
-        )
+        Text(f"{found.system}: {len(found.sweeps)} sweep{'s' * (len(found.sweeps) > 1)}\n")
     ]
     parts += grid(shown, list(shown[0])) if shown else []
     if not found.by_nodes:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many times as long one predicted collective takes as another, and how sure that is.
+
+Between two machines deviations are independent, so that their squares add.  On one machine the part of the
+deviation that both share (`Residuals.remembered`) cancels; what no specification states then counts as
+it does in both: both times at the same edge.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cclbench.hardware.collectives.price import Prediction
+from cclbench.hardware.residuals import Floats, Residuals, Setting, residuals
+
+
+class Ratio(NamedTuple):
+    """New time / old time by size, and the band that holds it in four cases of five."""
+
+    expected: Floats
+    low: Floats
+    high: Floats
+
+
+def ratio(new: Prediction, old: Prediction) -> Ratio:
+    """new / old, size by size; both corrected alike, be an algorithm asked for or chosen."""
+    known = residuals()
+    formula = new.formula_s / old.formula_s
+    corrected = known.correction(new.setting, new.sizes) - known.correction(old.setting, old.sizes)
+    expected = formula * np.exp(corrected)
+    below, above = widths(known, new.setting, new.sizes, old.setting, old.sizes)
+    if new.setting.machine == old.setting.machine:
+        edges = [new.fastest_s / old.fastest_s, new.slowest_s / old.slowest_s]
+        least, most = np.minimum.reduce([formula, *edges]), np.maximum.reduce([formula, *edges])
+        below = np.hypot(below, np.log(formula / least))
+        above = np.hypot(above, np.log(most / formula))
+    return Ratio(expected, expected * np.exp(-below), expected * np.exp(above))
+
+
+def widths(
+    by: Residuals, new: Setting, new_sizes: Floats, old: Setting, old_sizes: Floats
+) -> tuple[Floats, Floats]:
+    """Half-widths of the band that deviations alone give a ratio, in log time: below and above.
+
+    With spreads l, h of each and the correlation c of the two deviations,
+    above² = (1 − c)(h_new² + l_old²) + c (h_new − h_old)², below² with l and h exchanged.
+    """
+    octaves = np.abs(np.log2(np.maximum(new_sizes, 1.0) / np.maximum(old_sizes, 1.0)))
+    shared = by.remembered(new, old, octaves)
+    (low, high), (old_low, old_high) = by.spread(new_sizes), by.spread(old_sizes)
+    above = (1 - shared) * (high**2 + old_low**2) + shared * (high - old_high) ** 2
+    below = (1 - shared) * (low**2 + old_high**2) + shared * (low - old_low) ** 2
+    return np.sqrt(below), np.sqrt(above)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How residuals are learned from sweeps: medians, shrunk by how many machines agree; everything by rank.
+
+A *unit* is one collective of one machine on one node, or on several: the mean of its sweeps' median
+log(measured / formula) in a size band.  Units count alike, however many sizes were swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, median
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cclbench.hardware.collectives.price import Prediction
+from cclbench.hardware.deviation import BANDS
+from cclbench.hardware.residuals import Floats, Kept, Residuals, Setting
+from cclbench.hardware.sweep import Sweep
+
+TAIL: Final = 0.1
+"""Share of machines expected beyond either end of a band: four in five within."""
+LEAST_SYSTEMS: Final = 5
+"""A regime of fewer systems is those systems, and has no figure."""
+_LEVELS: Final = 4
+# A median of n normal values varies by π/2 times what their mean does.
+_OF_MEDIANS: Final = np.pi / 2
+# Median absolute deviation to standard deviation, of a normal distribution.
+_OF_DEVIATIONS: Final = 1.4826
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A sweep beside the formulas: log(measured / formula) by size, B; arrays of shape (sizes,)."""
+
+    name: str
+    machine: str
+    system: str
+    setting: Setting
+    sizes: Floats
+    residual: Floats
+
+    @cached_property
+    def band(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """The number of each size's band, of `BANDS`."""
+        return np.searchsorted([*BANDS.values()], self.sizes, side="right")
+
+    @cached_property
+    def medians(self) -> tuple[float | None, ...]:
+        """The median residual in each size band, of `BANDS`; None of bands without sizes."""
+        chosen = [self.residual[self.band == band] for band in range(len(BANDS))]
+        return tuple(float(np.median(own)) if len(own) else None for own in chosen)
+
+    @property
+    def unit(self) -> tuple[str, bool, str]:
+        """What counts once: the machine, whether over several nodes, the collective."""
+        return self.machine, self.setting.several_nodes, self.setting.kind
+
+
+def observed(name: str, machine: str, system: str, sweep: Sweep, found: Prediction) -> Observed:
+    """A sweep beside its prediction's formulas."""
+    residual = np.log(sweep.times / found.formula_s)
+    return Observed(name, machine, system, found.setting, sweep.sizes, residual)
+
+
+def learned(sweeps: Sequence[Observed]) -> Residuals:
+    """The table; the spread is that of systems left out one at a time, so that bands are of unseen ones."""
+    centre = _centre(sweeps)
+    low, high = _spread(sweeps)
+    without = Residuals(centre, low, high, Kept(0.0, 0.0, 0.0))
+    return Residuals(centre, low, high, _kept(sweeps, without))
+
+
+def shrunk(medians: Floats, counts: NDArray[Any], variances: Floats) -> Floats:
+    """Medians of regimes, each shrunk toward 0 by τ² / (τ² + its own variance).
+
+    A median of n units with variance s² has the variance v = π/2 · s² / n; what medians scatter beyond
+    that is τ² = max(0, mean(median² − v)).
+    """
+    if not len(medians):
+        return medians
+    own = _OF_MEDIANS * variances / counts
+    between = max(0.0, float(np.mean(medians**2 - own)))
+    return np.asarray(medians * between / np.maximum(between + own, 1e-300), np.float64)
+
+
+def _centre(sweeps: Sequence[Observed]) -> dict[str, tuple[float, ...]]:
+    """Shrunk medians by regime, level after level: each level explains what the wider ones left."""
+    units: dict[tuple[str, bool, str], list[Observed]] = {}
+    for sweep in sweeps:
+        units.setdefault(sweep.unit, []).append(sweep)
+    found: dict[str, list[float]] = {}
+    for band in range(len(BANDS)):
+        known = [
+            (own[0], fmean(medians))
+            for own in units.values()
+            if (medians := [one for sweep in own if (one := sweep.medians[band]) is not None])
+        ]
+        for level in range(_LEVELS):
+            known = [(own, left) for own, left in known if len(own.setting.regimes) > level]
+            names = [own.setting.regimes[level] for own, _ in known]
+            figures = _explained([left for _, left in known], names, [own.system for own, _ in known])
+            known = [(own, left - figures[name]) for (own, left), name in zip(known, names, strict=True)]
+            for name, figure in figures.items():
+                found.setdefault(name, [0.0] * len(BANDS))[band] = round(figure, 4) + 0.0
+    return {name: tuple(figures) for name, figures in found.items() if any(figures)}
+
+
+def _explained(values: Sequence[float], names: Sequence[str], systems: Sequence[str]) -> dict[str, float]:
+    """The shrunk median of each regime; its variance is its own units' or that of all, the larger."""
+    regimes: dict[str, list[float]] = {name: [] for name in names}
+    for value, name in zip(values, names, strict=True):
+        regimes[name].append(value)
+    middle = {name: median(own) for name, own in regimes.items()}
+    off = {name: [abs(value - middle[name]) for value in own] for name, own in regimes.items()}
+    every = median(one for own in off.values() for one in own) if off else 0.0
+    several = [
+        name
+        for name in regimes
+        if len({system for system, own in zip(systems, names, strict=True) if own == name}) >= LEAST_SYSTEMS
+    ]
+    figures = shrunk(
+        np.array([middle[name] for name in several]),
+        np.array([len(regimes[name]) for name in several]),
+        np.array([(_OF_DEVIATIONS * max(median(off[name]), every)) ** 2 for name in several]),
+    )
+    return dict.fromkeys(regimes, 0.0) | dict(zip(several, figures.tolist(), strict=True))
+
+
+def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Tails of residuals of systems that were left out, by size band, each unit counted alike.
+
+    Of n units, one more is expected beyond the (n + 1)(1 − `TAIL`)-th of them in one case of ten.
+    """
+    systems = dict.fromkeys(sweep.system for sweep in sweeps)
+    missed: list[tuple[Observed, Floats]] = []
+    for system in systems:
+        rest = [sweep for sweep in sweeps if sweep.system != system]
+        by = Residuals(_centre(rest), (), (), Kept(0.0, 0.0, 0.0))
+        missed += [
+            (own, own.residual - by.correction(own.setting, own.sizes))
+            for own in sweeps
+            if own.system == system
+        ]
+    low, high = [], []
+    for band in range(len(BANDS)):
+        rows = [(own.unit, miss[own.band == band]) for own, miss in missed if (own.band == band).any()]
+        count = {unit: sum(len(miss) for other, miss in rows if other == unit) for unit, _ in rows}
+        values = np.concatenate([miss for _, miss in rows])
+        weights = np.concatenate([np.full(len(miss), 1 / count[unit]) for unit, miss in rows])
+        tail = max(TAIL - (1 - TAIL) / len(count), 0.0)
+        low.append(round(max(-weighted_quantile(values, weights, tail), 0.0), 4))
+        high.append(round(max(weighted_quantile(values, weights, 1 - tail), 0.0), 4))
+    return tuple(low), tuple(high)
+
+
+def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
+    """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1."""
+    left = []
+    for own in sweeps:
+        deviation = own.residual - by.correction(own.setting, own.sizes)
+        left.append((own, dict(zip(own.sizes.tolist(), deviation.tolist(), strict=True))))
+
+    def pairs(alike: Callable[[Observed, Observed], bool]) -> float:
+        found = [
+            (one[size], other[size])
+            for a, one in left
+            for b, other in left
+            if a is not b
+            and (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes)
+            and alike(a, b)
+            for size in one
+            if size in other
+        ]
+        return slope(found)
+
+    def doubled(a: Observed, b: Observed) -> bool:
+        ratio = a.setting.ranks / b.setting.ranks
+        return a.setting.kind == b.setting.kind and ratio in (0.5, 2.0)
+
+    def other_kind(a: Observed, b: Observed) -> bool:
+        return a.setting.kind != b.setting.kind and a.setting.ranks == b.setting.ranks
+
+    sizes = [(own[s], own[t]) for _, own in left for s in own for t in (s / 2, s * 2) if t in own]
+    return Kept(round(pairs(doubled), 3), round(pairs(other_kind), 3), round(slope(sizes), 3))
+
+
+def slope(pairs: Sequence[tuple[float, float]]) -> float:
+    """k between 0 and 1 with the least Σ |y − k x|: the median of y / x with weights |x|; 0 of no pairs."""
+    x, y = np.array(pairs, np.float64).reshape(-1, 2).T
+    x, y = x[x != 0], y[x != 0]
+    if not len(x):
+        return 0.0
+    order = np.argsort(y / x)
+    passed = np.cumsum(np.abs(x)[order])
+    return float(np.clip((y / x)[order][np.searchsorted(passed, passed[-1] / 2)], 0.0, 1.0))
+
+
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
+    """Where the weights passed reach that share of all, each value's at its middle."""
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order]) - weights[order] / 2
+    return float(np.interp(share, passed / weights.sum(), values[order]))

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learns what the formulas of collectives miss, and writes cclbench/hardware/residuals.yaml.
+
+    python scripts/hardware_residuals.py ../shared/fixtures/nccl_tests
+
+The sweeps are those that scripts/hardware_errors.py reads, without the misconfigured one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import yaml
+from public_sweeps import usable
+
+import cclbench
+from cclbench.hardware.residual_learning import learned
+from cclbench.hardware.residuals import Swept, Table
+
+TARGET = Path(__file__).parents[1] / "cclbench" / "hardware" / "residuals.yaml"
+HEAD = """\
+# Written by scripts/hardware_residuals.py: do not edit.  Figures of `centre`, `low` and `high` are log
+# factors at 8 KiB, 1 MiB and 128 MiB; `kept` are shares.  docs/hardware-model.md says how they are learned.
+"""
+
+
+def table(folder: Path, date: str) -> Table:
+    """The table of the sweeps of that folder and of tests/hardware/published."""
+    known = usable(folder)
+    sweeps = tuple(
+        Swept(
+            public.file,
+            public.machine,
+            public.system,
+            len(public.sweep.bytes),
+            hashlib.sha256(public.path.read_bytes()).hexdigest(),
+        )
+        for public, _ in known
+    )
+    return Table(date, cclbench.__version__, learned([own for _, own in known]), sweeps)
+
+
+def main() -> int:
+    """Writes the file."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = table(Path(sys.argv[1]), datetime.now(UTC).date().isoformat())
+    text = yaml.safe_dump(
+        msgspec.to_builtins(found), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+    )
+    TARGET.write_text(HEAD + text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The public sweeps that the model of collectives is compared with and learns from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from cclbench.formats.nccl_tests import NcclTests
+from cclbench.hardware.catalog import system
+from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.residual_learning import Observed, observed
+from cclbench.hardware.sweep import Sweep, sweeps_of
+
+PUBLISHED = Path(__file__).parents[1] / "tests" / "hardware" / "published"
+HALVES = ("development", "held out")
+MISCONFIGURED = "tcp_fallback"
+"""A run without its network plug-in: it must stand out, is in no total, and teaches nothing."""
+
+SYSTEMS = {
+    "a100_nvswitch": "dgx-a100",
+    "alps": "alps-gh200",
+    "aws_p5_": "aws-p5",
+    "cscs_daint": "alps-gh200",
+    "gcp_a3mega": "gcp-a3-mega",
+    "h100_1n4": "dgx-h100",
+    "vultr_b200": "dgx-b200",
+}
+"""Systems of the given sweeps by how their files are named; each name is one machine."""
+
+
+class Public(NamedTuple):
+    """A sweep, its file, the machine it is of and the system of the catalog that this is."""
+
+    path: Path
+    machine: str
+    system: str
+    sweep: Sweep
+
+    @property
+    def file(self) -> str:
+        """The file's name without its ending."""
+        return self.path.stem
+
+
+def given(folder: Path) -> list[Public]:
+    """Every sweep of a folder whose machine the catalog has."""
+    found = []
+    for path in sorted(folder.glob("*.csv")):
+        machine = next((prefix for prefix in SYSTEMS if path.name.startswith(prefix)), None)
+        if machine is None:
+            print(f"{path.name}: no system of the catalog is named for it", file=sys.stderr)
+            continue
+        found.extend(Public(path, machine.strip("_"), SYSTEMS[machine], sweep) for sweep in swept(path))
+    return found
+
+
+def published(half: str) -> list[Public]:
+    """Every sweep of one half of tests/hardware/published; a machine is a system of one source."""
+    found = []
+    for path in sorted(PUBLISHED.glob("*.csv")):
+        lines = (line[2:].partition(": ") for line in path.read_text().splitlines() if line.startswith("# "))
+        header = {key: value for key, _, value in lines}
+        if header["half"] == half:
+            machine = header.get("machine", f"{header['gpu']}, {header['source']}")
+            found.extend(Public(path, machine, header["system"], sweep) for sweep in swept(path))
+    return found
+
+
+def swept(path: Path) -> list[Sweep]:
+    """The sweeps of a file; rows in none are told on stderr."""
+    evidence = NcclTests().read(path)
+    version = evidence.facts.get("library_version")
+    own, left_out = sweeps_of(evidence.timings, None if version is None else str(version))
+    for reason, rows in left_out.items():
+        print(f"{path.name}: {rows} rows {reason}", file=sys.stderr)
+    return own
+
+
+def usable(folder: Path) -> list[tuple[Public, Observed]]:
+    """All sweeps that are learned from, the folder's and the published, beside the formulas."""
+    found = []
+    for public in [*given(folder), *(each for half in HALVES for each in published(half))]:
+        sweep, machine = public.sweep, system(public.system)
+        prediction = price(
+            sweep.kind,
+            sweep.sizes,
+            machine.members(sweep.ranks, sweep.nodes),
+            machine,
+            library_version=sweep.library_version,
+        )
+        if MISCONFIGURED not in public.file and not isinstance(prediction, Refusal):
+            own = observed(public.file, public.machine, public.system, sweep, prediction)
+            found.append((public, own))
+    return found

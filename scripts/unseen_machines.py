@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the model of collectives does on machines that it did not learn from: whole systems are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from public_sweeps import Public
+
+from cclbench.hardware.calibration import Calibration, deviations
+from cclbench.hardware.catalog import system
+from cclbench.hardware.collectives.ratio import widths
+from cclbench.hardware.deviation import BANDS, Summary, summary
+from cclbench.hardware.residual_learning import Observed, learned
+from cclbench.hardware.residuals import Floats, Residuals, using
+
+NETWORKS = {
+    "ib-verbs": "InfiniBand and RoCE",
+    "aws-ofi-nccl": "EFA",
+    "cxi": "Slingshot",
+    "tcpx": "TCPX and TCPXO",
+    "tcpxo": "TCPX and TCPXO",
+}
+
+
+@dataclass(frozen=True)
+class Missed:
+    """What is left of log(measured / predicted), and the band about it, arrays of shape (rows,)."""
+
+    left: Floats
+    low: Floats
+    high: Floats
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return len(self.left)
+
+    @property
+    def median(self) -> float:
+        """Median |predicted / measured − 1|."""
+        return float(np.median(np.abs(np.expm1(-self.left))))
+
+    @property
+    def slower(self) -> float:
+        """Share of rows that took longer than predicted."""
+        return float(np.mean(self.left > 0))
+
+    @property
+    def bias(self) -> float:
+        """Median log(measured / predicted)."""
+        return float(np.median(self.left))
+
+    @property
+    def within(self) -> float:
+        """Share of rows within the band."""
+        return float(np.mean((self.left >= -self.low) & (self.left <= self.high)))
+
+    @property
+    def width(self) -> float:
+        """Median factor from end to end of the band."""
+        return float(np.median(np.exp(self.low + self.high)))
+
+
+def together(parts: Sequence[Missed]) -> Missed:
+    """All rows of several."""
+    return Missed(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "low", "high"))
+    )
+
+
+def missed(own: Observed, by: Residuals, *, band: int | None = None) -> Missed:
+    """A sweep's rows, of one size band or of all, beside what was learned elsewhere."""
+    chosen = np.full(len(own.sizes), True) if band is None else own.band == band
+    left = own.residual - by.correction(own.setting, own.sizes)
+    low, high = by.spread(own.sizes)
+    return Missed(left[chosen], low[chosen], high[chosen])
+
+
+class MostRanks(NamedTuple):
+    """A machine's sweep among its most ranks, from the catalog alone and calibrated by `fewer` ranks."""
+
+    public: Public
+    beside: Observed
+    fewer: tuple[int, ...]
+    catalog: Summary
+    calibrated: Summary
+
+
+def most_ranks(known: Sequence[tuple[Public, Observed]], by: Mapping[str, Residuals]) -> Iterator[MostRanks]:
+    """Of every machine with several rank counts; its system left out of what is learned."""
+    for machine in dict.fromkeys((public.machine, public.system) for public, _ in known):
+        own = [each for each in known if (each[0].machine, each[0].system) == machine]
+        most = max(public.sweep.ranks for public, _ in own)
+        fewer = tuple(public.sweep for public, _ in own if public.sweep.ranks < most)
+        ranks = tuple(sorted({sweep.ranks for sweep in fewer}))
+        name = machine[1]
+        for public, beside in own if fewer else ():
+            if public.sweep.ranks == most:
+                with using(by[name]):
+                    both = [
+                        deviations(public.sweep, system(name), one)
+                        for one in (None, Calibration(name, fewer))
+                    ]
+                summaries = [found for each in both if isinstance(each, list) and (found := summary(each))]
+                yield MostRanks(public, beside, ranks, *summaries)
+
+
+def left_out(sweeps: Sequence[Observed]) -> dict[str, Residuals]:
+    """By system, what is learned from all sweeps but that system's."""
+    systems = dict.fromkeys(own.system for own in sweeps)
+    return {system: learned([own for own in sweeps if own.system != system]) for system in systems}
+
+
+def machine_class(own: Observed) -> str:
+    """Maker of the accelerator, and one node or the software of the network."""
+    setting = own.setting
+    maker = "AMD" if own.system.startswith("mi") else "NVIDIA"
+    return f"{maker}, {NETWORKS[setting.network] if setting.several_nodes else 'one node'}"
+
+
+def between_machines(sweeps: Sequence[Observed]) -> Iterator[tuple[int, Missed]]:
+    """Ratios of the times of two systems at sizes that both measured, by size band; both left out.
+
+    Of the same collective on one node, or on several.
+    """
+    systems = list(dict.fromkeys(own.system for own in sweeps))
+    for pair in combinations(systems, 2):
+        known = [[own for own in sweeps if own.system == system] for system in pair]
+        alike = [
+            (a, b)
+            for a in known[0]
+            for b in known[1]
+            if (a.setting.several_nodes, a.setting.kind) == (b.setting.several_nodes, b.setting.kind)
+        ]
+        if alike:
+            by = learned([own for own in sweeps if own.system not in pair])
+            for a, b in alike:
+                yield from _ratios(a, b, by)
+
+
+def between_settings(sweeps: Sequence[Observed], by: dict[str, Residuals]) -> Iterator[tuple[int, Missed]]:
+    """Ratios of times of one machine, among other ranks or of another collective; its system left out."""
+    for a, b in combinations(sweeps, 2):
+        if (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes):
+            yield from _ratios(a, b, by[a.system])
+
+
+def _ratios(a: Observed, b: Observed, by: Residuals) -> Iterator[tuple[int, Missed]]:
+    both, at, of = np.intersect1d(a.sizes, b.sizes, return_indices=True)
+    if not len(both):
+        return
+    left = a.residual[at] - b.residual[of]
+    left -= by.correction(a.setting, both) - by.correction(b.setting, both)
+    low, high = widths(by, a.setting, both, b.setting, both)
+    for band in range(len(BANDS)):
+        chosen = a.band[at] == band
+        if chosen.any():
+            yield band, Missed(left[chosen], low[chosen], high[chosen])
