@@ -21,6 +21,7 @@ from formats.xplane_files import (
     write,
 )
 
+import cclbench
 from cclbench.errors import InputError
 from cclbench.formats import Part
 from cclbench.formats.xplane import Xplane, proto
@@ -167,6 +168,15 @@ def test_deep_nesting_ends_in_an_error_not_in_the_stack(tmp_path):
 )
 def test_recognised_by_its_first_plane(head, sure):
     assert (Xplane().sniff(head) > 0.5) is sure
+
+
+def test_a_damaged_profile_beside_whole_ones_is_not_passed_over(tmp_path):
+    whole = space(tpu(0, [("loop", 0, 9, {})]), environment())
+    (tmp_path / "a.xplane.pb").write_bytes(whole)
+    (tmp_path / "b.xplane.pb").write_bytes(b"\xff" * 8 + whole[8:])
+    with pytest.raises(InputError, match=r"b\.xplane\.pb: no plane begins where the profile does: damaged"):
+        cclbench.ingest(tmp_path, store=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("tag", [0x00, 0x02, 0x0B, 0x0C, 0x0E, 0x0F])

@@ -14,6 +14,7 @@ from typing import Final
 from cclbench.errors import InputError
 from cclbench.formats import READERS, Part, Reader, Trace
 from cclbench.formats.files import output, uncompressed
+from cclbench.formats.recognition import head_of
 from cclbench.formats.rewriting import Redactor
 
 _BEGINS: Final = re.compile(rb"\A\x0a[\s\S]{1,64}?\x12[\x01-\x7f](?:/|Task Environment)")
@@ -38,6 +39,12 @@ class Xplane(Reader):
     def sniff(self, head: bytes) -> float:
         """Sure of a file that begins with a named plane."""
         return 0.9 if _BEGINS.match(head) else 0.0
+
+    def refuse(self, path: Path) -> None:
+        """A file that is called a profile and does not begin as one, which must not be passed over."""
+        if path.name.endswith(self.extensions) and not _BEGINS.match(head_of(path)):
+            hint = "capture it again, or call it otherwise if it is none"
+            raise InputError("no plane begins where the profile does: damaged", where=str(path), hint=hint)
 
     def rewrite(self, path: Path, target: Path | None, redactor: Redactor, *, annotations: bool) -> bool:
         """Texts inside the nested messages, and every length around them."""
