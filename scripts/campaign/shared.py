@@ -103,6 +103,7 @@ COMMANDS = {
         " --collection out --jobs {jobs} -q",
         "out",
     ),
+    "remove": Command("remove {run} --yes", jobs=(1,)),
     "import": Command("import ccl-bench board.json", jobs=(1,)),
     "hardware calibrate": Command("hardware calibrate {run} --system dgx-h100 -o out.yaml", "out.yaml", (1,)),
 }
