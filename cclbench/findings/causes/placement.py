@@ -59,8 +59,9 @@ def wrong_tier(case: Case) -> Iterator[Found]:
         if size > (case.machine.per_node.value or 0) or one.nbytes < 2 * least.nbytes:
             continue
         lost: dict[int, float] = {}
+        groups = set(one.groups)
         for row in case.results.parts(_TRANSFER, most=_MOST)[0]:
-            if row.collective and row.group in one.groups:
+            if row.collective and row.group in groups:
                 for rank, seconds in case.ranks(
                     _TRANSFER, collective=row.collective, group=row.group
                 ).items():
