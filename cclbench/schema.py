@@ -7,8 +7,6 @@ value nobody knows is null.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Final
@@ -390,12 +388,3 @@ def group_id(ranks: tuple[int, ...]) -> str:
     if len(ordered) <= 8:
         return listed
     return f"n{len(ordered)}:{sha256(listed.encode()).hexdigest()[:8]}"
-
-
-def ranks_of_group(group: str) -> Sequence[int] | None:
-    """The ranks that an id of `group_id` lists, regular ones as a range; None of an abbreviated one."""
-    if re.fullmatch(r"n\d+:[0-9a-f]+", group):
-        return None
-    if spanned := re.fullmatch(r"(\d+)-(\d+)(?::([1-9]\d*))?", group):
-        return range(int(spanned[1]), int(spanned[2]) + 1, int(spanned[3] or 1))
-    return [int(rank) for rank in group.split(",") if rank.isdecimal()]

@@ -7,9 +7,9 @@ import pytest
 from hand_results import by_rank, found, row
 
 from cclbench.errors import UsageError
-from cclbench.findings.causes.communication import shape_of
 from cclbench.findings.diagnosis import Diagnosis, Limit
 from cclbench.findings.finding import FINDINGS, Finding
+from cclbench.findings.groups import shape_of
 
 
 @pytest.mark.parametrize("name", list(FINDINGS))

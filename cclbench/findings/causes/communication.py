@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Found, finding
+from cclbench.findings.groups import shape_of
 from cclbench.record.rows import Row
-from cclbench.schema import ranks_of_group
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
@@ -46,19 +45,6 @@ class _Traffic:
         """`groups 0-3, 4-7`."""
         shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
         return f"group{'s' * (len(self.groups) > 1)} {shown}"
-
-
-def shape_of(group: str) -> tuple[int, ...]:
-    """How many ranks a group has, by its id, and the strides between them; the same of groups alike.
-
-    Of an abbreviated group the number alone.
-    """
-    ranks = ranks_of_group(group)
-    if ranks is None:
-        return (int(group[1:].partition(":")[0]),)
-    if isinstance(ranks, range):
-        return len(ranks), ranks.step
-    return len(ranks), *sorted({b - a for a, b in pairwise(ranks)})
 
 
 def _parts(case: Case, metric: str) -> list[Row]:

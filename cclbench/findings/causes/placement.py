@@ -9,7 +9,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
-from cclbench.schema import ranks_of_group
+from cclbench.findings.groups import ranks_of_group
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the id of a process group (`schema.group_id`) tells of its ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+
+def ranks_of_group(group: str) -> Sequence[int] | None:
+    """The ranks that an id of `group_id` lists, regular ones as a range; None of an abbreviated one."""
+    if re.fullmatch(r"n\d+:[0-9a-f]+", group):
+        return None
+    if spanned := re.fullmatch(r"(\d+)-(\d+)(?::([1-9]\d*))?", group):
+        return range(int(spanned[1]), int(spanned[2]) + 1, int(spanned[3] or 1))
+    return [int(rank) for rank in group.split(",") if rank.isdecimal()]
+
+
+def shape_of(group: str) -> tuple[int, ...]:
+    """How many ranks a group has, by its id, and the strides between them; the same of groups alike.
+
+    Of an abbreviated group the number alone.
+    """
+    ranks = ranks_of_group(group)
+    if ranks is None:
+        return (int(group[1:].partition(":")[0]),)
+    if isinstance(ranks, range):
+        return len(ranks), ranks.step
+    return len(ranks), *sorted({b - a for a, b in pairwise(ranks)})
