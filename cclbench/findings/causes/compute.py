@@ -121,7 +121,8 @@ def memory_bound(case: Case) -> Iterator[Found]:
 @finding(
     "contention",
     title="kernels are slower beside communication",
-    rule="compute.contention above 1.03",
+    rule="compute.contention above 1.03, above 1 on every rank, and operators' shapes are recorded: without them"
+    " the same kernel may do other work beside communication",
     gain="what overlapped kernels take longer than alone",
     actions={
         "pytorch": (
@@ -133,6 +134,11 @@ def memory_bound(case: Case) -> Iterator[Found]:
 def contention(case: Case) -> Iterator[Found]:
     row = case.row("compute.contention")
     if row is None or row.number < _SLOWED or "confounded" in (row.reason or ""):
+        return
+    if (
+        case.number("compute.achieved_flops") is None
+        or min(case.ranks("compute.contention").values(), default=0.0) < 1
+    ):
         return
     overlapped = case.ranks("time.overlapped")
     lost = {rank: seconds * (1 - 1 / row.number) for rank, seconds in overlapped.items()}
