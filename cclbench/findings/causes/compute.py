@@ -121,8 +121,8 @@ def memory_bound(case: Case) -> Iterator[Found]:
 @finding(
     "contention",
     title="kernels are slower beside communication",
-    rule="compute.contention above 1.03, above 1 on every rank, and operators' shapes are recorded: without them"
-    " the same kernel may do other work beside communication",
+    rule="compute.contention above 1.03, above 1 on every rank, and operators' shapes are recorded: without"
+    " them the same kernel may do other work beside communication",
     gain="what overlapped kernels take longer than alone",
     actions={
         "pytorch": (
