@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's nodes of the replay as tasks that begin when all they wait for has ended.
+
+The replay's edges have lags, those of execution traces have none.  A lag above 0 becomes a task of its own:
+a host's time between two calls, a stream's gap, a launch's latency, a return.  Where a node goes on before
+the end of what it waits for, that task is cut in two, and the node waits for the first part.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cclbench.intervals import Int64, Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph
+from cclbench.replay.simulate import Times
+
+HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin", "rest"
+"""Roles of tasks that are no node: own time of a thread, of a stream; latencies of a launch and of a return;
+the time before a lane's first node; what is left of a node behind the place where another goes on."""
+LATENCIES: Final = (LAUNCH, WAIT, BEGIN)
+"""Roles in which time passes and nothing is busy."""
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """`node` is the graph's (−1 for none), `start` and `end` ns of the replay, `after` what it waits for."""
+
+    node: int
+    role: str
+    start: int
+    end: int
+    after: list[Task] = field(default_factory=list)
+    id: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dependencies:
+    """All that nodes wait for within their rank, arrays of shape (dependencies,), in order of target's rank.
+
+    `role` is a code into `_ROLES`; times in ns.
+    """
+
+    source: Int64
+    target: Int64
+    lag: Int64
+    role: Int64
+    begin: Int64
+    """Of each rank in order, and the end of the last, shape (ranks + 1,)."""
+
+
+_ROLES: Final = (HOST, GAP, LAUNCH, WAIT)
+
+
+def dependencies(graph: Graph) -> Dependencies:
+    """The graph's dependencies, rank by rank; a collective's arrival and transfer count as one, its transfer.
+
+    The rendezvous of ranks is not among them: a task of a collective says which instance it is of.
+    """
+    nodes, cut = graph.nodes, graph.cut
+    every = np.arange(len(nodes))
+    lane = every[~nodes.first & (nodes.kind != n.TRANSFER)]
+    fed = every[nodes.feeder >= 0]
+    stated = np.flatnonzero(~cut.own)
+    stated = stated[
+        (nodes.kind[cut.source[stated]] != n.RENDEZVOUS)
+        & (nodes.kind[cut.head[cut.target[stated]]] != n.RENDEZVOUS)
+    ]
+    by_thread = (nodes.kind[lane] == n.HOST) | np.isin(nodes.rank[lane], _on_host(graph))
+    source = np.concatenate([lane - 1, nodes.feeder[fed], cut.source[stated]])
+    target = np.concatenate([lane, fed, cut.head[cut.target[stated]]])
+    lag = np.concatenate([nodes.gap[lane], nodes.feed_lag[fed], cut.lag[stated]])
+    role = np.concatenate(
+        [
+            np.where(by_thread, _ROLES.index(HOST), _ROLES.index(GAP)),
+            np.full(len(fed), _ROLES.index(LAUNCH)),
+            np.full(len(stated), _ROLES.index(WAIT)),
+        ]
+    )
+    target = np.where(nodes.kind[target] == n.ARRIVAL, target + 1, target)
+    rank = nodes.rank[target]
+    order = np.argsort(rank, kind="stable")
+    ranks = np.array([w.rank for w in graph.windowed], np.int64)
+    begin = np.append(np.searchsorted(rank[order], ranks), len(order))
+    return Dependencies(source[order], target[order], lag[order], role[order], begin)
+
+
+def _on_host(graph: Graph) -> list[int]:
+    return [w.rank for w in graph.windowed if w.on_host]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankTasks:
+    """A rank's tasks in an order that their dependencies allow, and the first and last task of each node.
+
+    `clipped` counts waits that end before what they wait for begins, by the ranks' clocks: those tasks begin
+    when it does.
+    """
+
+    tasks: list[Task]
+    first: dict[int, Task]
+    last: dict[int, Task]
+    clipped: int
+
+
+def rank_tasks(
+    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], latencies: bool
+) -> RankTasks:
+    """The tasks of the rank at `place` of the graph's ranks.
+
+    `bounds` are nodes that begin or end windows, which stay tasks of their own; without `latencies` nothing
+    is made of the time in which nothing is busy (`LATENCIES`), and tasks follow what they wait for at once.
+    """
+    nodes = graph.nodes
+    origin = int(times.start.min())
+    own = np.flatnonzero((nodes.rank == graph.windowed[place].rank) & (nodes.kind != n.ARRIVAL))
+    part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
+    source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
+    pieces, clipped = _pieces(graph, times, own, source, lag, origin)
+    waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for at, s, ns, role in zip(
+        target.tolist(), source.tolist(), lag.tolist(), needed.role[part].tolist(), strict=True
+    ):
+        waits[at].append((s, ns, _ROLES[role]))
+    kept = set(bounds)
+    tasks: list[Task] = []
+    for node, parts in pieces.items():
+        first, found = parts[0], waits.get(node, ())
+        if not found and latencies and first.start > 0:
+            first.after.append(_added(tasks, BEGIN, 0, first.start))
+        for s, ns, role in found:
+            earlier = _part_at(pieces[s], ns)
+            if ns <= 0 or (role in LATENCIES and not latencies):
+                first.after.append(earlier)
+            elif role == HOST and len(found) == 1 and first.start == first.end and node not in kept:
+                # a point of a thread and its time before it are one task
+                first.start -= ns
+                first.after.append(earlier)
+            else:
+                delay = _added(tasks, role, earlier.end, earlier.end + ns)
+                delay.after.append(earlier)
+                first.after.append(delay)
+        tasks += parts
+    return RankTasks(
+        _ordered(tasks), {at: p[0] for at, p in pieces.items()}, {at: p[-1] for at, p in pieces.items()}, clipped
+    )
+
+
+def _added(tasks: list[Task], role: str, start: int, end: int) -> Task:
+    tasks.append(Task(-1, role, start, end))
+    return tasks[-1]
+
+
+def _pieces(
+    graph: Graph, times: Times, own: Int64, source: Int64, lag: Int64, origin: int
+) -> tuple[dict[int, list[Task]], int]:
+    """Each node as one task or several in a row, cut where others go on before its end."""
+    early = np.flatnonzero(lag < 0)
+    lasted = (times.end - times.start)[source[early]]
+    cuts: dict[int, set[int]] = defaultdict(set)
+    for node, ns in zip(source[early].tolist(), np.maximum(lasted + lag[early], 0).tolist(), strict=True):
+        cuts[node].add(ns)
+    clipped = int((-lag[early] > lasted).sum())
+    roles = np.array(n.KINDS)[graph.nodes.kind[own]].tolist()
+    starts, ends = (times.start[own] - origin).tolist(), (times.end[own] - origin).tolist()
+    found: dict[int, list[Task]] = {}
+    for node, role, start, end in zip(own.tolist(), roles, starts, ends, strict=True):
+        at = [start, *(start + ns for ns in sorted(cuts.get(node, ())) if start + ns < end), end]
+        parts = [Task(node, role, at[0], at[1])]
+        for begin, stop in zip(at[1:-1], at[2:], strict=True):
+            parts.append(Task(node, REST, begin, stop, [parts[-1]]))
+        found[node] = parts
+    return found, clipped
+
+
+def _part_at(parts: Sequence[Task], lag: int) -> Task:
+    """The part after which a node goes on that follows the whole by `lag`."""
+    if lag >= 0 or len(parts) == 1:
+        return parts[-1]
+    stop = parts[-1].end + lag
+    return next((part for part in parts if part.end >= stop), parts[-1])
+
+
+def _ordered(tasks: list[Task]) -> list[Task]:
+    """The tasks in an order that their dependencies allow, of those ready the earliest first; numbered so."""
+    followers: dict[int, list[int]] = defaultdict(list)
+    number = {id(task): at for at, task in enumerate(tasks)}
+    missing = [0] * len(tasks)
+    for at, task in enumerate(tasks):
+        # a node that waits twice for one task waits once
+        task.after = list({id(each): each for each in task.after}.values())
+        missing[at] = len(task.after)
+        for each in task.after:
+            followers[number[id(each)]].append(at)
+    ready = [(tasks[at].start, at) for at, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    order: list[Task] = []
+    while ready:
+        _, at = heapq.heappop(ready)
+        tasks[at].id = len(order)
+        order.append(tasks[at])
+        for follower in followers[at]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, (tasks[follower].start, follower))
+    assert len(order) == len(tasks)  # noqa: S101  (the graph has no circle, see `simulate.pieces`)
+    return order
