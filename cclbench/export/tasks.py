@@ -9,14 +9,14 @@ the end of what it waits for, that task is cut in two, and the node waits for th
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Int64
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import Times
@@ -114,14 +114,17 @@ def rank_tasks(
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
-    `bounds` are nodes that begin or end windows, which stay tasks of their own; without `latencies` nothing
-    is made of the time in which nothing is busy (`LATENCIES`), and tasks follow what they wait for at once.
+    `bounds` are nodes that begin or end windows, which stay tasks of their own.  Without `latencies` nothing
+    is made of the time in which nothing is busy (`LATENCIES`), tasks follow what they wait for at once, and
+    a transfer is waited for whole.
     """
     nodes = graph.nodes
     origin = int(times.start.min())
     own = np.flatnonzero((nodes.rank == graph.windowed[place].rank) & (nodes.kind != n.ARRIVAL))
     part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
     source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
+    if not latencies:
+        lag = np.where(nodes.kind[source] == n.TRANSFER, np.maximum(lag, 0), lag)
     pieces, clipped = _pieces(graph, times, own, source, lag, origin)
     waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for at, s, ns, role in zip(
@@ -131,24 +134,28 @@ def rank_tasks(
     kept = set(bounds)
     tasks: list[Task] = []
     for node, parts in pieces.items():
-        first, found = parts[0], waits.get(node, ())
-        if not found and latencies and first.start > 0:
-            first.after.append(_added(tasks, BEGIN, 0, first.start))
+        begin, found = parts[0], waits.get(node, ())
+        met = int(times.start[node - (nodes.kind[node] == n.TRANSFER)]) - origin
+        if not found and latencies and met > 0:
+            begin.after.append(_added(tasks, BEGIN, 0, met))
         for s, ns, role in found:
             earlier = _part_at(pieces[s], ns)
             if ns <= 0 or (role in LATENCIES and not latencies):
-                first.after.append(earlier)
-            elif role == HOST and len(found) == 1 and first.start == first.end and node not in kept:
+                begin.after.append(earlier)
+            elif role == HOST == begin.role and len(found) == 1 and node not in kept:
                 # a point of a thread and its time before it are one task
-                first.start -= ns
-                first.after.append(earlier)
+                begin.start -= ns
+                begin.after.append(earlier)
             else:
                 delay = _added(tasks, role, earlier.end, earlier.end + ns)
                 delay.after.append(earlier)
-                first.after.append(delay)
+                begin.after.append(delay)
         tasks += parts
     return RankTasks(
-        _ordered(tasks), {at: p[0] for at, p in pieces.items()}, {at: p[-1] for at, p in pieces.items()}, clipped
+        _ordered(tasks),
+        {at: p[0] for at, p in pieces.items()},
+        {at: p[-1] for at, p in pieces.items()},
+        clipped,
     )
 
 
@@ -171,10 +178,10 @@ def _pieces(
     starts, ends = (times.start[own] - origin).tolist(), (times.end[own] - origin).tolist()
     found: dict[int, list[Task]] = {}
     for node, role, start, end in zip(own.tolist(), roles, starts, ends, strict=True):
-        at = [start, *(start + ns for ns in sorted(cuts.get(node, ())) if start + ns < end), end]
-        parts = [Task(node, role, at[0], at[1])]
-        for begin, stop in zip(at[1:-1], at[2:], strict=True):
-            parts.append(Task(node, REST, begin, stop, [parts[-1]]))
+        stops = [*(start + ns for ns in sorted(cuts.get(node, ())) if start + ns < end), end]
+        parts = [Task(node, role, start, stops[0])]
+        for stop in stops[1:]:
+            parts.append(Task(node, REST, parts[-1].end, stop, [parts[-1]]))
         found[node] = parts
     return found, clipped
 
