@@ -101,8 +101,8 @@ def machine_files(
         "of the machine. Which algorithm a collective takes is chosen there, and was not measured.",
         "",
         "An NPU of ASTRA-sim runs one CPU node, one compute node and one communication at a time, whatever",
-        "threads and streams there were. Latencies would keep it busy: the traces leave out those of",
-        "launches and returns, and the time before a thread's first call.",
+        "threads and streams there were. So launches have no latency in these traces, all threads begin with",
+        "the rank's first, and who goes on before a transfer's recorded end waits for it.",
         "",
         "AstraSim_Analytical_Congestion_Unaware --workload-configuration=workload"
         " --comm-group-configuration=comm_groups.json --system-configuration=system.json"

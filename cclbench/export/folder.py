@@ -19,7 +19,7 @@ from cclbench.export import chakra
 from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
 from cclbench.export.chakra import Attributes
 from cclbench.export.check import read_folder, scheduled, step_ns
-from cclbench.export.tasks import HOST, LATENCIES, REST, RankTasks, Task, dependencies, rank_tasks
+from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, dependencies, rank_tasks
 from cclbench.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.record.run import Run
@@ -112,7 +112,7 @@ def _traces(
         own = [w for w in replay.windows if w.rank == windowed.rank]
         edges = [_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
         bounds = {node for pair in edges for nodes in pair for node in nodes}
-        made = rank_tasks(graph, times, needed, place, bounds, not simulated)
+        made = rank_tasks(graph, times, needed, place, bounds, simulated)
         calls = _calls(run, replay, windowed.rank, offset, groups, simulated, notes)
         offset += len(calls)
         steps = _steps(own, edges, made)
@@ -257,7 +257,7 @@ def _write_rank(
         chakra.write_metadata(file, metadata)
         for task in made.tasks:
             at, kind, name = task.node, chakra.COMPUTE, task.role
-            says: Attributes = {"is_cpu_op": task.role == HOST or task.role in LATENCIES, "role": task.role}
+            says: Attributes = {"is_cpu_op": task.role in BY_CPU, "role": task.role}
             if at >= 0:
                 if nodes.step[at] >= 0:
                     says["step"] = int(nodes.step[at])

@@ -24,8 +24,8 @@ from cclbench.replay.simulate import Times
 HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin", "rest"
 """Roles of tasks that are no node: own time of a thread, of a stream; latencies of a launch and of a return;
 the time before a lane's first node; what is left of a node behind the place where another goes on."""
-LATENCIES: Final = (LAUNCH, WAIT, BEGIN)
-"""Roles in which time passes and nothing is busy."""
+BY_CPU: Final = (HOST, LAUNCH, WAIT, BEGIN)
+"""Roles of tasks of the host."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,15 +72,17 @@ def dependencies(graph: Graph) -> Dependencies:
         (nodes.kind[cut.source[stated]] != n.RENDEZVOUS)
         & (nodes.kind[cut.head[cut.target[stated]]] != n.RENDEZVOUS)
     ]
-    by_thread = (nodes.kind[lane] == n.HOST) | np.isin(nodes.rank[lane], _on_host(graph))
+    cpu_only = [w.rank for w in graph.windowed if w.on_host]
+    by_thread = (nodes.kind == n.HOST) | np.isin(nodes.rank, cpu_only)
+    waiting = cut.head[cut.target[stated]]
     source = np.concatenate([lane - 1, nodes.feeder[fed], cut.source[stated]])
-    target = np.concatenate([lane, fed, cut.head[cut.target[stated]]])
+    target = np.concatenate([lane, fed, waiting])
     lag = np.concatenate([nodes.gap[lane], nodes.feed_lag[fed], cut.lag[stated]])
     role = np.concatenate(
         [
-            np.where(by_thread, _ROLES.index(HOST), _ROLES.index(GAP)),
+            np.where(by_thread[lane], _ROLES.index(HOST), _ROLES.index(GAP)),
             np.full(len(fed), _ROLES.index(LAUNCH)),
-            np.full(len(stated), _ROLES.index(WAIT)),
+            np.where(by_thread[waiting], _ROLES.index(WAIT), _ROLES.index(GAP)),
         ]
     )
     target = np.where(nodes.kind[target] == n.ARRIVAL, target + 1, target)
@@ -89,10 +91,6 @@ def dependencies(graph: Graph) -> Dependencies:
     ranks = np.array([w.rank for w in graph.windowed], np.int64)
     begin = np.append(np.searchsorted(rank[order], ranks), len(order))
     return Dependencies(source[order], target[order], lag[order], role[order], begin)
-
-
-def _on_host(graph: Graph) -> list[int]:
-    return [w.rank for w in graph.windowed if w.on_host]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,53 +108,55 @@ class RankTasks:
 
 
 def rank_tasks(
-    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], latencies: bool
+    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], one_at_a_time: bool
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
-    `bounds` are nodes that begin or end windows, which stay tasks of their own.  Without `latencies` nothing
-    is made of the time in which nothing is busy (`LATENCIES`), tasks follow what they wait for at once, and
-    a transfer is waited for whole.
+    `bounds` are nodes that begin or end windows, which stay tasks of their own.  For a simulator whose CPU
+    does `one_at_a_time` there is no task for what passes beside others: launches have no latency, all lanes
+    wait for the rank's own begin, and a transfer is waited for whole.
     """
     nodes = graph.nodes
     origin = int(times.start.min())
     own = np.flatnonzero((nodes.rank == graph.windowed[place].rank) & (nodes.kind != n.ARRIVAL))
     part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
     source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
-    if not latencies:
+    role = needed.role[part]
+    if one_at_a_time:
         lag = np.where(nodes.kind[source] == n.TRANSFER, np.maximum(lag, 0), lag)
+        lag = np.where(role == _ROLES.index(LAUNCH), 0, lag)
     pieces, clipped = _pieces(graph, times, own, source, lag, origin)
     waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-    for at, s, ns, role in zip(
-        target.tolist(), source.tolist(), lag.tolist(), needed.role[part].tolist(), strict=True
-    ):
-        waits[at].append((s, ns, _ROLES[role]))
+    for at, s, ns, code in zip(target.tolist(), source.tolist(), lag.tolist(), role.tolist(), strict=True):
+        waits[at].append((s, ns, _ROLES[code]))
     kept = set(bounds)
     tasks: list[Task] = []
+    roots = [node for node in pieces if node not in waits]
+    # a transfer begins with its last rank, and is waited for from this rank's arrival on
+    met = [int(times.start[node - (nodes.kind[node] == n.TRANSFER)]) - origin for node in roots]
+    if one_at_a_time:
+        met = [min(met)] * len(met)
+    begins = {ns: _added(tasks, BEGIN, 0, ns) for ns in sorted(set(met)) if ns > 0}
+    for node, ns in zip(roots, met, strict=True):
+        pieces[node][0].after += [begins[ns]] if ns > 0 else []
     for node, parts in pieces.items():
-        begin, found = parts[0], waits.get(node, ())
-        met = int(times.start[node - (nodes.kind[node] == n.TRANSFER)]) - origin
-        if not found and latencies and met > 0:
-            begin.after.append(_added(tasks, BEGIN, 0, met))
-        for s, ns, role in found:
+        first, found = parts[0], waits.get(node, ())
+        for s, ns, why in found:
             earlier = _part_at(pieces[s], ns)
-            if ns <= 0 or (role in LATENCIES and not latencies):
-                begin.after.append(earlier)
-            elif role == HOST == begin.role and len(found) == 1 and node not in kept:
+            if ns <= 0:
+                first.after.append(earlier)
+            elif why == HOST == first.role and len(found) == 1 and node not in kept:
                 # a point of a thread and its time before it are one task
-                begin.start -= ns
-                begin.after.append(earlier)
+                first.start -= ns
+                first.after.append(earlier)
             else:
-                delay = _added(tasks, role, earlier.end, earlier.end + ns)
+                delay = _added(tasks, why, earlier.end, earlier.end + ns)
                 delay.after.append(earlier)
-                begin.after.append(delay)
+                first.after.append(delay)
         tasks += parts
-    return RankTasks(
-        _ordered(tasks),
-        {at: p[0] for at, p in pieces.items()},
-        {at: p[-1] for at, p in pieces.items()},
-        clipped,
-    )
+    first_of = {node: parts[0] for node, parts in pieces.items()}
+    last_of = {node: parts[-1] for node, parts in pieces.items()}
+    return RankTasks(_ordered(tasks), first_of, last_of, clipped)
 
 
 def _added(tasks: list[Task], role: str, start: int, end: int) -> Task:
