@@ -52,13 +52,14 @@ Attributes = dict[str, bool | int | float | str]
 
 
 @cache
-def _message(name: str) -> Any:
+def message_class(name: str) -> Any:
+    """The class of one of `MESSAGES`."""
     return described_class("chakra", MESSAGES, name)
 
 
 def write_metadata(file: BinaryIO, attributes: Attributes) -> None:
     """The file's first message."""
-    message = _message("GlobalMetadata")(version=VERSION)
+    message = message_class("GlobalMetadata")(version=VERSION)
     _add(message, attributes)
     _write(file, message)
 
@@ -78,7 +79,7 @@ def write_node(
     """
     start, end = times
     begin_us = start // 1000
-    message = _message("Node")(
+    message = message_class("Node")(
         id=number,
         name=name,
         type=kind,
@@ -124,7 +125,7 @@ def messages(path: Path) -> Iterator[Any]:
             if len(text) < length:
                 raise InputError("ends within a message", where=f"{path}: byte {at:,}", hint="write it again")
             try:
-                yield _message(name).FromString(text)
+                yield message_class(name).FromString(text)
             except DecodeError:
                 raise InputError(f"no {name} of Chakra", where=f"{path}: byte {at:,}") from None
             name = "Node"

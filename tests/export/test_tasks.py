@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph made by hand as tasks that begin when all they wait for has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cclbench.export.tasks import dependencies, rank_tasks
+from cclbench.replay import nodes as n
+from cclbench.replay.graph import Graph, Transfers
+from cclbench.replay.simulate import Times, pieces, simulate
+from cclbench.replay.tables import Windowed
+
+H0, H1, H2, K0, K1, ARRIVAL, TRANSFER, C, ARRIVAL_1, TRANSFER_1, MEETING = range(11)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """Two ranks, times in ns.
+
+    Rank 0: a thread H0, 10 later H1, 20 of its own later H2, which also waits for K1 and returns 5 behind
+    it.  A stream: K0 of 30, launched by H0, K1 of 5, launched by H1, both with 3 of latency and 2 between
+    them, then a collective, 1 behind.  Another stream: C of 4 begins 10 before K0's end.  Rank 1 has its part
+    of the collective alone, from 100 on; the transfer takes 50.
+    """
+    nodes = n.blank(
+        11,
+        rank=[0] * 8 + [1, 1, -1],
+        lane=[0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 4],
+        kind=[n.HOST] * 3
+        + [n.COMPUTE] * 2
+        + [n.ARRIVAL, n.TRANSFER, n.COMPUTE, n.ARRIVAL, n.TRANSFER, n.RENDEZVOUS],
+        start=[0, 10, 45, 3, 35, 41, 100, 23, 100, 100, 100],
+        gap=[0, 10, 20, 0, 2, 1, 0, 0, 0, 0, 0],
+        dur=[0, 0, 0, 30, 5, 0, 50, 4, 0, 50, 0],
+        feeder=[-1, -1, -1, H0, H1, -1, -1, -1, -1, -1, -1],
+        feed_lag=[0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0],
+        call=[-1, -1, -1, -1, -1, 0, 0, -1, 1, 1, -1],
+    )
+    edges = [
+        (K1, H2, 5),
+        (K0, C, -10),
+        (ARRIVAL, MEETING, 0),
+        (ARRIVAL_1, MEETING, 0),
+        (MEETING, TRANSFER, 0),
+        (MEETING, TRANSFER_1, 0),
+    ]
+    source, target, lag = (np.array(column, np.int64) for column in zip(*edges, strict=True))
+    two = np.array([2, 2])
+    return Graph(
+        nodes=nodes,
+        cut=pieces(nodes, source, target, lag),
+        transfers=Transfers(
+            ("all_reduce",) * 2, ("0-1",) * 2, two, two * 512, two > 0, np.zeros(2, np.int64)
+        ),
+        categories=(),
+        names=(),
+        windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
+        inferred=Counter(),
+        traced=Counter(),
+    )
+
+
+@pytest.fixture(scope="module")
+def times(graph: Graph) -> Times:
+    found = simulate(graph.nodes, graph.cut)
+    assert found.end.tolist() == [0, 10, 45, 33, 40, 41, 150, 27, 100, 150, 100]
+    return found
+
+
+def made(graph: Graph, times: Times, place: int, *, one_at_a_time: bool = False) -> list[tuple[object, ...]]:
+    """Role, begin, end and what each task waits for."""
+    found = rank_tasks(graph, times, dependencies(graph), place, (), one_at_a_time)
+    assert [task.id for task in found.tasks] == list(range(len(found.tasks)))
+    assert not found.clipped
+    return [(t.role, t.start, t.end, sorted(each.id for each in t.after)) for t in found.tasks]
+
+
+def test_lags_are_tasks_and_what_is_overtaken_is_cut(graph: Graph, times: Times) -> None:
+    assert made(graph, times, 0) == [
+        ("host", 0, 0, []),
+        ("host", 0, 10, [0]),  # H1 and the thread's time before it
+        ("launch", 0, 3, [0]),
+        ("compute", 3, 23, [2]),  # K0 up to where C goes on
+        ("host", 10, 30, [1]),  # the thread's own time before H2
+        ("launch", 10, 13, [1]),
+        ("rest", 23, 33, [3]),
+        ("compute", 23, 27, [3]),  # C
+        ("gap", 33, 35, [6]),
+        ("compute", 35, 40, [5, 8]),  # K1
+        ("wait", 40, 45, [9]),
+        ("gap", 40, 41, [9]),
+        ("host", 45, 45, [4, 10]),  # H2
+        ("transfer", 100, 150, [11]),
+    ]
+
+
+def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: Times) -> None:
+    assert made(graph, times, 1) == [("begin", 0, 100, []), ("transfer", 100, 150, [0])]
+
+
+def test_one_at_a_time_has_no_latency_of_launches(graph: Graph, times: Times) -> None:
+    roles = Counter(role for role, *_ in made(graph, times, 0, one_at_a_time=True))
+    assert roles == {"host": 4, "compute": 3, "rest": 1, "gap": 2, "wait": 1, "transfer": 1}
