@@ -143,7 +143,8 @@ def _edges(lane: Int64, start: Int64, end: Int64, window: Window) -> tuple[list[
 
     def first(chosen: Int64, key: Int64) -> list[int]:
         order = chosen[np.lexsort((key[chosen], lane[chosen]))]
-        return order[np.diff(lane[order], prepend=-1) != 0].tolist()
+        found: list[int] = order[np.diff(lane[order], prepend=-1) != 0].tolist()
+        return found
 
     return first(window.openers, start), first(window.members, -end)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+from synthetic import Collective, Compute, Layout, Link, Network, Program, Transfer, simulate, write
 
 from cclbench.cli import main
 from cclbench.export import chakra
@@ -188,3 +188,23 @@ def test_some_ranks_alone(
     assert [path.name for path in folder.glob("*.et")] == ["workload.2.et"]
     _, *nodes = chakra.messages(folder / "workload.2.et")
     assert not [node for node in nodes if "instance" in chakra.attributes(node)]
+
+
+def test_a_send_and_its_receive_have_peers_and_one_tag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = (Transfer("recv", 1 << 16), Compute(100_000), Transfer("send", 1 << 16))
+    truth = simulate(Layout(pp=2, gpus_per_host=2), Program(ops, steps=2), Network(Link(5_000, 100)))
+    write(truth, tmp_path / "traces")
+    chosen = ("--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
+    code, *_ = called(
+        capsys, str(tmp_path / "traces"), "--format", "astra-sim", "--system", "dgx-h100", *chosen
+    )
+    assert code == 0
+    ends = {}
+    for rank, kind in ((0, chakra.SEND), (1, chakra.RECV)):
+        _, *nodes = chakra.messages(tmp_path / "et" / f"workload.{rank}.et")
+        ends[rank] = [chakra.attributes(node) for node in nodes if node.type == kind]
+        assert [(e["comm_src"], e["comm_dst"], e["comm_size"]) for e in ends[rank]] == [(0, 1, 1 << 16)] * 2
+    assert [e["comm_tag"] for e in ends[0]] == [e["comm_tag"] for e in ends[1]]
+    assert len({e["comm_tag"] for e in ends[0]}) == 2
