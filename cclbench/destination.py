@@ -67,9 +67,15 @@ def new_folder(path: Path) -> Iterator[Path]:
     if os.path.lexists(path) and not empty:
         raise UsageError(f"{path} is there already", hint="name a new folder")
     sweep(path.resolve().parent, _UNFINISHED)
-    with scratch(path.resolve().parent, _UNFINISHED) as unfinished:
-        yield unfinished
-        unfinished.rename(path)
+    try:
+        with scratch(path.resolve().parent, _UNFINISHED) as unfinished:
+            yield unfinished
+            unfinished.rename(path)
+    except OSError as error:
+        # A full disk does not name the file that it holds; nobody knows the folder beside.
+        if error.errno is not None and (error.filename is None or _UNFINISHED in str(error.filename)):
+            error.filename = str(path)
+        raise
 
 
 def write_whole(text: str, path: Path) -> None:

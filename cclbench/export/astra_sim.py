@@ -8,7 +8,7 @@ analytical network github.com/astra-sim/astra-network-analytical at 599a0473a9a7
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from cclbench.hardware.collectives.transport import SIMPLE
 from cclbench.hardware.fabric import Fabric
 from cclbench.hardware.system import System
 from cclbench.machine import Machine
+from cclbench.record.run import Run
 from cclbench.schema import group_id
 
 SIMULATED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "recv")
@@ -62,12 +63,10 @@ class MachineFiles:
     words: tuple[str, ...]
 
 
-def machine_files(
-    machine: Machine, ranks: list[int], traced: list[int], library_version: str | None
-) -> MachineFiles:
-    """The machine of these ranks, of those that are `traced`; `InputError` names what is not known."""
-    world = max(machine.world or 0, max(traced) + 1)
-    if missing := sorted(set(range(world)) - set(ranks)):
+def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> MachineFiles:
+    """The machine of the run, of which `ranks` are to be simulated; `InputError` names what is not known."""
+    world = max(machine.world or 0, max(run.ranks) + 1)
+    if missing := sorted(set(range(world)) - set(run.ranks if ranks is None else ranks)):
         raise InputError(
             f"no trace of ranks {group_id(tuple(missing))}: each of ASTRA-sim's {world:,} NPUs needs its own",
             hint="--format chakra takes any ranks",
@@ -84,7 +83,7 @@ def machine_files(
     group = group_of(system, placed)
     if isinstance(group, Refusal):
         raise InputError(f"{system.id}: {group.reason}", hint="name another machine: --system ID")
-    dimensions = _dimensions(system, group, library_version)
+    dimensions = _dimensions(system, group, run.rank(run.ranks[0]).facts.library_version)
     sizes = [each.npus for each in dimensions]
     settings = {f"{kind}-implementation": [_algorithm(each) for each in dimensions] for kind in _COLLECTIVES}
     texts = {
@@ -102,7 +101,8 @@ def machine_files(
         "",
         "An NPU of ASTRA-sim runs one CPU node, one compute node and one communication at a time, whatever",
         "threads and streams there were. So launches have no latency in these traces, all threads begin with",
-        "the rank's first, and who goes on before a transfer's recorded end waits for it.",
+        "the rank's first, who goes on before a transfer's recorded end waits for it, and a rank's transfers",
+        "follow one another in the order that all ranks have. ASTRA-sim itself was not run on them.",
         "",
         "AstraSim_Analytical_Congestion_Unaware --workload-configuration=workload"
         " --comm-group-configuration=comm_groups.json --system-configuration=system.json"

@@ -39,7 +39,7 @@ COLLECTIVES: Final = {
 }
 """CollectiveCommType by cclbench's kind."""
 _FIELDS: Final[Mapping[str, str]] = {
-    # the types that readers of Chakra ask for
+    # the types that readers ask for: src/feeder of Chakra, and src/feeder_v3 of github.com/astra-sim/chakra
     "is_cpu_op": "bool_val",
     "comm_type": "int64_val",
     "comm_size": "int64_val",

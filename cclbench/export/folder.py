@@ -19,7 +19,7 @@ from cclbench.export import chakra
 from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
 from cclbench.export.chakra import Attributes
 from cclbench.export.check import read_folder, scheduled, step_ns
-from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, dependencies, rank_tasks
+from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, dependencies, one_at_a_time, rank_tasks
 from cclbench.intervals import Int64
 from cclbench.machine import Machine
 from cclbench.record.run import Run
@@ -74,13 +74,10 @@ def write_folder(
     `InputError` where the run cannot be replayed, or ASTRA-sim would need what nobody knows; `UsageError`
     where the folder is there.
     """
+    simulated = form == "astra-sim"
     with new_folder(folder) as unfinished:
+        beside = machine_files(machine, run, ranks) if simulated else MachineFiles({}, ())
         replay = Replay(run, machine=machine, ranks=ranks)
-        simulated = form == "astra-sim"
-        replayed = [w.rank for w in replay.graph.windowed]
-        beside = MachineFiles({}, ())
-        if simulated:
-            beside = machine_files(machine, replayed, run.ranks, replay.library_version)
         groups = {name: number for number, name in enumerate(replay.groups, 1)}
         made = _traces(run, replay, groups, unfinished, simulated, progress)
         members = {str(number): list(replay.groups[name]) for name, number in groups.items()}
@@ -103,7 +100,7 @@ def _traces(
     simulated: bool,
     progress: Progress | None,
 ) -> Written:
-    graph = replay.graph
+    graph = one_at_a_time(replay.graph) if simulated else replay.graph
     times = simulate(graph.nodes, graph.cut)
     needed = dependencies(graph)
     roles, notes = Counter[str](), Counter[str]()
@@ -112,7 +109,7 @@ def _traces(
         own = [w for w in replay.windows if w.rank == windowed.rank]
         edges = [_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
         bounds = {node for pair in edges for nodes in pair for node in nodes}
-        made = rank_tasks(graph, times, needed, place, bounds, simulated)
+        made = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
         calls = _calls(run, replay, windowed.rank, offset, groups, simulated, notes)
         offset += len(calls)
         steps = _steps(own, edges, made)
@@ -203,7 +200,7 @@ def _calls(
         if simulated:
             missing += _not_simulated(kind, size, bool(transfers.known[call]))
         if missing:
-            notes[f"parts of collectives are compute nodes of the measured time: {missing[0]}"] += 1
+            notes[f"parts of collectives are compute nodes, which wait for no other rank: {missing[0]}"] += 1
             found[call] = _Call(chakra.COMPUTE, says)
             continue
         assert kind is not None  # noqa: S101  (else something is missing)

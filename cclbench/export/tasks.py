@@ -11,7 +11,8 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -107,14 +108,36 @@ class RankTasks:
     clipped: int
 
 
+def one_at_a_time(graph: Graph) -> Graph:
+    """The graph for a simulator whose rank does one thing of a kind at a time: no latency may keep it busy.
+
+    Launches have no latency, all lanes begin with the rank's first, a transfer is waited for whole, and
+    nothing begins before what it waits for does.
+    """
+    nodes, cut = graph.nodes, graph.cut
+    least = np.where(nodes.kind == n.TRANSFER, 0, -nodes.dur)
+    alone = cut.head[(np.diff(cut.begin) == 0) & (nodes.feeder[cut.head] < 0)]
+    start = nodes.start.copy()
+    for rank in graph.windowed:
+        own = alone[nodes.rank[alone] == rank.rank]
+        start[own] = start[own].min(initial=np.iinfo(np.int64).max)
+    changed = replace(
+        nodes,
+        start=start,
+        gap=np.where(nodes.first, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1))),
+        feed_lag=np.zeros_like(nodes.feed_lag),
+    )
+    return replace(graph, nodes=changed, cut=replace(cut, lag=np.maximum(cut.lag, least[cut.source])))
+
+
 def rank_tasks(
-    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], one_at_a_time: bool
+    graph: Graph, times: Times, needed: Dependencies, place: int, bounds: Iterable[int], *, chained: bool
 ) -> RankTasks:
     """The tasks of the rank at `place` of the graph's ranks.
 
-    `bounds` are nodes that begin or end windows, which stay tasks of their own.  For a simulator whose CPU
-    does `one_at_a_time` there is no task for what passes beside others: launches have no latency, all lanes
-    wait for the rank's own begin, and a transfer is waited for whole.
+    `bounds` are nodes that begin or end windows, which stay tasks of their own.  `chained` transfers follow
+    one another, in the order that all ranks have: a simulator that runs one at a time would stop for ever
+    where two ranks begin with different ones.
     """
     nodes = graph.nodes
     origin = int(times.start.min())
@@ -122,9 +145,6 @@ def rank_tasks(
     part = slice(int(needed.begin[place]), int(needed.begin[place + 1]))
     source, target, lag = needed.source[part], needed.target[part], needed.lag[part]
     role = needed.role[part]
-    if one_at_a_time:
-        lag = np.where(nodes.kind[source] == n.TRANSFER, np.maximum(lag, 0), lag)
-        lag = np.where(role == _ROLES.index(LAUNCH), 0, lag)
     pieces, clipped = _pieces(graph, times, own, source, lag, origin)
     waits: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for at, s, ns, code in zip(target.tolist(), source.tolist(), lag.tolist(), role.tolist(), strict=True):
@@ -134,8 +154,6 @@ def rank_tasks(
     roots = [node for node in pieces if node not in waits]
     # a transfer begins with its last rank, and is waited for from this rank's arrival on
     met = [int(times.start[node - (nodes.kind[node] == n.TRANSFER)]) - origin for node in roots]
-    if one_at_a_time:
-        met = [min(met)] * len(met)
     begins = {ns: _added(tasks, BEGIN, 0, ns) for ns in sorted(set(met)) if ns > 0}
     for node, ns in zip(roots, met, strict=True):
         pieces[node][0].after += [begins[ns]] if ns > 0 else []
@@ -154,9 +172,26 @@ def rank_tasks(
                 delay.after.append(earlier)
                 first.after.append(delay)
         tasks += parts
+    if chained:
+        _chain(graph, times, own, pieces)
     first_of = {node: parts[0] for node, parts in pieces.items()}
     last_of = {node: parts[-1] for node, parts in pieces.items()}
     return RankTasks(_ordered(tasks), first_of, last_of, clipped)
+
+
+def _chain(graph: Graph, times: Times, own: Int64, pieces: dict[int, list[Task]]) -> None:
+    """Let each matched transfer wait for the one that began before it; a receiving end holds nothing up.
+
+    No circle comes of that: nothing begins before what it waits for, see `one_at_a_time`.
+    """
+    nodes, transfers = graph.nodes, graph.transfers
+    at = own[nodes.kind[own] == n.TRANSFER]
+    received = np.array([kind == "recv" for kind in transfers.kind], np.bool_)
+    at = at[transfers.known[nodes.call[at]] & ~received[nodes.call[at]]]
+    order = at[np.lexsort((transfers.instance[nodes.call[at]], times.end[at], times.start[at]))]
+    for earlier, later in pairwise(order.tolist()):
+        if times.start[earlier] < times.start[later]:
+            pieces[later][0].after.append(pieces[earlier][-1])
 
 
 def _added(tasks: list[Task], role: str, start: int, end: int) -> Task:

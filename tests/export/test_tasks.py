@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cclbench.export.tasks import dependencies, rank_tasks
+from cclbench.export.tasks import dependencies, one_at_a_time, rank_tasks
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, Transfers
 from cclbench.replay.simulate import Times, pieces, simulate
@@ -71,9 +71,9 @@ def times(graph: Graph) -> Times:
     return found
 
 
-def made(graph: Graph, times: Times, place: int, *, one_at_a_time: bool = False) -> list[tuple[object, ...]]:
+def made(graph: Graph, times: Times, place: int, *, chained: bool = False) -> list[tuple[object, ...]]:
     """Role, begin, end and what each task waits for."""
-    found = rank_tasks(graph, times, dependencies(graph), place, (), one_at_a_time)
+    found = rank_tasks(graph, times, dependencies(graph), place, (), chained=chained)
     assert [task.id for task in found.tasks] == list(range(len(found.tasks)))
     assert not found.clipped
     return [(t.role, t.start, t.end, sorted(each.id for each in t.after)) for t in found.tasks]
@@ -102,6 +102,53 @@ def test_a_rank_that_begins_later_waits_for_its_begin(graph: Graph, times: Times
     assert made(graph, times, 1) == [("begin", 0, 100, []), ("transfer", 100, 150, [0])]
 
 
-def test_one_at_a_time_has_no_latency_of_launches(graph: Graph, times: Times) -> None:
-    roles = Counter(role for role, *_ in made(graph, times, 0, one_at_a_time=True))
+def test_one_at_a_time_has_no_latency_of_launches(graph: Graph) -> None:
+    changed = one_at_a_time(graph)
+    times = simulate(changed.nodes, changed.cut)
+    assert times.end[[K0, K1, H2]].tolist() == [30, 37, 42]
+    roles = Counter(role for role, *_ in made(changed, times, 0, chained=True))
     assert roles == {"host": 4, "compute": 3, "rest": 1, "gap": 2, "wait": 1, "transfer": 1}
+
+
+def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
+    """Rank 0 comes to A at 0 and to B at 5, rank 1 to B at 0 and to A at 10; A takes 20, B takes 3."""
+    arrivals = [0, 5, 10, 0]  # rank 0: A, B; rank 1: A, B
+    nodes = n.blank(
+        10,
+        rank=[0] * 4 + [1] * 4 + [-1] * 2,
+        lane=[0, 0, 1, 1, 2, 2, 3, 3, 4, 5],
+        kind=[n.ARRIVAL, n.TRANSFER] * 4 + [n.RENDEZVOUS] * 2,
+        start=[t for at, begun in zip(arrivals, (10, 5) * 2, strict=True) for t in (at, begun)] + [10, 5],
+        dur=[0, 20, 0, 3] * 2 + [0, 0],
+        call=[0, 0, 1, 1, 2, 2, 3, 3, -1, -1],
+    )
+    a, b = 8, 9
+    source = np.array([0, 4, a, a, 2, 6, b, b])
+    target = np.array([a, a, 1, 5, b, b, 3, 7])
+    graph = Graph(
+        nodes=nodes,
+        cut=pieces(nodes, source, target, np.zeros(8, np.int64)),
+        transfers=Transfers(
+            ("all_reduce",) * 4,
+            ("0-1",) * 4,
+            np.full(4, 2),
+            np.full(4, 64),
+            np.ones(4, np.bool_),
+            np.array([0, 1, 0, 1]),
+        ),
+        categories=(),
+        names=(),
+        windowed=tuple(Windowed(rank, False, "device", (), ()) for rank in (0, 1)),
+        inferred=Counter(),
+        traced=Counter(),
+    )
+    times = simulate(nodes, graph.cut)
+    needed = dependencies(graph)
+    for place in (0, 1):
+        found = rank_tasks(graph, times, needed, place, (), chained=True)
+        first, second = (task for task in found.tasks if task.role == "transfer")
+        assert [(task.start, task.end) for task in (first, second)] == [(5, 8), (10, 30)]
+        assert first in second.after
+        assert (
+            first not in rank_tasks(graph, times, needed, place, (), chained=False).last[1 + 4 * place].after
+        )
