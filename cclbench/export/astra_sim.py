@@ -100,9 +100,10 @@ def machine_files(machine: Machine, run: Run, ranks: Sequence[int] | None) -> Ma
         "of the machine. Which algorithm a collective takes is chosen there, and was not measured.",
         "",
         "An NPU of ASTRA-sim runs one CPU node, one compute node and one communication at a time, whatever",
-        "threads and streams there were. So launches have no latency in these traces, all threads begin with",
-        "the rank's first, who goes on before a transfer's recorded end waits for it, and a rank's transfers",
-        "follow one another in the order that all ranks have. ASTRA-sim itself was not run on them.",
+        "threads and streams there were. So launches have no latency in these traces (what one takes beyond",
+        "the rank's median stays), all threads begin with the rank's first, who goes on before a transfer's",
+        "recorded end waits for it, and a rank's transfers follow one another in the order that all ranks",
+        "have. ASTRA-sim itself was not run on them.",
         "",
         "AstraSim_Analytical_Congestion_Unaware --workload-configuration=workload"
         " --comm-group-configuration=comm_groups.json --system-configuration=system.json"

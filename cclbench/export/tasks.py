@@ -25,7 +25,7 @@ from cclbench.replay.simulate import Times
 HOST, GAP, LAUNCH, WAIT, BEGIN, REST = "host", "gap", "launch", "wait", "begin", "rest"
 """Roles of tasks that are no node: own time of a thread, of a stream; latencies of a launch and of a return;
 the time before a lane's first node; what is left of a node behind the place where another goes on."""
-BY_CPU: Final = (HOST, LAUNCH, WAIT, BEGIN)
+BY_CPU: Final = (HOST, WAIT, BEGIN)
 """Roles of tasks of the host."""
 
 
@@ -111,21 +111,24 @@ class RankTasks:
 def one_at_a_time(graph: Graph) -> Graph:
     """The graph for a simulator whose rank does one thing of a kind at a time: no latency may keep it busy.
 
-    Launches have no latency, all lanes begin with the rank's first, a transfer is waited for whole, and
-    nothing begins before what it waits for does.
+    Launches have no latency (the rank's median; what is above it stays), all lanes begin with the rank's
+    first, a transfer is waited for whole, and nothing begins before what it waits for does.
     """
     nodes, cut = graph.nodes, graph.cut
     least = np.where(nodes.kind == n.TRANSFER, 0, -nodes.dur)
     alone = cut.head[(np.diff(cut.begin) == 0) & (nodes.feeder[cut.head] < 0)]
-    start = nodes.start.copy()
+    start, feed_lag = nodes.start.copy(), nodes.feed_lag.copy()
     for rank in graph.windowed:
+        fed = (nodes.rank == rank.rank) & (nodes.feeder >= 0)
+        if fed.any():
+            feed_lag[fed] = np.maximum(feed_lag[fed] - round(float(np.median(feed_lag[fed]))), 0)
         own = alone[nodes.rank[alone] == rank.rank]
         start[own] = start[own].min(initial=np.iinfo(np.int64).max)
     changed = replace(
         nodes,
         start=start,
         gap=np.where(nodes.first, nodes.gap, np.maximum(nodes.gap, np.roll(least, 1))),
-        feed_lag=np.zeros_like(nodes.feed_lag),
+        feed_lag=feed_lag,
     )
     return replace(graph, nodes=changed, cut=replace(cut, lag=np.maximum(cut.lag, least[cut.source])))
 

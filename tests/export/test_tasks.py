@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,12 @@ def test_one_at_a_time_has_no_latency_of_launches(graph: Graph) -> None:
     assert times.end[[K0, K1, H2]].tolist() == [30, 37, 42]
     roles = Counter(role for role, *_ in made(changed, times, 0, chained=True))
     assert roles == {"host": 4, "compute": 3, "rest": 1, "gap": 2, "wait": 1, "transfer": 1}
+
+
+def test_what_a_launch_takes_beyond_the_median_stays(graph: Graph) -> None:
+    nodes = replace(graph.nodes, feed_lag=np.where(np.arange(11) == K1, 9, graph.nodes.feed_lag))
+    changed = one_at_a_time(replace(graph, nodes=nodes))  # the median of 3 and 9 is 6
+    assert changed.nodes.feed_lag[[K0, K1]].tolist() == [0, 3]
 
 
 def test_transfers_follow_one_another_in_the_same_order_on_all_ranks() -> None:
