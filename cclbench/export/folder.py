@@ -25,6 +25,7 @@ from cclbench.machine import Machine
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay.answer import Replay
+from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
 from cclbench.replay.windows import Window
 
@@ -37,7 +38,7 @@ _DERIVED: Final = (
     "what waits for what; transfers: from the last rank's arrival to the end; latencies of launches, fitted"
 )
 _TIMES: Final = (
-    "ns from the first node on, as the unchanged replay has them: attributes start_ns and duration_ns; whole"
+    "ns from the first node on, as a replay of the graph has them: attributes start_ns and duration_ns; whole"
     " microseconds are rounded down at both ends of a node"
 )
 
@@ -82,7 +83,7 @@ def write_folder(
         made = _traces(run, replay, groups, unfinished, simulated, progress)
         members = {str(number): list(replay.groups[name]) for name, number in groups.items()}
         texts = {GROUPS: json.dumps(members, indent=1) + "\n", **beside.texts}
-        texts["README.txt"] = _readme(run, form, made, beside)
+        texts["README.txt"] = _readme(run, form, replay.graph, made, beside)
         for name, text in texts.items():
             (unfinished / name).write_text(text, encoding="utf-8")
         if check:
@@ -121,6 +122,7 @@ def _traces(
             "measured": _MEASURED,
             "derived": _DERIVED,
             "times": _TIMES,
+            **({"caveat": replay.caveat} if replay.caveat is not None else {}),
             "measured_step_ns": float(replay.measured_ns),
             "replayed_step_ns": float(replay.unchanged.step_ns),
             "steps": json.dumps(steps),
@@ -131,6 +133,8 @@ def _traces(
         if progress:
             progress("ranks written", place + 1, len(graph.windowed))
     said = tuple(f"{number:,} {what}" for what, number in sorted((+notes).items()))
+    if replay.caveat is not None:
+        said = (replay.caveat, *said)
     steps_ns = {"measured": float(replay.measured_ns), "replayed": float(replay.unchanged.step_ns)}
     return Written(steps_ns, dict(sorted(roles.items())), said)
 
@@ -270,7 +274,7 @@ def _write_rank(
             chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), says)
 
 
-def _readme(run: Run, form: Format, made: Written, beside: MachineFiles) -> str:
+def _readme(run: Run, form: Format, graph: Graph, made: Written, beside: MachineFiles) -> str:
     """What the folder holds, for whoever finds it."""
     roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
     lines = [
@@ -283,6 +287,8 @@ def _readme(run: Run, form: Format, made: Written, beside: MachineFiles) -> str:
         f"Derived: {_DERIVED}.",
         f"Times: {_TIMES}.",
         f"A step: {', '.join(f'{ns / 1e6:,.3f} ms {how}' for how, ns in made.steps_ns.items())}.",
+        *(f"Traced: {number:,} {what}." for what, number in sorted((+graph.traced).items())),
+        *(f"Inferred from times: {number:,} {what}." for what, number in sorted((+graph.inferred).items())),
         *(f"Note: {note}." for note in made.notes),
         "",
         *beside.words,

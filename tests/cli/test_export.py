@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from synthetic import Collective, Compute, Layout, Link, Network, Program, Transfer, simulate, write
+from synthetic import (
+    Collective,
+    Compute,
+    Distortion,
+    Layout,
+    Link,
+    Network,
+    Program,
+    Transfer,
+    simulate,
+    write,
+)
 
 from cclbench.cli import main
 from cclbench.export import chakra
@@ -175,6 +186,19 @@ def test_a_folder_that_is_there_stays(
     code, _, err = called(capsys, str(traces), *chosen, str(tmp_path / "no" / "folder"))
     assert code == 2
     assert "create it first" in err
+
+
+def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
+    truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
+    write(truth, tmp_path / "traces", Distortion(metadata="none", listed_groups=False))
+    chosen = ("--format", "chakra", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
+    code, _, err = called(capsys, str(tmp_path / "traces"), *chosen)
+    assert code == 0
+    assert "note: process groups are inferred" in err
+    assert "process groups are inferred" in (tmp_path / "et" / "README.txt").read_text()
+    header = next(chakra.messages(tmp_path / "et" / "workload.0.et"))
+    assert "process groups are inferred" in str(chakra.attributes(header)["caveat"])
 
 
 def test_some_ranks_alone(
