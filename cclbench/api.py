@@ -25,6 +25,7 @@ from cclbench.source import found_at
 if TYPE_CHECKING:
     from distributed import Client
 
+    from cclbench.export.folder import Format, Written
     from cclbench.replay.answer import Answer
 
 
@@ -159,6 +160,33 @@ def whatif(
         ranks=ranks,
         contention=factor,
         notes=notes,
+    )
+
+
+def export(
+    run: str | Path | Run,
+    folder: str | Path,
+    form: Format = "chakra",
+    *,
+    system: str | None = None,
+    per_node: int | None = None,
+    ranks: Sequence[int] | None = None,
+    check: bool = False,
+    store: str | Path | None = None,
+    inference: bool = True,
+    progress: Progress | None = None,
+) -> Written:
+    """Write a run's graph, as `whatif` replays it, for simulators: `chakra` execution traces, or `astra-sim`.
+
+    `system` is the catalog's machine where no card says it.  The folder is made whole or not at all; `check`
+    reads it back and replays it by its dependencies alone.
+    """
+    from cclbench.export.folder import write_folder
+
+    opened = open_run(run, store=store, inference=inference, progress=progress)
+    machine = machine_of(opened, system=system, per_node=per_node)
+    return write_folder(
+        opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=progress
     )
 
 

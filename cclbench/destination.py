@@ -10,7 +10,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from secrets import token_hex
 
 from cclbench.errors import UsageError
+from cclbench.scratch import scratch, sweep
 
+_UNFINISHED = ".cclbench-folder-"
 DEEPEST = 32
 """Folders within folders that a stranger's name may go down."""
 
@@ -52,6 +54,28 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if not special:
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path` that takes its place at the end; on any failure nothing is left.
+
+    `UsageError` where there is something at `path`, unless it is an empty folder.
+    """
+    check_folder(path)
+    empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    if os.path.lexists(path) and not empty:
+        raise UsageError(f"{path} is there already", hint="name a new folder")
+    sweep(path.resolve().parent, _UNFINISHED)
+    try:
+        with scratch(path.resolve().parent, _UNFINISHED) as unfinished:
+            yield unfinished
+            unfinished.rename(path)
+    except OSError as error:
+        # A full disk does not name the file that it holds; nobody knows the folder beside.
+        if error.errno is not None and (error.filename is None or _UNFINISHED in str(error.filename)):
+            error.filename = str(path)
+        raise
 
 
 def write_whole(text: str, path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cclbench.destination import replacing, write_whole
+from cclbench.destination import new_folder, replacing, write_whole
+from cclbench.errors import UsageError
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -55,3 +56,23 @@ def test_a_pipe_is_written_itself(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_new_folder_is_whole_or_absent(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    place.mkdir()
+
+    def fail() -> None:
+        with new_folder(place) as unfinished:
+            (unfinished / "half").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
+    with new_folder(place) as unfinished:
+        (unfinished / "file").write_text("whole")
+    assert (place / "file").read_text() == "whole"
+    with pytest.raises(UsageError, match="is there already"), new_folder(place):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]

@@ -20,7 +20,7 @@ Call = Callable[..., Any]
 SAID = "process groups are inferred (R1): all 4 ranks run one sequence of 8 collectives in step"
 READING = (
     *("run", "ingest", "metrics", "sql", "sequences", "whatif", "compare", "report", "timeline", "open"),
-    "contribute",
+    *("contribute", "export"),
     *("hardware validate", "hardware calibrate"),
 )
 """Commands that take a SOURCE, or a run's id or a SOURCE."""

@@ -24,6 +24,7 @@ PAGES = {
     "add-a-format.md": 1,
     "add-a-machine.md": 2,
     "operators.md": 1,
+    "export.md": 2,
 }
 """With the number of commands on each."""
 

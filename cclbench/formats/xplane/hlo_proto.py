@@ -19,6 +19,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.formats.xplane import hlo, proto
 from cclbench.intervals import Int64
+from cclbench.protobuf_schema import described_class
 
 _MESSAGES: Final = {
     "Shape": "element_type=2:int32 dimensions=3:int64* tuple_shapes=4:Shape*",
@@ -43,7 +44,7 @@ _MESSAGES: Final = {
     "PlacedModule": "assignment=15:Assignment",
     "Placed": "hlo_module=1:PlacedModule",
 }
-"""See `proto.described_class`; `Hlo` and `Placed` are two views of an HloProto."""
+"""See `protobuf_schema.described_class`; `Hlo` and `Placed` are two views of an HloProto."""
 
 _NUMBERS: Final = ("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
 _TYPES: Final = {
@@ -214,4 +215,4 @@ def _bytes(shapes: Iterable[Any | None]) -> int | None:
 
 @cache
 def _class(view: str) -> Any:
-    return proto.described_class("hlo", _MESSAGES, view)
+    return described_class("hlo", _MESSAGES, view)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was written, read back and replayed by its dependencies alone."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cclbench.errors import InputError
+from cclbench.export import chakra
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """All ranks' nodes, one behind the other; `after` are numbers in these lists, times in ns.
+
+    `instance` is that of a matched collective, whose parts begin together, None for other nodes; `metadata`
+    is each rank's, `first` the number of its first node.
+    """
+
+    after: list[list[int]] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+    instance: list[int | None] = field(default_factory=list)
+    metadata: list[chakra.Attributes] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """When each node has met what it waits for, begins and ends, ns."""
+
+    met: list[int]
+    start: list[int]
+    end: list[int]
+
+
+def read_folder(folder: Path, *, micros: bool = False) -> Workload:
+    """The traces of a folder; with `micros` their durations in whole µs, as readers of Chakra take them."""
+    found = Workload()
+    for path in sorted(folder.glob("*.et")):
+        stream = chakra.messages(path)
+        header = next(stream, None)
+        if header is None:
+            raise InputError("empty file", where=str(path))
+        found.metadata.append(chakra.attributes(header))
+        first = len(found.after)
+        found.first.append(first)
+        numbers: dict[int, int] = {}
+        for node in stream:
+            says = chakra.attributes(node)
+            numbers[node.id] = len(found.after)
+            found.after.append(list(node.data_deps))
+            found.duration.append(node.duration_micros if micros else int(says["duration_ns"]))
+            found.instance.append(int(says["instance"]) if "instance" in says else None)
+        for at in range(first, len(found.after)):
+            found.after[at] = [numbers[number] for number in found.after[at]]
+    if not found.first:
+        raise InputError("holds no execution traces (*.et)", where=str(folder))
+    return found
+
+
+def scheduled(workload: Workload) -> Schedule:
+    """Each node as soon as all it waits for has ended, parts of one collective when the last one is there."""
+    count = len(workload.after)
+    followers: dict[int, list[int]] = defaultdict(list)
+    parts: dict[int, list[int]] = defaultdict(list)
+    for at in range(count):
+        for each in workload.after[at]:
+            followers[each].append(at)
+        instance = workload.instance[at]
+        if instance is not None:
+            parts[instance].append(at)
+    missing = [len(after) for after in workload.after]
+    absent = {instance: len(members) for instance, members in parts.items()}
+    met, start, end = [0] * count, [0] * count, [-1] * count
+    ready = deque(at for at in range(count) if not missing[at])
+    while ready:
+        at = ready.popleft()
+        met[at] = max((end[each] for each in workload.after[at]), default=0)
+        together = [at]
+        instance = workload.instance[at]
+        if instance is not None:
+            absent[instance] -= 1
+            together = [] if absent[instance] else parts[instance]
+        begin = max((met[each] for each in together), default=0)
+        for each in together:
+            start[each], end[each] = begin, begin + workload.duration[each]
+            for follower in followers[each]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    ready.append(follower)
+    if -1 in end:
+        raise InputError("nodes of the traces wait for one another in a circle")
+    return Schedule(met, start, end)
+
+
+def step_ns(workload: Workload, times: Schedule) -> float:
+    """Mean over steps of the maximum over ranks, ns."""
+    longest: dict[int | None, int] = {}
+    for metadata, first in zip(workload.metadata, workload.first, strict=True):
+        windows: list[dict[str, Any]] = json.loads(str(metadata["steps"]))
+        begins = [min(times.met[first + at] for at in w["begin"]) + w["before_ns"] for w in windows]
+        for place, window in enumerate(windows):
+            end = max(times.end[first + at] for at in window["end"]) + window["behind_ns"]
+            if window["until_next"]:
+                end = begins[place + 1]
+            if window["counts"]:
+                longest[window["step"]] = max(longest.get(window["step"], 0), end - begins[place])
+    return sum(longest.values()) / len(longest) if longest else 0.0

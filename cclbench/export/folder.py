@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder that `cclbench export` makes: a trace for each rank, process groups, a text about them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from cclbench import __version__
+from cclbench.destination import new_folder
+from cclbench.engine import Progress
+from cclbench.export import chakra
+from cclbench.export.astra_sim import SIMULATED, MachineFiles, machine_files
+from cclbench.export.chakra import Attributes
+from cclbench.export.check import read_folder, scheduled, step_ns
+from cclbench.export.tasks import BY_CPU, REST, RankTasks, Task, dependencies, one_at_a_time, rank_tasks
+from cclbench.intervals import Int64
+from cclbench.machine import Machine
+from cclbench.record.run import Run
+from cclbench.replay import nodes as n
+from cclbench.replay.answer import Replay
+from cclbench.replay.graph import Graph
+from cclbench.replay.simulate import simulate
+from cclbench.replay.windows import Window
+
+Format = Literal["chakra", "astra-sim"]
+PREFIX: Final = "workload"
+"""Traces are `<PREFIX>.<rank>.et`."""
+GROUPS: Final = "comm_groups.json"
+_MEASURED: Final = "durations of kernels, copies, operators; times of threads and streams between them"
+_DERIVED: Final = (
+    "what waits for what; transfers: from the last rank's arrival to the end; latencies of launches, fitted"
+)
+_TIMES: Final = (
+    "ns from the first node on, as a replay of the graph has them: attributes start_ns and duration_ns; whole"
+    " microseconds are rounded down at both ends of a node"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: tasks by role, notes for people; the step, ns: measured, replayed, read back."""
+
+    steps_ns: Mapping[str, float]
+    tasks: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A rank's part of a collective as a node of Chakra: its type, and what the node says of it."""
+
+    kind: int
+    says: Attributes
+
+
+def write_folder(
+    run: Run,
+    folder: Path,
+    form: Format,
+    *,
+    machine: Machine,
+    ranks: Sequence[int] | None = None,
+    check: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """Write the run's graph for another tool, whole or not at all; `check` replays what was written.
+
+    `InputError` where the run cannot be replayed, or ASTRA-sim would need what nobody knows; `UsageError`
+    where the folder is there.
+    """
+    simulated = form == "astra-sim"
+    with new_folder(folder) as unfinished:
+        beside = machine_files(machine, run, ranks) if simulated else MachineFiles({}, ())
+        replay = Replay(run, machine=machine, ranks=ranks)
+        groups = {name: number for number, name in enumerate(replay.groups, 1)}
+        made = _traces(run, replay, groups, unfinished, simulated, progress)
+        members = {str(number): list(replay.groups[name]) for name, number in groups.items()}
+        texts = {GROUPS: json.dumps(members, indent=1) + "\n", **beside.texts}
+        texts["README.txt"] = _readme(run, form, replay.graph, made, beside)
+        for name, text in texts.items():
+            (unfinished / name).write_text(text, encoding="utf-8")
+        if check:
+            workload = read_folder(unfinished)
+            steps = {**made.steps_ns, "read back": step_ns(workload, scheduled(workload))}
+            made = replace(made, steps_ns=steps)
+    return made
+
+
+def _traces(
+    run: Run,
+    replay: Replay,
+    groups: Mapping[str, int],
+    folder: Path,
+    simulated: bool,
+    progress: Progress | None,
+) -> Written:
+    graph = one_at_a_time(replay.graph) if simulated else replay.graph
+    times = simulate(graph.nodes, graph.cut)
+    needed = dependencies(graph)
+    roles, notes = Counter[str](), Counter[str]()
+    offset = 0
+    for place, windowed in enumerate(graph.windowed):
+        own = [w for w in replay.windows if w.rank == windowed.rank]
+        edges = [_edges(graph.nodes.lane, times.start, times.end, w) for w in own]
+        bounds = {node for pair in edges for nodes in pair for node in nodes}
+        made = rank_tasks(graph, times, needed, place, bounds, chained=simulated)
+        calls = _calls(run, replay, windowed.rank, offset, groups, simulated, notes)
+        offset += len(calls)
+        steps = _steps(own, edges, made)
+        metadata: Attributes = {
+            "cclbench_version": __version__,
+            "run": run.id,
+            "rank": windowed.rank,
+            "ranks": json.dumps([w.rank for w in graph.windowed]),
+            "measured": _MEASURED,
+            "derived": _DERIVED,
+            "times": _TIMES,
+            **({"caveat": replay.caveat} if replay.caveat is not None else {}),
+            "measured_step_ns": float(replay.measured_ns),
+            "replayed_step_ns": float(replay.unchanged.step_ns),
+            "steps": json.dumps(steps),
+        }
+        _write_rank(folder / f"{PREFIX}.{windowed.rank}.et", metadata, made, replay, calls)
+        roles.update(task.role for task in made.tasks)
+        notes["waits that end before what they wait for begins, by the ranks' clocks"] += made.clipped
+        if progress:
+            progress("ranks written", place + 1, len(graph.windowed))
+    said = tuple(f"{number:,} {what}" for what, number in sorted((+notes).items()))
+    if replay.caveat is not None:
+        said = (replay.caveat, *said)
+    steps_ns = {"measured": float(replay.measured_ns), "replayed": float(replay.unchanged.step_ns)}
+    return Written(steps_ns, dict(sorted(roles.items())), said)
+
+
+def _edges(lane: Int64, start: Int64, end: Int64, window: Window) -> tuple[list[int], list[int]]:
+    """Of each lane the window's node that begins first, and the one that ends last."""
+
+    def first(chosen: Int64, key: Int64) -> list[int]:
+        order = chosen[np.lexsort((key[chosen], lane[chosen]))]
+        found: list[int] = order[np.diff(lane[order], prepend=-1) != 0].tolist()
+        return found
+
+    return first(window.openers, start), first(window.members, -end)
+
+
+def _steps(
+    own: Sequence[Window], edges: Sequence[tuple[list[int], list[int]]], made: RankTasks
+) -> list[dict[str, Any]]:
+    """The rank's windows in terms of its tasks' ids.
+
+    A window begins `before_ns` from where the first of `begin` has met what it waits for (a collective's
+    own arrival), and ends `behind_ns` from the last end of `end`, or where the next begins.
+    """
+    found = []
+    for window, (openers, members) in zip(own, edges, strict=True):
+        begin = {_task_of(made.first, node).id for node in openers}
+        end = {_task_of(made.last, node).id for node in members}
+        found.append(
+            {
+                "step": window.step,
+                "begin": sorted(begin),
+                "before_ns": window.before,
+                "end": sorted(end),
+                "behind_ns": window.behind,
+                "until_next": window.joined,
+                "counts": not window.open,
+            }
+        )
+    return found
+
+
+def _task_of(tasks: Mapping[int, Task], node: int) -> Task:
+    """The node's task; an arrival's is that of its transfer."""
+    return tasks[node] if node in tasks else tasks[node + 1]
+
+
+def _calls(
+    run: Run,
+    replay: Replay,
+    rank: int,
+    first: int,
+    groups: Mapping[str, int],
+    simulated: bool,
+    notes: Counter[str],
+) -> dict[int, _Call]:
+    """The rank's parts of collectives by their number in the graph, which counts on from `first`."""
+    transfers = replay.graph.transfers
+    columns = ("in_bytes", "out_bytes", "src_rank", "dst_rank")
+    found = {}
+    for call, row in enumerate(run.rank(rank).collectives().select(columns).to_pylist(), first):
+        kind, group = transfers.kind[call], transfers.group[call]
+        says: Attributes = {"comm_kind": kind or "unknown"}
+        if transfers.known[call]:
+            says["instance"] = int(transfers.instance[call])
+        size = _handed_in(kind, row)
+        missing = [*_missing(kind, group, row, groups)]
+        if simulated:
+            missing += _not_simulated(kind, size, bool(transfers.known[call]))
+        if missing:
+            notes[f"parts of collectives are compute nodes, which wait for no other rank: {missing[0]}"] += 1
+            found[call] = _Call(chakra.COMPUTE, says)
+            continue
+        assert kind is not None  # noqa: S101  (else something is missing)
+        if size is not None:
+            says["comm_size"] = size
+        if kind in chakra.COLLECTIVES:
+            says |= {"comm_type": chakra.COLLECTIVES[kind], "pg_name": str(groups[str(group)])}
+            found[call] = _Call(chakra.COLLECTIVE, says)
+        else:
+            tag = int(transfers.instance[call]) if transfers.known[call] else call
+            says |= {"comm_src": row["src_rank"], "comm_dst": row["dst_rank"], "comm_tag": tag}
+            found[call] = _Call(chakra.SEND if kind == "send" else chakra.RECV, says)
+    return found
+
+
+def _handed_in(kind: str | None, row: Mapping[str, Any]) -> int | None:
+    """Bytes that the rank hands in, which a receiving rank's sender does; None where nobody says."""
+    given, got = row["in_bytes"], row["out_bytes"]
+    same = kind in ("all_reduce", "broadcast", "all_to_all", "recv")
+    found: int | None = got if same and not given else given
+    return found
+
+
+def _missing(
+    kind: str | None, group: str | None, row: Mapping[str, Any], groups: Mapping[str, int]
+) -> Iterator[str]:
+    """Why a part of a collective can be no communication of Chakra."""
+    if kind in ("send", "recv"):
+        if row["src_rank"] is None or row["dst_rank"] is None:
+            yield f"the trace does not state the peer of a {kind}"
+    elif kind not in chakra.COLLECTIVES:
+        yield f"Chakra has no {kind}" if kind else "the trace does not state what they do"
+    elif group not in groups:
+        yield "the trace does not state the process group"
+
+
+def _not_simulated(kind: str | None, size: int | None, known: bool) -> Iterator[str]:
+    """Why ASTRA-sim would not simulate a communication."""
+    if not known:
+        yield "they are not matched across ranks"
+    if kind not in SIMULATED:
+        yield f"ASTRA-sim simulates no {kind}"
+    if not size:
+        yield "the trace does not state their bytes"
+
+
+def _write_rank(
+    path: Path, metadata: Attributes, made: RankTasks, replay: Replay, calls: Mapping[int, _Call]
+) -> None:
+    nodes, graph = replay.graph.nodes, replay.graph
+    with path.open("wb") as file:
+        chakra.write_metadata(file, metadata)
+        for task in made.tasks:
+            at, kind, name = task.node, chakra.COMPUTE, task.role
+            says: Attributes = {"is_cpu_op": task.role in BY_CPU, "role": task.role}
+            if at >= 0:
+                if nodes.step[at] >= 0:
+                    says["step"] = int(nodes.step[at])
+                if nodes.category[at] >= 0:
+                    says["category"] = graph.categories[nodes.category[at]] or "other"
+                if nodes.name[at] >= 0:
+                    name = graph.names[nodes.name[at]]
+                call = calls.get(int(nodes.call[at])) if nodes.kind[at] == n.TRANSFER else None
+                if call is not None and task.role != REST:
+                    kind, says = call.kind, says | call.says
+            after = [each.id for each in task.after]
+            chakra.write_node(file, task.id, name, kind, after, (task.start, task.end), says)
+
+
+def _readme(run: Run, form: Format, graph: Graph, made: Written, beside: MachineFiles) -> str:
+    """What the folder holds, for whoever finds it."""
+    roles = ", ".join(f"{number:,} {role}" for role, number in made.tasks.items())
+    lines = [
+        f"Run {run.id}, written by cclbench {__version__} (cclbench export --format {form}).",
+        "",
+        f"{PREFIX}.<rank>.et  Chakra execution traces, one a rank: {roles}",
+        f"{GROUPS}  process groups: the pg_name of nodes, and its ranks",
+        "",
+        f"Measured: {_MEASURED}.",
+        f"Derived: {_DERIVED}.",
+        f"Times: {_TIMES}.",
+        f"A step: {', '.join(f'{ns / 1e6:,.3f} ms {how}' for how, ns in made.steps_ns.items())}.",
+        *(f"Traced: {number:,} {what}." for what, number in sorted((+graph.traced).items())),
+        *(f"Inferred from times: {number:,} {what}." for what, number in sorted((+graph.inferred).items())),
+        *(f"Note: {note}." for note in made.notes),
+        "",
+        *beside.words,
+    ]
+    return "\n".join(lines).strip() + "\n"

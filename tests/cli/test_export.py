@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench export` on a small run: nodes, groups, the machine, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic import (
+    Collective,
+    Compute,
+    Distortion,
+    Layout,
+    Link,
+    Network,
+    Program,
+    Transfer,
+    simulate,
+    write,
+)
+
+from cclbench.cli import main
+from cclbench.export import chakra
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four ranks, a pair of which all-reduce 1 MiB in each of two steps, and every kind once among all."""
+    ops = [op for kind in KINDS for op in (Compute(20_000), Collective(kind, "tp", 1 << 20))]
+    folder = tmp_path_factory.mktemp("export") / "traces"
+    program = Program((*ops, Compute(20_000), Collective("all_reduce", "dp", 1 << 22)), steps=2)
+    write(simulate(Layout(dp=2, tp=2, gpus_per_host=4), program, Network(Link(5_000, 100))), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store: the traces are read once."""
+    return tmp_path_factory.mktemp("store")
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["export", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_collectives_have_type_group_and_bytes(
+    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "et"
+    code, out, err = called(
+        capsys, str(traces), "--format", "chakra", "-o", str(folder), "--check", "--store", str(store)
+    )
+    assert (code, err) == (0, f"wrote {folder}\n")
+    steps = {line.split()[0]: line.split()[-2] for line in out.splitlines()[2:]}
+    assert steps.keys() == {"measured", "replayed", "read"}
+    assert steps["read"] == steps["replayed"]
+    groups = json.loads((folder / "comm_groups.json").read_text())
+    assert sorted(each for each in groups.values() if len(each) == 2) == [[0, 1], [0, 2], [1, 3], [2, 3]]
+    header, *nodes = chakra.messages(folder / "workload.3.et")
+    says = chakra.attributes(header)
+    assert (says["rank"], says["ranks"]) == (3, "[0, 1, 2, 3]")
+    assert str(says["run"]).startswith("traces-")
+    parts = [
+        (found["comm_type"], groups[str(found["pg_name"])], found["comm_size"], found["is_cpu_op"])
+        for node in nodes
+        if node.type == chakra.COLLECTIVE
+        for found in [chakra.attributes(node)]
+    ]
+    mib = 1 << 20
+    step = [
+        (0, [2, 3], mib, False),
+        (2, [2, 3], handed_in("all_gather"), False),
+        (7, [2, 3], handed_in("reduce_scatter"), False),
+        (6, [2, 3], mib, False),
+        (0, [1, 3], 4 * mib, False),
+    ]
+    assert parts == step * 2
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.txt",
+        "comm_groups.json",
+        *(f"workload.{rank}.et" for rank in range(4)),
+    ]
+
+
+def handed_in(kind: str) -> int:
+    """Bytes that a rank of two hands in, where the larger side has 1 MiB."""
+    return (1 << 20) // (2 if kind == "all_gather" else 1)
+
+
+@pytest.mark.parametrize(
+    ("system", "more", "network"),
+    [
+        # 25 GB/s x 18 links, 20.6 of 25 usable; half of 3.4 us: NCCL's step of a ring
+        ("dgx-h100", (), ("Switch", 4, 450e9 * 20.6 / 25 / 2**30, 1700)),
+        # a mesh: a seventh of the links to each peer; RCCL's step
+        ("mi300x-8gpu", (), ("FullyConnected", 4, 48e9 / 2**30, 2100)),
+    ],
+)
+def test_the_machine_is_the_catalogs(
+    system: str,
+    more: tuple[str, ...],
+    network: tuple[str, int, float, float],
+    traces: Path,
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "sim"
+    code, *_ = called(
+        capsys,
+        *(str(traces), "--format", "astra-sim", "--system", system, *more),
+        *("-o", str(folder), "--store", str(store), "-q"),
+    )
+    assert code == 0
+    text = (folder / "network.yml").read_text()
+    kind, npus, rate, latency = network
+    found = yaml.safe_load(text)
+    assert (found["topology"], found["npus_count"], found["latency"]) == ([kind], [npus], [latency])
+    assert found["bandwidth"] == [pytest.approx(rate, rel=1e-4)]
+    assert f"{system}, scale_up.bytes_per_s: " in text
+    settings = json.loads((folder / "system.json").read_text())
+    assert settings["all-reduce-implementation"] == ["ring" if kind == "Switch" else "direct"]
+    assert json.loads((folder / "logical_topology.json").read_text()) == {"logical-dims": ["4"]}
+    assert system in (folder / "README.txt").read_text()
+
+
+def test_nodes_are_a_dimension(
+    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "sim"
+    code, *_ = called(
+        capsys,
+        *(str(traces), "--format", "astra-sim", "--system", "dgx-h100", "--per-node", "2"),
+        *("-o", str(folder), "--store", str(store)),
+    )
+    assert code == 0
+    found = yaml.safe_load((folder / "network.yml").read_text())
+    assert (found["topology"], found["npus_count"]) == (["Switch"] * 2, [2, 2])
+    # 400 Gb/s an interface, one each, 0.94 of it; half of 14 us: NCCL's step over the network
+    assert found["bandwidth"][1] == pytest.approx(50e9 * 0.94 / 2**30, rel=1e-4)
+    assert found["latency"] == [1700, 7000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--format", "chakra", "--ranks", "7"), 2, "has no rank 7"),
+        (("--format", "astra-sim", "--ranks", "0,2"), 3, "no trace of ranks 1,3: each of ASTRA-sim's 4 NPUs"),
+        (("--format", "astra-sim", "--system", "dgx-h1000"), 2, "did you mean dgx-h100"),
+        (("--format", "astra-sim", "--system", "aws-trn2"), 3, "hop_latency_s is not known"),
+        (("--format", "perfetto"), 2, "'perfetto' is not one of 'chakra', 'astra-sim'"),
+    ],
+)
+def test_errors_leave_nothing(
+    arguments: tuple[str, ...],
+    code: int,
+    says: str,
+    traces: Path,
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found, out, err = called(
+        capsys, str(traces), *arguments, "-o", str(tmp_path / "x"), "--store", str(store)
+    )
+    assert (found, out) == (code, "")
+    assert says in " ".join(err.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_there_stays(
+    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    chosen = ("--format", "chakra", "--store", str(store), "-o")
+    code, _, err = called(capsys, str(traces), *chosen, str(tmp_path))
+    assert code == 2
+    assert "is there already; name a new folder" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    code, _, err = called(capsys, str(traces), *chosen, str(tmp_path / "no" / "folder"))
+    assert code == 2
+    assert "create it first" in err
+
+
+def test_inferred_groups_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = (Compute(200_000), Collective("all_reduce", "dp", 96 * 1024))
+    truth = simulate(Layout(dp=4), Program(step * 4, steps=2, jitter=300), seed=1)
+    write(truth, tmp_path / "traces", Distortion(metadata="none", listed_groups=False))
+    chosen = ("--format", "chakra", "--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
+    code, _, err = called(capsys, str(tmp_path / "traces"), *chosen)
+    assert code == 0
+    assert "note: process groups are inferred" in err
+    assert "process groups are inferred" in (tmp_path / "et" / "README.txt").read_text()
+    header = next(chakra.messages(tmp_path / "et" / "workload.0.et"))
+    assert "process groups are inferred" in str(chakra.attributes(header)["caveat"])
+
+
+def test_some_ranks_alone(
+    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "et"
+    code, *_ = called(
+        capsys, str(traces), "--format", "chakra", "--ranks", "2", "-o", str(folder), "--store", str(store)
+    )
+    assert code == 0
+    assert [path.name for path in folder.glob("*.et")] == ["workload.2.et"]
+    _, *nodes = chakra.messages(folder / "workload.2.et")
+    assert not [node for node in nodes if "instance" in chakra.attributes(node)]
+
+
+def test_a_send_and_its_receive_have_peers_and_one_tag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = (Transfer("recv", 1 << 16), Compute(100_000), Transfer("send", 1 << 16))
+    truth = simulate(Layout(pp=2, gpus_per_host=2), Program(ops, steps=2), Network(Link(5_000, 100)))
+    write(truth, tmp_path / "traces")
+    chosen = ("--store", str(tmp_path / "runs"), "-o", str(tmp_path / "et"))
+    code, *_ = called(
+        capsys, str(tmp_path / "traces"), "--format", "astra-sim", "--system", "dgx-h100", *chosen
+    )
+    assert code == 0
+    ends = {}
+    for rank, kind in ((0, chakra.SEND), (1, chakra.RECV)):
+        _, *nodes = chakra.messages(tmp_path / "et" / f"workload.{rank}.et")
+        ends[rank] = [chakra.attributes(node) for node in nodes if node.type == kind]
+        assert [(e["comm_src"], e["comm_dst"], e["comm_size"]) for e in ends[rank]] == [(0, 1, 1 << 16)] * 2
+    assert [e["comm_tag"] for e in ends[0]] == [e["comm_tag"] for e in ends[1]]
+    assert len({e["comm_tag"] for e in ends[0]}) == 2
