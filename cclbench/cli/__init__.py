@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "metrics": "Compute the metrics of a run that is in the store.",
     "diagnose": "Find what makes a run slow, what it would gain, and what to try.",
     "list": "List metrics, findings, readers, hardware, runs or cards.",
-    "remove": "Remove runs from the store.",
+    "remove": "Remove runs from the store, each whole; the traces they were read from stay.",
     "explain": "Explain a metric or a finding: definition, formula, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",
     "ops": "List what operators cost: time, FLOPs, bytes, and how far each is from the roofline.",
