@@ -50,6 +50,7 @@ def test_the_contract_has_its_commands() -> None:
         "compare",
         "whatif",
         "export",
+        "remove",
         "contribute",
         "verify",
         "import",
