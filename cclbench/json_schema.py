@@ -98,7 +98,8 @@ def _described(error: Any, path: Path, schema: Mapping[str, Any]) -> Iterator[tu
 def _sourceless(error: Any) -> str | None:
     """Of a figure that lacks but the key of its source, how to say that there is none."""
     sourced = f"{error.instance} (unverified)"
-    if "pattern" in error.schema and _dialect()(error.schema).is_valid(sourced):
+    is_cited = error.schema.get("pattern", "").endswith(r"\)$")
+    if is_cited and _dialect()(error.schema).is_valid(sourced):
         return f"names no source: {shown(sourced)} says that none is known, else put its key there"
     return None
 

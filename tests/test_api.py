@@ -485,7 +485,7 @@ def test_a_page_of_a_notebook_escapes_what_traces_say(tmp_path: Path, store: Pat
     assert "<script>" not in page
     assert "time.step" in page
     assert run.id in repr(run)
-    assert "script" not in ingest_run(tmp_path / "rank0.json", store=store)._repr_html_()
+    assert "script" not in cclbench.ingest(tmp_path / "rank0.json", store=store)._repr_html_()
 
 
 # ----------------------------------------------------------------------------- operators and contention
