@@ -121,7 +121,7 @@ def full_results(
 def whatif(
     run: str | Path | Run,
     *sets: str,
-    scenarios: Sequence[str] = (),
+    scenarios: Sequence[str | Path] = (),
     sweeps: Sequence[str] = (),
     system: str | None = None,
     force_system: bool = False,
@@ -136,7 +136,8 @@ def whatif(
 ) -> Answer:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
-    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios` and `sweeps` come on top of them.
+    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios`, settings with commas or files
+    of them, and `sweeps` come on top of them.
     `system` is the catalog's machine where no card says it, refused where the traces name another device
     unless `force_system`; `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).

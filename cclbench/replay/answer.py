@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
+from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import Times
 from cclbench.replay.windows import Pace, Window, step_time, windows
 
@@ -82,6 +84,15 @@ class Answer:
     def rows(self) -> list[dict[str, Any]]:
         """The result rows as flat dicts with the columns of `schema.RESULTS`."""
         return builtins(self.figures)
+
+    @property
+    def only(self) -> Predicted:
+        """The outcome where there is one scenario; `UsageError` where there are several."""
+        if len(self.predicted) > 1:
+            raise UsageError(
+                f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it alone"
+            )
+        return self.predicted[0]
 
 
 class Replay:
@@ -170,19 +181,22 @@ def answer(
     run: Run,
     sets: Sequence[str] = (),
     *,
-    scenarios: Sequence[str] = (),
+    scenarios: Sequence[str | FilePath] = (),
     sweeps: Sequence[str] = (),
     machine: Machine | None = None,
     ranks: Sequence[int] | None = None,
     contention: float = 1.0,
     notes: Sequence[str] = (),
 ) -> Answer:
-    """Replay the run under `sets` together, under each of `scenarios` (settings with commas) and `sweeps`.
+    """Replay the run under `sets` together, under each of `scenarios` and `sweeps`.
+
+    A scenario is settings with commas, or a file of them.
 
     What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
     """
     wanted = [scenario(sets)] if sets else []
-    wanted += [scenario([*sets, *text.split(",")], f"+ {text}" if sets else text) for text in scenarios]
+    named = [_named(one) for one in scenarios]
+    wanted += [scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
     curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
@@ -201,6 +215,11 @@ def answer(
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
     said = (*notes, *_notes(replay))
     return Answer(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
+
+
+def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:
+    """What results call a scenario, and its settings."""
+    return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), str(one).split(","))
 
 
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:

@@ -50,9 +50,10 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is different from the run; `label` is how it was asked for."""
+    """What is different from the run; `label` is how it was asked for, `texts` the settings as KEY=VALUE."""
 
     label: str
+    texts: tuple[str, ...] = ()
     bandwidth: dict[Tier, Quantity] = field(default_factory=dict)
     latency: dict[Tier, Quantity] = field(default_factory=dict)
     fabric: dict[Tier, str] = field(default_factory=dict)
@@ -104,7 +105,7 @@ def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
         more = _changed(found, key, value)
         if len(more.settings) == len(found.settings):
             raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
-        found = more
+        found = replace(more, texts=(*found.texts, f"{key}={value}"))
     return found
 
 
