@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "merge": "Make the run of all shards that `cclbench ingest --shard` made of one source.",
     "metrics": "Compute the metrics of a run that is in the store.",
     "diagnose": "Find what makes a run slow, what it would gain, and what to try.",
-    "list": "List metrics, findings, readers, hardware, runs or cards.",
+    "list": "List metrics, findings, readers, hardware, what-if settings, runs or cards.",
     "remove": "Remove runs from the store.",
     "explain": "Explain a metric or a finding: definition, formula, when it does not apply.",
     "sql": "Query the tables of a run with SQL.",

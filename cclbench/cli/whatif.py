@@ -82,6 +82,9 @@ def whatif(
       scale_up scale_out system accelerator    an entry of the catalog
       collective.all_reduce=tree               another algorithm
       compute=x0.9 rank.3.compute=x0.9         compute takes 0.9 of its time
+      host=x0 loader=none copies=x2            what launches, loads, copies
+      straggler=none                           no rank slower than the median
+    `cclbench list settings` has all, with what each does.
 
     \b
     Examples:

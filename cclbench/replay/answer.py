@@ -17,6 +17,7 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
+from cclbench.replay.change import CHANGES, Subject
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
@@ -24,6 +25,7 @@ from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import Times
+from cclbench.replay.stragglers import coordinates
 from cclbench.replay.windows import Pace, Window, step_time, windows
 
 NS_PER_S: Final = 10**9
@@ -118,6 +120,7 @@ class Replay:
         self.library_version = run.rank(run.ranks[0]).facts.library_version
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
+        self.placed = coordinates(run)
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
@@ -125,11 +128,13 @@ class Replay:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
         times = replayed(self.graph, contention)
         self.pace = Pace(self.windows, times.start, times.end)
-        self.inside = self.pace.inside(self.graph, times.start)
+        self.since = self.pace.since(self.graph, times.start)
+        self.inside = self.pace.inside(self.graph, self.since)
         self.unchanged = Outcome(self.pace.step_ns, self._path(self.graph, times))
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
+        graph, untouched = self._changed(change)
         found: Ratios = ratios(
             self.graph,
             change,
@@ -138,30 +143,44 @@ class Replay:
             precision=self.precision,
             library_version=self.library_version,
         )
-        untouched = idle(self.graph, change, self.machine, self.groups)
+        untouched |= idle(self.graph, change, self.machine, self.groups)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
         nothing = "; ".join(said) if len(said) == len(change.settings) else None
         bounded = bool(np.isnan(found.expected).any())
         ratio = found.high if bounded else found.expected
-        shown = self._outcome(ratio)
+        shown = self._outcome(graph, ratio)
         others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-        steps = [shown.step_ns, *(self._paced(self._replayed(bound)[1]) for bound in others)]
+        steps = [shown.step_ns, *(self._paced(self._replayed(graph, bound)[1]) for bound in others)]
         expected = None if bounded else shown
-        basis = said if nothing else (*found.basis, *said)
+        acts = tuple(
+            f"{key}: {CHANGES.get(key).definition}" for key in change.changes if key not in untouched
+        )
+        basis = said if nothing else (*found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
-    def _outcome(self, ratio: Float) -> Outcome:
-        """The replay of nodes that take so many times as long, shape (nodes,)."""
-        graph, times = self._replayed(ratio)
+    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str]]:
+        """The graph with the scenario's registered changes, in order of keys; why some touch nothing."""
+        graph, untouched = self.graph, dict[str, str]()
+        for key, value in sorted(change.changes.items()):
+            made = CHANGES.get(key).act(Subject(graph, self.since, self.placed), value)
+            if isinstance(made, str):
+                untouched[key] = made
+            else:
+                graph = made
+        return graph, untouched
+
+    def _outcome(self, graph: Graph, ratio: Float) -> Outcome:
+        """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
+        graph, times = self._replayed(graph, ratio)
         return Outcome(self._paced(times), self._path(graph, times))
 
-    def _replayed(self, ratio: Float) -> tuple[Graph, Times]:
-        """The nodes with those ratios within windows, and when they run."""
-        nodes = self.graph.nodes
+    def _replayed(self, graph: Graph, ratio: Float) -> tuple[Graph, Times]:
+        """The graph with those ratios within windows, and when its nodes run."""
+        nodes = graph.nodes
         ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
-        graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
+        graph = replace(graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
     def _paced(self, times: Times) -> float:

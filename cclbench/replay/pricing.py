@@ -85,6 +85,8 @@ def idle(
     tiers = {None if own is None else machine.tier(own).value for _, own in several}
     found: dict[str, str] = {}
     for key in change.settings:
+        if key in change.changes:
+            continue  # it says so itself
         tier, _, what = key.partition(".")
         if key == "accelerator" or key.endswith("compute"):
             rank = int(what.partition(".")[0]) if tier == "rank" else None
