@@ -49,6 +49,7 @@ COMMANDS: Final = {
     "open": "Look at all ranks on one time axis, in Perfetto's viewer.",
     "compare": "Compare runs: who is faster, by how much, and why.",
     "whatif": "Replay a run under other hardware: what would the step take?",
+    "search": "Search the best of many scenarios, and what each costs.",
     "contribute": "Make a data point from a card, traces and scripts.",
     "verify": "Compute data points again from their evidence, and compare with what is recorded.",
     "import": "Bring published results into the store, to compare with.",

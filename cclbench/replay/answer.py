@@ -225,8 +225,8 @@ def answer(
     predicted += [p for curve in swept for _, p in curve]
     unchanged = replay.unchanged
     rows = [
-        _row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
-        _row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
+        modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
+        modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
         *_path_rows(unchanged.path, None),
         *(row for one in predicted for row in _predicted_rows(one, unchanged)),
         *map(_knee, swept),
@@ -247,14 +247,14 @@ def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
     if one.idle is not None:
         names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
         return [
-            _row(name, None, unit=unit, better=better, category=label, reason=reason)
+            modelled_row(name, None, unit=unit, better=better, category=label, reason=reason)
             for name, unit, better in names
         ]
     open_ended = None
     if one.step_ns is None:
         open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
-    gain = partial(_row, "whatif.speedup", unit="ratio", better="higher", category=label)
-    step = partial(_row, "whatif.step", category=label)
+    gain = partial(modelled_row, "whatif.speedup", unit="ratio", better="higher", category=label)
+    step = partial(modelled_row, "whatif.step", category=label)
     return [
         step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
         step(one.low_ns / NS_PER_S, stat="low"),
@@ -269,7 +269,7 @@ def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
 def _path_rows(path: Path, label: str | None) -> list[Row]:
     """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
     whole = max(path.length_ns, 1)
-    share = partial(_row, "whatif.critical_path", unit="1", better=None, category=label)
+    share = partial(modelled_row, "whatif.critical_path", unit="1", better=None, category=label)
     return [
         *(share(ns / whole, stat=place) for place, ns in path.places.items()),
         *(
@@ -283,7 +283,7 @@ def _path_rows(path: Path, label: str | None) -> list[Row]:
 def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
     """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
     label = curve[0][1].scenario.label.partition("=")[0]
-    row = partial(_row, "whatif.knee", unit="ratio", better=None, category=label)
+    row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
     if curve[0][1].idle is not None:
         return row(None, reason=curve[0][1].idle)
     known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
@@ -319,7 +319,7 @@ def _notes(replay: Replay) -> list[str]:
     return notes
 
 
-def _row(
+def modelled_row(
     metric: str,
     value: float | None,
     *,

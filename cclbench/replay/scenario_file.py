@@ -62,7 +62,9 @@ def located(document: Document, place: Place) -> Iterator[None]:
 
 
 def write_scenario(found: Scenario, path: Path, description: str | None = None) -> None:
-    """The scenario as a file that `read_scenario` reads."""
+    """The scenario as a file that `read_scenario` reads; `InputError` where it sets nothing."""
+    if not found.texts:
+        raise InputError(f"{found.label}: sets nothing, so there is no file of it", where=str(path))
     settings = (text.partition("=") for text in found.texts)
     lines = [
         f"name: {_quoted(found.label)}",

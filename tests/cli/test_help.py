@@ -49,6 +49,7 @@ def test_the_contract_has_its_commands() -> None:
         "open",
         "compare",
         "whatif",
+        "search",
         "contribute",
         "verify",
         "import",

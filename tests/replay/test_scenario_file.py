@@ -67,6 +67,11 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert read_scenario(path) == (label, texts)
 
 
+def test_what_sets_nothing_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sets nothing"):
+        write_scenario(scenario([], "unchanged"), tmp_path / "none.yaml")
+
+
 def test_a_file_is_told_from_settings() -> None:
     assert is_scenario_file("a/b.yaml")
     assert is_scenario_file(Path("anything"))
