@@ -186,7 +186,7 @@ def _tried(replay: Replay, space: Space, point: Point, limits: Sequence[Limit]) 
     trial = Trial(change, cost, None, None, inf, inf, None)
     for one in limits:
         if one.what == "cost" and cost is not None and cost > one.most:
-            return replace(trial, infeasible=f"costs {cost:g} {space.unit}: not {one.text}")
+            return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {one.text}")
     unchanged = replay.unchanged.step_ns
     if not change.settings:
         trial = replace(trial, step_ns=unchanged, low_ns=unchanged, high_ns=unchanged)
@@ -199,7 +199,7 @@ def _tried(replay: Replay, space: Space, point: Point, limits: Sequence[Limit]) 
         trial = replace(trial, predicted=found, step_ns=step, low_ns=found.low_ns, high_ns=found.high_ns)
     for one in limits:
         if one.what == "step" and trial.ranked_ns > one.most:
-            return replace(trial, infeasible=f"takes {trial.ranked_ns / NS_PER_S:.6g} s: not {one.text}")
+            return replace(trial, infeasible=f"takes {trial.ranked_ns / NS_PER_S:.6g} s, beyond {one.text}")
     return trial
 
 

@@ -230,8 +230,8 @@ def test_random_programs_are_replayed_as_they_are_simulated_again(
         for text, found in errors.items():
             found.append(abs(step(replay, text) / true[text] - 1))
     for text, found in errors.items():
-        assert float(np.median(found)) < 1e-3, text
-        assert max(found) < 0.01, text
+        assert float(np.median(found)) < 1e-6, text
+        assert max(found) < 0.002, text
 
 
 def test_a_factor_of_one_changes_nothing_and_less_is_never_slower(

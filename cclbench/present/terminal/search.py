@@ -31,7 +31,8 @@ def page(found: Found, verbosity: int) -> list[RenderableType]:
     table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
     headings = ["step", "bounds", "speedup"]
     headings += ["tokens/s/device"] if found.tokens is not None else []
-    headings += [f"cost, {printable(found.unit)}" if found.unit != "1" else "cost", "front"] if costs else []
+    if costs:
+        headings.append("cost" if found.unit == "1" else f"cost, {printable(found.unit)}")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=not heading.startswith("cost"))
     table.add_row("replayed unchanged", _time(found.unchanged_ns))
@@ -41,6 +42,8 @@ def page(found: Found, verbosity: int) -> list[RenderableType]:
         return [table]
     tried = len(found.ranked) + len(found.infeasible)
     lines = [f"{tried:,} of {found.points:,} scenarios looked at, {len(found.ranked):,} feasible"]
+    if costs:
+        lines.append("*: none is both faster and cheaper")
     if len(found.ranked) > len(shown):
         lines.append(f"{len(found.ranked) - len(shown):,} more feasible ones: -v shows them")
     reasons = Counter(trial.infeasible for trial in found.infeasible)
@@ -67,5 +70,5 @@ def _cells(found: Found, trial: Trial, costs: bool) -> list[str]:
         tokens = found.tokens_of(trial)
         cells.append("" if tokens is None else f"{tokens:,.6g}")
     if costs:
-        cells += [f"{trial.cost or 0.0:g}", "*" if trial in found.front else ""]
+        cells.append(f"{'* ' if trial in found.front else ''}{trial.cost or 0.0:g}")
     return cells
