@@ -328,6 +328,7 @@ def modelled_row(
     provenance: str = "modelled",
     **keys: Any,
 ) -> Row:
+    """A result row of a replay, seconds by default; one without a value does not apply."""
     ok = value is not None
     return Row(
         metric=metric,
