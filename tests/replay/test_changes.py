@@ -266,6 +266,11 @@ def test_a_factor_of_one_changes_nothing_and_less_is_never_slower(
             assert unchanged >= less >= least
 
 
+def test_without_overlap_no_step_is_shorter(random_cases: list[tuple[Case, Replay]]) -> None:
+    for _, replay in random_cases:
+        assert step(replay, "overlap=off") >= replay.unchanged.step_ns
+
+
 def test_random_programs_without_overlap_are_those_that_await_each_collective_at_once() -> None:
     """Of layouts with one kind of groups, whose collectives run in one stream."""
 
