@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cclbench import results
 from cclbench.analyzers.metric import resolve
 from cclbench.engine import PROCESSES, SERIAL, Engine, Progress, engine_for
-from cclbench.errors import UsageError
+from cclbench.errors import InputError, UsageError
 from cclbench.findings.diagnosis import Diagnosis, diagnosis
 from cclbench.ingestion import ingest as ingest_source
-from cclbench.machine import machine_of
+from cclbench.machine import Machine, machine_of
 from cclbench.record.manifest import Options
 from cclbench.record.remote_store import store_at
 from cclbench.record.results import Results
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cclbench.export.folder import Format, Written
     from cclbench.replay.answer import Answer
+    from cclbench.replay.search import Found, Goal
 
 
 def run(
@@ -122,7 +123,7 @@ def full_results(
 def whatif(
     run: str | Path | Run,
     *sets: str,
-    scenarios: Sequence[str] = (),
+    scenarios: Sequence[str | Path] = (),
     sweeps: Sequence[str] = (),
     system: str | None = None,
     force_system: bool = False,
@@ -137,7 +138,8 @@ def whatif(
 ) -> Answer:
     """Replay a run of the store, or of a SOURCE, under other hardware: what would the step take?
 
-    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios` and `sweeps` come on top of them.
+    `sets` such as `scale_up.bandwidth=x2` act together; `scenarios`, settings with commas or files
+    of them, and `sweeps` come on top of them.
     `system` is the catalog's machine where no card says it, refused where the traces name another device
     unless `force_system`; `contention` how much longer kernels take beside
     communication (None: the run's own `compute.contention`).
@@ -146,10 +148,7 @@ def whatif(
 
     with engine_for(engine, jobs, client) as runs_on:
         opened = open_run(run, store=store, engine=runs_on, inference=inference)
-        machine = machine_of(opened, system=system, per_node=per_node)
-        if machine.other_device is not None and not force_system:
-            hint = "--force-system takes it nevertheless"
-            raise UsageError(f"--system {machine.other_device}", hint=hint)
+        machine = _machine(opened, system, force_system, per_node)
         factor, notes = (contention, ()) if contention is not None else _contention(opened, ranks, runs_on)
     return answer(
         opened,
@@ -188,6 +187,60 @@ def export(
     return write_folder(
         opened, Path(folder), form, machine=machine, ranks=ranks, check=check, progress=progress
     )
+
+
+def search(
+    run: str | Path | Run,
+    space: str | Path,
+    *,
+    objective: Goal = "step",
+    constraints: Sequence[str] = (),
+    trials: int | None = None,
+    seed: int = 0,
+    system: str | None = None,
+    force_system: bool = False,
+    per_node: int | None = None,
+    store: str | Path | None = None,
+    jobs: int = 1,
+    engine: Engine | str = PROCESSES,
+    client: Client | None = None,
+    inference: bool = True,
+) -> Found:
+    """Replay a run under the scenarios of a search space, a YAML file, and rank them.
+
+    All scenarios where there are few, else at most `trials`, chosen by chance and descent, the same for a
+    `seed`.  `constraints` such as `cost<=100` or `step<=12ms` make others infeasible; `InputError` where
+    tokens are the objective and nothing tells how many a step has.  `system`, `force_system` and `per_node`
+    are those of `whatif`.
+    """
+    from cclbench.replay.answer import Replay
+    from cclbench.replay.search import limit
+    from cclbench.replay.search import search as searched
+    from cclbench.replay.space import read_space
+
+    asked, limits = read_space(Path(space)), [limit(text) for text in constraints]
+    with engine_for(engine, jobs, client) as runs_on:
+        opened = open_run(run, store=store, engine=runs_on, inference=inference)
+        machine = _machine(opened, system, force_system, per_node)
+        tokens = None
+        if objective == "tokens_per_second_per_device":
+            chosen = resolve(["throughput.tokens_per_device"])
+            rows, _ = results.compute(opened, chosen, Selection(model=False), engine=runs_on)
+            row = next(one for one in rows if not one.narrowed)
+            if row.value is None:
+                raise InputError(f"tokens a second are not known: {row.reason}", where=opened.id)
+            tokens = row.value
+    replay = Replay(opened, machine=machine)
+    return searched(replay, asked, goal=objective, limits=limits, trials=trials, seed=seed, tokens=tokens)
+
+
+def _machine(run: Run, system: str | None, force_system: bool, per_node: int | None) -> Machine:
+    """The run's machine; `UsageError` where the traces name another device than the `system` given."""
+    machine = machine_of(run, system=system, per_node=per_node)
+    if machine.other_device is not None and not force_system:
+        hint = "--force-system takes it nevertheless"
+        raise UsageError(f"--system {machine.other_device}", hint=hint)
+    return machine
 
 
 def _contention(run: Run, ranks: Sequence[int] | None, engine: Engine) -> tuple[float, tuple[str, ...]]:

@@ -14,11 +14,13 @@ Rows = list[dict[str, Any]]
 
 
 @click.command()
-@click.argument("what", type=click.Choice(("metrics", "findings", "readers", "hardware", "runs", "cards")))
+@click.argument(
+    "what", type=click.Choice(("metrics", "findings", "readers", "hardware", "settings", "runs", "cards"))
+)
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
-    """List metrics, findings, readers, hardware, runs or cards.
+    """List metrics, findings, readers, hardware, what-if settings, runs or cards.
 
     Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
     did not load is listed with its error. `cclbench hardware show ID` has every figure with its source.
@@ -91,6 +93,26 @@ def _broken(plugins: dict[str, str], column: str) -> Rows:
     return [{"name": name, column: f"did not load: {error}"} for name, error in sorted(plugins.items())]
 
 
+def _settings(_: Path) -> Rows:
+    from cclbench.replay.change import CHANGES
+    from cclbench.replay.scenario import KEYS
+
+    rows = [
+        {"name": key, "values": values, "definition": definition, "origin": "cclbench.replay.scenario"}
+        for key, (values, definition) in KEYS.items()
+    ]
+    rows += [
+        {
+            "name": key,
+            "values": CHANGES.get(key).values,
+            "definition": CHANGES.get(key).definition,
+            "origin": CHANGES.origin(key),
+        }
+        for key in CHANGES
+    ]
+    return rows + _broken(CHANGES.broken, "definition")
+
+
 def _hardware(_: Path) -> Rows:
     import msgspec
 
@@ -152,6 +174,7 @@ _LISTS: Final = {
     "findings": (("name", "title"), _findings),
     "readers": (("name", "formats", "versions", "tested"), _readers),
     "hardware": (("id", "kind", "summary"), _hardware),
+    "settings": (("name", "values", "definition"), _settings),
     "runs": (
         ("run", "date", "devices", "ranks", "steps", "step_s", "card", "published", "source", "problem"),
         _runs,

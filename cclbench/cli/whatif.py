@@ -33,10 +33,11 @@ def _factor(text: str) -> float | None:
 @click.option(
     "--scenario",
     "scenarios",
-    metavar="KEY=VALUE,...",
+    metavar="KEY=VALUE,...|FILE.yaml",
     multiple=True,
     help="A further scenario, of its own, on top of what --set changes; repeatable.",
 )
+@options.file("--save", help="Write the scenario, where there is one alone, as a file for --scenario.")
 @click.option(
     "--sweep",
     "sweeps",
@@ -60,7 +61,14 @@ def _factor(text: str) -> float | None:
 @options.opening
 @options.page
 def whatif(
-    run: str, form: str, verbosity: int, store: Path, engine: Engine, inference: bool, **wishes: Any
+    run: str,
+    form: str,
+    verbosity: int,
+    save: Path | None,
+    store: Path,
+    engine: Engine,
+    inference: bool,
+    **wishes: Any,
 ) -> None:
     """Replay a run under other hardware: what would the step take?
 
@@ -74,6 +82,10 @@ def whatif(
       scale_up scale_out system accelerator    an entry of the catalog
       collective.all_reduce=tree               another algorithm
       compute=x0.9 rank.3.compute=x0.9         compute takes 0.9 of its time
+      host=x0 loader=none copies=x2            what launches, loads, copies
+      straggler=none                           no rank slower than the median
+      overlap=off                              communication and compute in turn
+    `cclbench list settings` has all, with what each does.
 
     \b
     Examples:
@@ -83,14 +95,20 @@ def whatif(
     """
     from cclbench.api import open_run
     from cclbench.api import whatif as replay
+    from cclbench.destination import check_folder
     from cclbench.present.terminal.output import emit
     from cclbench.present.terminal.run import document
     from cclbench.present.terminal.whatif import page
     from cclbench.record.results import Results
+    from cclbench.replay.scenario_file import write_scenario
     from cclbench.schema import RESULTS
 
+    if save is not None:
+        check_folder(save)
     opened = open_run(run, store=store, engine=engine, inference=inference)
     found = replay(opened, *wishes.pop("sets"), **wishes)
+    if save is not None:
+        write_scenario(found.only.scenario, save)
     window = found.figures[0].window
     emit(
         form,

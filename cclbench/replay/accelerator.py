@@ -55,7 +55,7 @@ def accelerator(rank: GraphInput) -> Part:
     ]
     handed = _turns(rank, points, waits, inferred)
     add_boundaries(rank, points)
-    host, place = host_nodes(rank.rank, points)
+    host, place = host_nodes(rank, points)
     between = _device_waits(rank, device, told, inferred, traced)
     work, start_of, end_of = _work_nodes(rank, device, int(host.lane.max(initial=-1)) + 1)
     nodes, start_of, end_of = n.joined([host, work]), start_of + len(host), end_of + len(host)
@@ -210,6 +210,7 @@ def _work_nodes(rank: GraphInput, device: Device, lanes: int) -> tuple[Nodes, In
         end=np.where(arrival, rows.start[row], rows.end[row]),
         gap=np.where(begins, device.gap[row], 0),
         dur=np.where(arrival, 0, rows.end[row] - rows.start[row]),
+        hosted=rows.hosted[row],
         call=rows.row[row],
         step=rows.step[row],
         category=rows.category[row],

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,12 +17,15 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
+from cclbench.replay.change import CHANGES, Subject
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
 from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.scenario import Scenario, scenario, sweep
+from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import Times
+from cclbench.replay.stragglers import coordinates
 from cclbench.replay.windows import Pace, Window, step_time, windows
 
 NS_PER_S: Final = 10**9
@@ -83,6 +87,15 @@ class Answer:
         """The result rows as flat dicts with the columns of `schema.RESULTS`."""
         return builtins(self.figures)
 
+    @property
+    def only(self) -> Predicted:
+        """The outcome where there is one scenario; `UsageError` where there are several."""
+        if len(self.predicted) > 1:
+            raise UsageError(
+                f"there are {len(self.predicted)} scenarios", hint="a file has one: ask for it alone"
+            )
+        return self.predicted[0]
+
 
 class Replay:
     """A run, ready to be replayed under any number of scenarios.
@@ -107,6 +120,7 @@ class Replay:
         self.library_version = run.rank(run.ranks[0]).facts.library_version
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
+        self.placed = coordinates(run)
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
         self.measured_ns = step_time(self.windows, np.array([w.measured_ns for w in self.windows], np.int64))
@@ -114,11 +128,13 @@ class Replay:
             raise InputError("has steps of no length: there is nothing to replay", where=run.id)
         times = replayed(self.graph, contention)
         self.pace = Pace(self.windows, times.start, times.end)
-        self.inside = self.pace.inside(self.graph, times.start)
+        self.since = self.pace.since(self.graph, times.start)
+        self.inside = self.pace.inside(self.graph, self.since)
         self.unchanged = Outcome(self.pace.step_ns, self._path(self.graph, times))
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
+        graph, untouched = self._changed(change)
         found: Ratios = ratios(
             self.graph,
             change,
@@ -127,30 +143,44 @@ class Replay:
             precision=self.precision,
             library_version=self.library_version,
         )
-        untouched = idle(self.graph, change, self.machine, self.groups)
+        untouched |= idle(self.graph, change, self.machine, self.groups)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
         nothing = "; ".join(said) if len(said) == len(change.settings) else None
         bounded = bool(np.isnan(found.expected).any())
         ratio = found.high if bounded else found.expected
-        shown = self._outcome(ratio)
+        shown = self._outcome(graph, ratio)
         others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-        steps = [shown.step_ns, *(self._paced(self._replayed(bound)[1]) for bound in others)]
+        steps = [shown.step_ns, *(self._paced(self._replayed(graph, bound)[1]) for bound in others)]
         expected = None if bounded else shown
-        basis = said if nothing else (*found.basis, *said)
+        acts = tuple(
+            f"{key}: {CHANGES.get(key).definition}" for key in change.changes if key not in untouched
+        )
+        basis = said if nothing else (*found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
-    def _outcome(self, ratio: Float) -> Outcome:
-        """The replay of nodes that take so many times as long, shape (nodes,)."""
-        graph, times = self._replayed(ratio)
+    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str]]:
+        """The graph with the scenario's registered changes, in order of keys; why some touch nothing."""
+        graph, untouched = self.graph, dict[str, str]()
+        for key, value in sorted(change.changes.items()):
+            made = CHANGES.get(key).act(Subject(graph, self.since, self.placed), value)
+            if isinstance(made, str):
+                untouched[key] = made
+            else:
+                graph = made
+        return graph, untouched
+
+    def _outcome(self, graph: Graph, ratio: Float) -> Outcome:
+        """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
+        graph, times = self._replayed(graph, ratio)
         return Outcome(self._paced(times), self._path(graph, times))
 
-    def _replayed(self, ratio: Float) -> tuple[Graph, Times]:
-        """The nodes with those ratios within windows, and when they run."""
-        nodes = self.graph.nodes
+    def _replayed(self, graph: Graph, ratio: Float) -> tuple[Graph, Times]:
+        """The graph with those ratios within windows, and when its nodes run."""
+        nodes = graph.nodes
         ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
-        graph = replace(self.graph, nodes=replace(nodes, dur=dur, gap=gap))
+        graph = replace(graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
     def _paced(self, times: Times) -> float:
@@ -170,19 +200,22 @@ def answer(
     run: Run,
     sets: Sequence[str] = (),
     *,
-    scenarios: Sequence[str] = (),
+    scenarios: Sequence[str | FilePath] = (),
     sweeps: Sequence[str] = (),
     machine: Machine | None = None,
     ranks: Sequence[int] | None = None,
     contention: float = 1.0,
     notes: Sequence[str] = (),
 ) -> Answer:
-    """Replay the run under `sets` together, under each of `scenarios` (settings with commas) and `sweeps`.
+    """Replay the run under `sets` together, under each of `scenarios` and `sweeps`.
+
+    A scenario is settings with commas, or a file of them.
 
     What a scenario or a sweep sets comes on top of `sets`; `notes` are the caller's own, before the replay's.
     """
     wanted = [scenario(sets)] if sets else []
-    wanted += [scenario([*sets, *text.split(",")], f"+ {text}" if sets else text) for text in scenarios]
+    named = [_named(one) for one in scenarios]
+    wanted += [scenario([*sets, *texts], f"+ {name}" if sets else name) for name, texts in named]
     curves = [[(factor, scenario([*sets, text], text)) for factor, text in sweep(one)] for one in sweeps]
     if not wanted and not curves:
         raise UsageError("nothing is changed", hint="--set scale_up.bandwidth=x2, for instance")
@@ -192,8 +225,8 @@ def answer(
     predicted += [p for curve in swept for _, p in curve]
     unchanged = replay.unchanged
     rows = [
-        _row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
-        _row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
+        modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
+        modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
         *_path_rows(unchanged.path, None),
         *(row for one in predicted for row in _predicted_rows(one, unchanged)),
         *map(_knee, swept),
@@ -203,20 +236,25 @@ def answer(
     return Answer(replay.measured_ns, unchanged, tuple(predicted), tuple(figures), said)
 
 
+def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:
+    """What results call a scenario, and its settings."""
+    return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), str(one).split(","))
+
+
 def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
     label = one.scenario.label
     reason = "; ".join(one.basis) or None
     if one.idle is not None:
         names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
         return [
-            _row(name, None, unit=unit, better=better, category=label, reason=reason)
+            modelled_row(name, None, unit=unit, better=better, category=label, reason=reason)
             for name, unit, better in names
         ]
     open_ended = None
     if one.step_ns is None:
         open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
-    gain = partial(_row, "whatif.speedup", unit="ratio", better="higher", category=label)
-    step = partial(_row, "whatif.step", category=label)
+    gain = partial(modelled_row, "whatif.speedup", unit="ratio", better="higher", category=label)
+    step = partial(modelled_row, "whatif.step", category=label)
     return [
         step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
         step(one.low_ns / NS_PER_S, stat="low"),
@@ -231,7 +269,7 @@ def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
 def _path_rows(path: Path, label: str | None) -> list[Row]:
     """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
     whole = max(path.length_ns, 1)
-    share = partial(_row, "whatif.critical_path", unit="1", better=None, category=label)
+    share = partial(modelled_row, "whatif.critical_path", unit="1", better=None, category=label)
     return [
         *(share(ns / whole, stat=place) for place, ns in path.places.items()),
         *(
@@ -245,7 +283,7 @@ def _path_rows(path: Path, label: str | None) -> list[Row]:
 def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
     """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
     label = curve[0][1].scenario.label.partition("=")[0]
-    row = partial(_row, "whatif.knee", unit="ratio", better=None, category=label)
+    row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
     if curve[0][1].idle is not None:
         return row(None, reason=curve[0][1].idle)
     known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
@@ -281,7 +319,7 @@ def _notes(replay: Replay) -> list[str]:
     return notes
 
 
-def _row(
+def modelled_row(
     metric: str,
     value: float | None,
     *,
@@ -290,6 +328,7 @@ def _row(
     provenance: str = "modelled",
     **keys: Any,
 ) -> Row:
+    """A result row of a replay, seconds by default; one without a value does not apply."""
     ok = value is not None
     return Row(
         metric=metric,

@@ -7,10 +7,9 @@ from collections import Counter
 
 import numpy as np
 
-from cclbench import intervals
 from cclbench.intervals import Int64, Mask
 from cclbench.replay import nodes as n
-from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks
+from cclbench.replay.host import Pauses, Points, Wait, add_boundaries, add_turns, pauses, tracks, within
 from cclbench.replay.nodes import Edges, Nodes, Part
 from cclbench.replay.tables import GraphInput
 from cclbench.replay.waits import RESUMED_NS
@@ -58,18 +57,6 @@ def _callers(rank: GraphInput, calls: Int64) -> Int64:
         return np.asarray(np.unique(threads[calls]), np.int64)
     found, rows = np.unique(threads, return_counts=True)
     return np.asarray(found[rows == rows.max(initial=0)][:1], np.int64)
-
-
-def _computed(rank: GraphInput, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
-    """ns in which each lane's thread computes, of a stretch of each node, shape (nodes,)."""
-    own = tracks(rank.host)
-    found = np.zeros(len(lane), np.int64)
-    for number, thread in enumerate(threads.tolist()):
-        rows = rank.computing & (own == thread)
-        busy = intervals.union(rank.host.start[rows], rank.host.end[rows])
-        here = lane == number
-        found[here] = intervals.within(busy, np.minimum(since, until)[here], until[here])
-    return found
 
 
 def _by_call(whole: Nodes, issue: Int64, arrival: Int64, edges: Edges) -> None:
@@ -154,7 +141,9 @@ def _lanes(rank: GraphInput, points: Points, begin: Int64) -> tuple[Nodes, Int64
         end=end,
         gap=gap,
         dur=end - start,
-        busy=np.where(gap > 0, _computed(rank, np.unique(thread), lane, start - gap, start), 0),
+        busy=np.where(
+            gap > 0, within(rank.host, rank.computing, np.unique(thread), lane, start - gap, start), 0
+        ),
         call=call,
         step=step,
         category=category,

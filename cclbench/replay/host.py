@@ -9,7 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from cclbench import intervals
 from cclbench.intervals import Int64, Mask
+from cclbench.normalize.phases import LOADER
 from cclbench.replay import nodes as n
 from cclbench.replay.nodes import Nodes
 from cclbench.replay.tables import GraphInput, Rows
@@ -114,7 +116,7 @@ def add_boundaries(rank: GraphInput, points: Points) -> None:
             points.add(np.full(2, known[start, end]), np.array([start, end]))
 
 
-def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
+def host_nodes(rank: GraphInput, points: Points) -> tuple[Nodes, Int64]:
     """The points as nodes, each thread a lane, and the node of each point."""
     thread, time, own = points.arrays()
     # a call that waited has returned before what begins at the same time
@@ -123,5 +125,29 @@ def host_nodes(rank: int, points: Points) -> tuple[Nodes, Int64]:
     first = np.diff(lane, prepend=-1) != 0
     since = np.where(first, 0, np.diff(time[order], prepend=0))
     gap = np.where(own[order] >= 0, own[order], since)
-    made = n.blank(len(order), rank=rank, lane=lane, kind=n.HOST, start=time[order], end=time[order], gap=gap)
+    begun, loads = time[order] - gap, rank.host.matching(LOADER)
+    made = n.blank(
+        len(order),
+        rank=rank.rank,
+        lane=lane,
+        kind=n.HOST,
+        start=time[order],
+        end=time[order],
+        gap=gap,
+        loading=within(rank.host, loads, np.unique(thread), lane, begun, time[order]),
+    )
     return made, np.argsort(order)
+
+
+def within(rows: Rows, chosen: Mask, threads: Int64, lane: Int64, since: Int64, until: Int64) -> Int64:
+    """ns in which each lane's thread is in one of those rows, of a stretch of each node, shape (nodes,)."""
+    own = tracks(rows)
+    found = np.zeros(len(lane), np.int64)
+    for number, thread in enumerate(threads.tolist()):
+        of_thread = chosen & (own == thread)
+        if not of_thread.any():
+            continue
+        busy = intervals.union(rows.start[of_thread], rows.end[of_thread])
+        here = lane == number
+        found[here] = intervals.within(busy, np.minimum(since, until)[here], until[here])
+    return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,9 @@ class Nodes:
     A node starts at the latest of: the node before it in its lane ends + `gap`; `feeder` (a host node,
     −1 for none) + `feed_lag`; and the sources of its edges + their lags.  It takes `dur`, of which it may
     have taken `slack` less: a transfer that had ended when it was awaited.  Of a CPU-only rank's gaps `busy`
-    ns are operators.  `start` and `end` are as measured, `call` a code into the graph's collectives,
-    `category` and `name` codes of words; −1 for none.
+    ns are operators, of those of a thread that launches `loading` ns are in a data loader.  `hosted` are
+    copies between host and device.  `start` and `end` are as measured, `call` a code into the graph's
+    collectives, `category` and `name` codes of words; −1 for none.
     """
 
     rank: npt.NDArray[np.int32]
@@ -39,6 +41,8 @@ class Nodes:
     dur: Int64
     slack: Int64
     busy: Int64
+    loading: Int64
+    hosted: Mask
     feeder: Int64
     feed_lag: Int64
     call: Int64
@@ -57,9 +61,9 @@ class Nodes:
 
 def blank(count: int, **columns: object) -> Nodes:
     """So many nodes with those columns; the others are −1, and times 0."""
-    types = {"rank": np.int32, "kind": np.int8}
-    zero = ("gap", "dur", "slack", "busy", "feed_lag", "start", "end")
-    arrays = {}
+    types = {"rank": np.int32, "kind": np.int8, "hosted": np.bool_}
+    zero = ("gap", "dur", "slack", "busy", "loading", "hosted", "feed_lag", "start", "end")
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for f in fields(Nodes):
         value = columns.pop(f.name, 0 if f.name in zero else -1)
         arrays[f.name] = np.broadcast_to(np.asarray(value, types.get(f.name, np.int64)), (count,)).copy()

@@ -91,10 +91,9 @@ def idle(
             rank = int(what.partition(".")[0]) if tier == "rank" else None
             here = (nodes.kind == n.COMPUTE) | (nodes.busy > 0)
             if not (here & ((nodes.rank == rank) | (rank is None))).any():
-                found[key] = (
-                    "no rank of the replay computes" if rank is None else f"rank {rank} computes nothing"
-                )
-        elif not several:
+                alone = f"rank {rank} computes nothing"
+                found[key] = "no rank of the replay computes" if rank is None else alone
+        elif not several and key not in change.changes:  # those say so themselves
             found[key] = "the run has no collectives"
         elif tier in TIERS and not tiers & {tier, None}:
             found[key] = f"no collective of the run crosses {tier}"

@@ -8,6 +8,7 @@ system=dgx-h200                another machine of the catalog
 accelerator=nvidia-h200-sxm    another accelerator, same network
 collective.all_reduce=tree     another algorithm
 rank.3.compute=x0.9            compute takes 0.9 of its time on rank 3; compute=x0.9: on all ranks
+host=x0.5, straggler=none      and others, each a file of `changes`
 """
 
 from __future__ import annotations
@@ -20,21 +21,26 @@ from typing import Final, Literal
 from cclbench.errors import CclbenchError, UsageError, near
 from cclbench.hardware import catalog
 from cclbench.machine import Tier
+from cclbench.replay.change import CHANGES, factor_of
 from cclbench.schema import COLLECTIVE_KINDS
 from cclbench.units import parse_quantity
 
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
-_FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
 _SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")
-_KEYS: Final = (
-    *(f"{tier}{what}" for tier in TIERS for what in (".bandwidth", ".latency", "")),
-    "system",
-    "accelerator",
-    "collective.<kind>",
-    "rank.<N>.compute",
-    "compute",
-)
-_LARGEST_FACTOR: Final = 1e6
+KEYS: Final = {
+    "scale_up.bandwidth": ("x2, 900GB/s", "line rate of the links inside a node"),
+    "scale_out.bandwidth": ("x2, 400Gb/s", "line rate of the interfaces between nodes"),
+    "scale_up.latency": ("x0.5", "latency of every step inside a node"),
+    "scale_out.latency": ("x0.5, 5us", "what the network's software adds to a hop between nodes"),
+    "scale_up": ("nvlink5", "another fabric of the catalog inside a node"),
+    "scale_out": ("infiniband-ndr", "another fabric of the catalog between nodes"),
+    "system": ("dgx-h200", "another machine of the catalog"),
+    "accelerator": ("h200", "another accelerator of the catalog, on the same network"),
+    "collective.<kind>": ("tree", "another algorithm of that kind of collectives"),
+    "compute": ("x0.9", "kernels take so many times as long on all ranks"),
+    "rank.<N>.compute": ("x0.9", "kernels take so many times as long on rank N"),
+}
+"""Examples of values, and what each sets; others are registered (`CHANGES`)."""
 _LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s"), "time": (1.0, "1 s")}
 """Beyond these no link is: a unit is mistaken."""
 _MOST_DOUBLINGS: Final = 16
@@ -50,9 +56,10 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is different from the run; `label` is how it was asked for."""
+    """What is different from the run; `label` is how it was asked for, `texts` the settings as KEY=VALUE."""
 
     label: str
+    texts: tuple[str, ...] = ()
     bandwidth: dict[Tier, Quantity] = field(default_factory=dict)
     latency: dict[Tier, Quantity] = field(default_factory=dict)
     fabric: dict[Tier, str] = field(default_factory=dict)
@@ -60,6 +67,8 @@ class Scenario:
     accelerator: str | None = None
     algorithm: dict[str, str] = field(default_factory=dict)
     compute: dict[int | None, float] = field(default_factory=dict)
+    changes: dict[str, float] = field(default_factory=dict)
+    """Values of the registered changes, by their keys."""
 
     @property
     def moves_communication(self) -> bool:
@@ -77,6 +86,7 @@ class Scenario:
             *(["accelerator"] if self.accelerator else []),
             *(f"collective.{kind}" for kind in self.algorithm),
             *("compute" if rank is None else f"rank.{rank}.compute" for rank in self.compute),
+            *self.changes,
         )
 
     @property
@@ -100,11 +110,11 @@ def scenario(texts: Sequence[str], label: str | None = None) -> Scenario:
         key, separator, value = text.partition("=")
         key, value = key.strip(), value.strip()
         if not separator or not value:
-            raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join(_KEYS)}")
+            raise UsageError(f"{text!r} is not KEY=VALUE", hint=f"keys: {', '.join([*KEYS, *CHANGES])}")
         more = _changed(found, key, value)
         if len(more.settings) == len(found.settings):
             raise UsageError(f"{key} is set twice", hint="other values may be scenarios of their own")
-        found = more
+        found = replace(more, texts=(*found.texts, f"{key}={value}"))
     return found
 
 
@@ -114,7 +124,7 @@ def sweep(text: str) -> Iterator[tuple[float, str]]:
     match = _SWEEP.fullmatch(value.strip())
     if match is None:
         raise UsageError(f"{text!r} is not KEY=xA..xB", hint="such as scale_out.bandwidth=x0.25..x8")
-    low, high = (_factor(match[i], text) for i in (1, 2))
+    low, high = (factor_of(text, match[i]) for i in (1, 2))
     if low >= high or high / low > 1 << _MOST_DOUBLINGS:
         most = f"{1 << _MOST_DOUBLINGS:,}"
         raise UsageError(f"{text!r}: xA must be less than xB, and xB at most {most} times xA")
@@ -145,8 +155,10 @@ def _changed(found: Scenario, key: str, value: str) -> Scenario:
     rank = re.fullmatch(r"rank\.(\d{1,9})\.compute", key)
     if rank or key == "compute":
         of = int(rank[1]) if rank else None
-        return replace(found, compute=found.compute | {of: _factor(value, f"{key}={value}")})
-    raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, _KEYS))
+        return replace(found, compute=found.compute | {of: factor_of(f"{key}={value}", value)})
+    if key in CHANGES:
+        return replace(found, changes=found.changes | {key: CHANGES.get(key).read(f"{key}={value}", value)})
+    raise UsageError(f"{key!r} is nothing that can be set", hint=near(key, [*KEYS, *CHANGES]))
 
 
 def _fabric(tier: Tier, value: str) -> str:
@@ -165,7 +177,7 @@ def _accelerator(text: str) -> str:
 
 def _quantity(key: str, value: str, dimension: Literal["bandwidth", "time"]) -> Quantity:
     if value[0] in "x×":
-        return Quantity(factor=_factor(value, f"{key}={value}"))
+        return Quantity(factor=factor_of(f"{key}={value}", value))
     spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
     try:
         absolute = parse_quantity(spaced, dimension)
@@ -175,12 +187,3 @@ def _quantity(key: str, value: str, dimension: Literal["bandwidth", "time"]) -> 
     if absolute > most:
         raise UsageError(f"{key}={value} is more than {words}", hint="is the unit right?")
     return Quantity(absolute=absolute)
-
-
-def _factor(value: str, where: str) -> float:
-    match = _FACTOR.fullmatch(value)
-    factor = float(match[1]) if match else 0.0
-    if not 0 < factor <= _LARGEST_FACTOR:
-        limits = f"no factor above 0 and up to {_LARGEST_FACTOR:,.0f}, of 6 decimals at most"
-        raise UsageError(f"{where}: {value!r} is {limits}", hint="such as x2 or x0.5")
-    return factor

@@ -88,19 +88,13 @@ def coordinates(run: Run) -> dict[str, dict[int, int]]:
 def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Slowdown:
     """The slowdown of a graph whose ranks stand in those places, by dimension."""
     nodes = graph.nodes
-    ranks = np.unique(nodes.rank[nodes.rank >= 0]).tolist()
-    if len(ranks) < 2:
-        raise InputError("stragglers are told by comparing ranks, and there is one")
-    if any(rank.on_host for rank in graph.windowed):
-        raise InputError("the kernels of a CPU are its operators, whose times are no part of a replay's rows")
+    ranks, role = _roles(graph, placed)
     told = _told(graph)
     several = nodes.call[nodes.kind == n.TRANSFER]
     known = told[several[graph.transfers.size[several] != 1]]
     if not known.any():
         raise InputError("no collective is matched across its ranks: waiting can't be told from transfer")
     found = windows(graph)
-    stages = placed.get("pp", {})
-    role = np.array([stages.get(rank, -1) for rank in range(max(ranks) + 1)], np.int64)
     replays = _Replays(graph, found, _typical(graph, role, ranks))
     ideal = replays.ideal
     if not ideal:
@@ -128,6 +122,30 @@ def of_graph(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Slowdown:
         int(known.sum()),
         len(known),
     )
+
+
+def usual_compute(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> Int64:
+    """What nodes take where no rank's compute is slower than its role's others, ns, shape (nodes,).
+
+    A row of compute takes the median of its place, as in a replay without stragglers, and all else what was
+    measured.  `InputError` where ranks cannot be compared.
+    """
+    nodes = graph.nodes
+    ranks, role = _roles(graph, placed)
+    usual = np.rint(_typical(graph, role, ranks).dur).astype(np.int64)
+    return np.where(nodes.kind == n.COMPUTE, usual, nodes.dur)
+
+
+def _roles(graph: Graph, placed: Mapping[str, Mapping[int, int]]) -> tuple[list[int], Int64]:
+    """The ranks, and each one's role by its number; `InputError` where they cannot be compared."""
+    nodes = graph.nodes
+    ranks: list[int] = np.unique(nodes.rank[nodes.rank >= 0]).tolist()
+    if len(ranks) < 2:
+        raise InputError("stragglers are told by comparing ranks, and there is one")
+    if any(rank.on_host for rank in graph.windowed):
+        raise InputError("the kernels of a CPU are its operators, whose times are no part of a replay's rows")
+    stages = placed.get("pp", {})
+    return ranks, np.array([stages.get(rank, -1) for rank in range(max(ranks) + 1)], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

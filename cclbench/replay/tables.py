@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cclbench.intervals import Int64, Mask
 from cclbench.normalize.steps import choose_windows
@@ -24,12 +25,12 @@ Bounds = tuple[tuple[int | None, int, int], ...]
 _WORK = ("kernel", "copy", "memset")
 _COLUMNS = (
     *("track", "device", "name", "category", "start_ns", "dur_ns"),
-    *("correlation", "step", "collective", "blocks"),
+    *("correlation", "step", "collective", "blocks", "copy_direction"),
 )
 _ARRAYS: Final[dict[str, Any]] = {
     **dict.fromkeys(("start", "end", "correlation", "step", "row", "blocks"), np.int64),
     **dict.fromkeys(("lane", "name", "category"), np.int32),
-    "copy": np.bool_,
+    **dict.fromkeys(("copy", "hosted"), np.bool_),
 }
 UNTOLD: Final = -(1 << 62)
 """A time that no row tells."""
@@ -50,7 +51,8 @@ class Rows:
     """Rows of one kind or several, in order of start; arrays of shape (rows,), −1 for unknown.
 
     `lane` numbers the (device, track) pairs in `lanes`; `name` and `category` are codes into `names`
-    and `categories`; `row` is the collectives table's row; `blocks` a kernel's grid; times in ns.
+    and `categories`; `row` is the collectives table's row; `blocks` a kernel's grid; `hosted` are copies
+    between host and device; times in ns.
     """
 
     start: Int64
@@ -63,6 +65,7 @@ class Rows:
     row: Int64
     blocks: Int64
     copy: Mask
+    hosted: Mask
     names: tuple[str, ...]
     categories: tuple[str, ...]
     lanes: tuple[tuple[int, int], ...]
@@ -77,8 +80,14 @@ class Rows:
 
     def named(self, *patterns: str) -> Mask:
         """Rows whose name holds any of the texts, shape (rows,)."""
-        hit = [any(p in name for p in patterns) for name in self.names]
-        return np.array([*hit, False], np.bool_)[self.name]
+        return self._where(lambda name: any(p in name for p in patterns))
+
+    def matching(self, pattern: str) -> Mask:
+        """Rows in whose name the regular expression is found, shape (rows,)."""
+        return self._where(lambda name: re.search(pattern, name) is not None)
+
+    def _where(self, fits: Callable[[str], bool]) -> Mask:
+        return np.array([*map(fits, self.names), False], np.bool_)[self.name]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,6 +325,9 @@ def _batch(
         row=row,
         blocks=batch["blocks"].fill_null(-1).to_numpy(),
         copy=np.full(len(batch), kind in ("copy", "memset")),
+        hosted=pc.is_in(batch["copy_direction"].cast(pa.string()), pa.array(["h2d", "d2h"])).to_numpy(
+            zero_copy_only=False
+        ),
         names=tuple(batch["name"].dictionary.to_pylist()),
         categories=tuple(batch["category"].dictionary.to_pylist()),
         lanes=tuple((int(devices[p // len(tracks)]), int(tracks[p % len(tracks)])) for p in pairs.tolist()),

@@ -128,18 +128,28 @@ class Pace:
         new = max((total + int(later[last])) / count for count, total, last in self.ranks)
         return self.step_ns * (max(new, 1.0) / old)
 
-    def inside(self, graph: Graph, start: Int64) -> Mask:
-        """Which nodes begin neither before their rank's windows nor between them, shape (nodes,).
-
-        Of a transfer it is enough that one rank's part does.
-        """
+    def since(self, graph: Graph, start: Int64) -> Int64:
+        """How long before each node begins the windows of its rank had begun, one behind the other without a
+        break, ns; −1 of nodes before all windows or between them, shape (nodes,)."""
         nodes = graph.nodes
-        found = np.ones(len(nodes), np.bool_)
+        found = np.zeros(len(nodes), np.int64)
         for rank, begun in self.begun.items():
             own = np.flatnonzero(nodes.rank == rank)
             place = np.searchsorted(begun, start[own], side="right") - 1
             last = place == len(begun) - 1
-            found[own] = (place >= 0) & (last | (start[own] < self.done[rank][place]))
+            here = (place >= 0) & (last | (start[own] < self.done[rank][place]))
+            breaks = np.append(True, begun[1:] > self.done[rank][:-1])
+            opened = begun[np.maximum.accumulate(np.where(breaks, np.arange(len(begun)), 0))]
+            found[own] = np.where(here, start[own] - opened[place], -1)
+        return found
+
+    def inside(self, graph: Graph, since: Int64) -> Mask:
+        """Which nodes begin neither before their rank's windows nor between them, by `since`, shape (nodes,).
+
+        Of a transfer it is enough that one rank's part does.
+        """
+        nodes = graph.nodes
+        found = since >= 0
         parts = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
         parts = parts[graph.transfers.known[nodes.call[parts]]]
         _, of = np.unique(graph.transfers.instance[nodes.call[parts]], return_inverse=True)

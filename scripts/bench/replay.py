@@ -65,7 +65,7 @@ def faithful(sources: list[str], store: str | None) -> None:
         run = open_run(source, store=store)
         replay = Replay(run)
         nodes, off = replay.graph.nodes, replay.unchanged.step_ns / replay.measured_ns - 1
-        none = replay._outcome(np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
+        none = replay._outcome(replay.graph, np.where(nodes.kind == n.TRANSFER, 0.0, 1.0))
         met, measured = int((nodes.kind == n.RENDEZVOUS).sum()), replay.measured_ns / 1e6
         print(
             f"| {run.id} | {len(replay.graph.windowed)} | {len(nodes):,} | {met:,} | {measured:.3f}"

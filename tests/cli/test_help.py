@@ -51,6 +51,7 @@ def test_the_contract_has_its_commands() -> None:
         "whatif",
         "export",
         "remove",
+        "search",
         "contribute",
         "verify",
         "import",

@@ -167,3 +167,23 @@ def test_the_page_shows_what_its_command_prints(
     code, out, _ = called(capsys, *line.split(), "--store", str(tmp_path))
     assert code == 0
     assert [text.rstrip() for text in out.strip("\n").splitlines()] == shown.splitlines()
+
+
+def test_a_scenario_is_saved_and_replayed_from_its_file(
+    traces: Path, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.yaml"
+    asked = (str(traces), "--store", str(store), "--json")
+    code, first, _ = called(capsys, *asked, "--set", "compute=x2", "--save", str(kept))
+    assert code == 0
+    code, second, _ = called(capsys, *asked, "--scenario", str(kept))
+    assert code == 0
+    assert json.loads(first)["results"] == json.loads(second)["results"]
+    kept.write_text("name: slow\nset:\n  compute: x2\n")
+    code, named, _ = called(capsys, *asked, "--scenario", str(kept))
+    assert {row["category"] for row in json.loads(named)["results"]} == {None, "slow"}
+    code, _, err = called(
+        capsys, *asked, "--scenario", "compute=x1", "--scenario", "compute=x3", "--save", str(kept)
+    )
+    assert code == 2
+    assert "there are 2 scenarios" in err

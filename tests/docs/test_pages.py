@@ -20,6 +20,7 @@ PAGES = {
     "beyond-one-machine.md": 2,
     "timeline-reader.md": 1,
     "stragglers.md": 2,
+    "search.md": 3,
     "add-a-metric.md": 3,
     "add-a-format.md": 1,
     "add-a-machine.md": 2,

@@ -43,6 +43,7 @@ def rows(items: Sequence[Item], lane: tuple[int, int] = HOST) -> Rows:
         row=column("call"),
         blocks=column("blocks"),
         copy=column("copy", False, np.bool_),
+        hosted=column("hosted", False, np.bool_),
         names=tuple(names),
         categories=tuple(categories),
         lanes=tuple(lanes),

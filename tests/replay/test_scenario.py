@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cclbench.errors import UsageError
-from cclbench.replay.scenario import Quantity, scenario, sweep
+from cclbench.replay.scenario import KEYS, Quantity, scenario, sweep
 
 
 def test_all_keys() -> None:
@@ -101,3 +101,11 @@ def test_a_sweep_doubles() -> None:
 def test_a_sweep_needs_two_factors_in_order(text: str) -> None:
     with pytest.raises(UsageError):
         list(sweep(text))
+
+
+def test_every_listed_key_takes_its_examples() -> None:
+    for key, (values, definition) in KEYS.items():
+        assert definition
+        for value in values.split(", "):
+            key = key.replace("<kind>", "all_reduce").replace("<N>", "0")
+            assert scenario([f"{key}={value}"]).settings == (key,)

@@ -53,7 +53,7 @@ def test_a_faster_rank_makes_no_step_longer() -> None:
 def test_what_the_slowest_rank_gains_the_step_gains() -> None:
     """Both ranks' windows take 320 together; without 10 % of 150 twice, and of 50 before, 290 less the 5."""
     graph, pace, times = paced()
-    inside = pace.inside(graph, times.start)
+    inside = pace.inside(graph, pace.since(graph, times.start))
     assert inside[graph.nodes.start == 0].tolist() == [False, False]
     assert inside[graph.nodes.start >= 50_000].all()
     nodes = graph.nodes

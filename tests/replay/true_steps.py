@@ -67,7 +67,7 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
             graph = build(ranks(run))
         times = simulate(graph.nodes, graph.cut)
         pace = Pace(windows(graph), times.start, times.end)
-        inside = pace.inside(graph, times.start)
+        inside = pace.inside(graph, pace.since(graph, times.start))
         found.identity.append(pace.step_ns / _true_step(truth) - 1)
         new = _under(graph, truth, change, inside)
         times = simulate(new.nodes, new.cut)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench search`: the run replayed under the scenarios of a space, ranked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cclbench.cli import options
+
+if TYPE_CHECKING:
+    from cclbench.engine import Engine
+
+
+@click.command()
+@options.run
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="YAML: lists of values by setting, and what values cost.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(("step", "tokens_per_second_per_device")),
+    default="step",
+    show_default=True,
+    help="What is to be best; tokens of a step are fixed, so the order is the same.",
+)
+@click.option(
+    "--constraint",
+    "constraints",
+    metavar="KEY<=VALUE",
+    multiple=True,
+    help="What a scenario must not exceed: 'cost<=100', 'step<=12ms'; repeatable.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Scenarios to replay at most.  [default: 500, of more than 5,000 a tenth, up to 2,000]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what chance chooses.")
+@options.file("--best", help="Write the best scenario as a file for `cclbench whatif --scenario`.")
+@options.file("--plot", help="Draw step time against cost: PNG, SVG or PDF.")
+@click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
+@click.option("--force-system", is_flag=True, help="Take --system though the traces name another device.")
+@click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")
+@options.opening
+@options.page
+def search(
+    run: str,
+    form: str,
+    verbosity: int,
+    best: Path | None,
+    plot: Path | None,
+    space: Path,
+    store: Path,
+    engine: Engine,
+    inference: bool,
+    **wishes: Any,
+) -> None:
+    """Search the best of many scenarios, and what each costs.
+
+    RUN is the id of a run, or any SOURCE that `cclbench run` takes. All
+    scenarios of a small space are replayed, else those that descent from
+    random starts comes to. The work of a step is the same in all.
+
+    \b
+    Examples:
+      cclbench search my-job-3f2a91c0 --space space.yaml
+      cclbench search my-job-3f2a91c0 --space space.yaml \\
+          --constraint 'cost<=100' --best best.yaml --plot front.png
+    """
+    from cclbench.api import open_run
+    from cclbench.api import search as searched
+    from cclbench.destination import check_folder
+    from cclbench.present.picture import check_picture, save_picture
+    from cclbench.present.search_picture import draw_front
+    from cclbench.present.terminal.output import emit
+    from cclbench.present.terminal.run import document
+    from cclbench.present.terminal.search import page
+    from cclbench.record.results import Results
+    from cclbench.replay.scenario_file import write_scenario
+    from cclbench.schema import RESULTS
+
+    if best is not None:
+        check_folder(best)
+    if plot is not None:
+        check_picture(plot)
+    opened = open_run(run, store=store, engine=engine, inference=inference)
+    found = searched(opened, space, **wishes)
+    if best is not None:
+        write_scenario(found.best.scenario, best)
+    if plot is not None:
+        save_picture(lambda: draw_front(found, title=opened.id), plot)
+    emit(
+        form,
+        document=document(opened.record, Results.of(found.figures), found.figures[0].window),
+        rows=found.rows,
+        columns=RESULTS.names,
+        table=lambda: page(found, verbosity),
+    )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios by cost and step time, and the front of those that none beats in both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cclbench.errors import UsageError
+from cclbench.present.charts.palette import light
+from cclbench.replay.search import Found
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_front(found: Found, *, title: str) -> Figure:
+    """Modelled steps over cost, hollow as all that is modelled, with their bounds; the front as a line.
+
+    `UsageError` where no scenario has a cost.
+    """
+    from matplotlib.figure import Figure
+
+    if not found.front:
+        raise UsageError("there is no cost to draw steps against", hint="give the space `cost:`")
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for trials, colour, label in (
+        (found.ranked, "muted", "replayed scenarios, with their bounds"),
+        (found.front, "accent", "none is both faster and cheaper"),
+    ):
+        cost = [trial.cost or 0.0 for trial in trials]
+        step = [trial.ranked_ns / 1e6 for trial in trials]
+        axes.vlines(
+            cost,
+            [trial.low_ns / 1e6 for trial in trials],
+            [trial.high_ns / 1e6 for trial in trials],
+            color=light(colour),
+            alpha=0.5,
+        )
+        axes.scatter(cost, step, label=label, facecolors="none", edgecolors=light(colour))
+    axes.step(
+        [trial.cost or 0.0 for trial in found.front],
+        [trial.ranked_ns / 1e6 for trial in found.front],
+        where="post",
+        color=light("accent"),
+    )
+    axes.set_xlabel("cost" if found.unit == "1" else f"cost, {found.unit}")
+    axes.set_ylabel("modelled step, ms")
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)
+    axes.legend(frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search on a terminal: the best scenarios, those worth their cost, and why others are infeasible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cclbench.present.terminal import QUIET, VERBOSE
+from cclbench.replay.search import Found, Trial
+from cclbench.text import printable
+from cclbench.units import humanise
+
+_SHOWN: Final = 12
+_REASONS: Final = 5
+_LABEL: Final = 26
+
+
+def page(found: Found, verbosity: int) -> list[RenderableType]:
+    """The best as a table, * those that none beats in both step and cost; the others' number, and why."""
+    most = len(found.ranked) if verbosity >= VERBOSE else _SHOWN
+    shown = [*found.ranked[:most], *(trial for trial in found.front if trial not in found.ranked[:most])]
+    costs = bool(found.front)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    longest = max((len(text) for trial in shown for text in trial.scenario.label.split(", ")), default=0)
+    table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
+    headings = ["step", "bounds", "speedup"]
+    headings += ["tokens/s/device"] if found.tokens is not None else []
+    if costs:
+        headings.append("cost" if found.unit == "1" else f"cost, {printable(found.unit)}")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=not heading.startswith("cost"))
+    table.add_row("replayed unchanged", _time(found.unchanged_ns))
+    for trial in shown:
+        table.add_row(Text(printable(trial.scenario.label).replace(", ", "\n")), *_cells(found, trial, costs))
+    if verbosity <= QUIET:
+        return [table]
+    tried = len(found.ranked) + len(found.infeasible)
+    lines = [f"{tried:,} of {found.points:,} scenarios looked at, {len(found.ranked):,} feasible"]
+    if costs:
+        lines.append("*: none is both faster and cheaper")
+    if len(found.ranked) > len(shown):
+        lines.append(f"{len(found.ranked) - len(shown):,} more feasible ones: -v shows them")
+    reasons = Counter(trial.infeasible for trial in found.infeasible)
+    lines += [f"infeasible: {number:,}: {reason}" for reason, number in reasons.most_common(_REASONS)]
+    if len(reasons) > _REASONS:
+        lines.append(f"infeasible for {len(reasons) - _REASONS:,} other reasons: --json has each")
+    lines += dict.fromkeys(basis for trial in shown if trial.predicted for basis in trial.predicted.basis)
+    return [table, *(Text(printable(f"- {line}")) for line in lines)]
+
+
+def _time(ns: float) -> str:
+    return humanise(ns / 1e9, "s")
+
+
+def _cells(found: Found, trial: Trial, costs: bool) -> list[str]:
+    low, high = _time(trial.low_ns), _time(trial.high_ns)
+    step = trial.step_ns
+    cells = [
+        "unknown" if step is None else _time(step),
+        "" if low == high else f"{low} to {high}",
+        "" if step is None else humanise(found.unchanged_ns / step, "ratio"),
+    ]
+    if found.tokens is not None:
+        tokens = found.tokens_of(trial)
+        cells.append("" if tokens is None else f"{tokens:,.6g}")
+    if costs:
+        cells.append(f"{'* ' if trial in found.front else ''}{trial.cost or 0.0:g}")
+    return cells

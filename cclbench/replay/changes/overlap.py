@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`overlap=off`: communication and compute of a rank that never run at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Subject, change, word
+from cclbench.replay.graph import Graph
+from cclbench.replay.nodes import Nodes
+from cclbench.replay.simulate import pieces
+
+
+@change(
+    "overlap",
+    values="off",
+    definition="a rank's kernels wait for all communication launched before them, and communication for all"
+    " kernels launched before it; either of them still overlaps its like, and copies overlap both",
+    read=word("off"),
+)
+def overlap(subject: Subject, _: float) -> Graph | str:
+    """The graph with those waits; `InputError` where ranks would wait for one another in a circle."""
+    graph, nodes, cut = subject.graph, subject.graph.nodes, subject.graph.cut
+    if any(rank.on_host for rank in graph.windowed):
+        raise InputError("overlap=off: the kernels of a CPU are its operators, which are no rows of a replay")
+    place = _launched(nodes, subject.since)
+    known = ~cut.own
+    source, target, lag = cut.source[known], cut.head[cut.target[known]], cut.lag[known]
+    # what was held up by a row launched later has another order now
+    against = (
+        (nodes.rank[source] == nodes.rank[target]) & (place[target] >= 0) & (place[source] > place[target])
+    )
+    source, target, lag = source[~against], target[~against], lag[~against]
+    waits = [pair for rank in graph.windowed for pair in _waits(nodes, place, rank.rank)]
+    if not waits:
+        return "no rank both computes and communicates within the run's windows"
+    before, behind = np.array(waits, np.int64).T
+    try:
+        serial = pieces(
+            nodes,
+            np.concatenate([source, before]),
+            np.concatenate([target, behind]),
+            np.concatenate([lag, np.zeros(len(waits), np.int64)]),
+        )
+    except InputError as error:
+        raise InputError(f"overlap=off: {error.what}", hint="ranks launch in different orders") from None
+    return replace(graph, cut=serial)
+
+
+def _launched(nodes: Nodes, since: Int64) -> Int64:
+    """The place of each node of compute or communication in the order of launches, −1 of others."""
+    of_device = np.isin(nodes.kind, (n.COMPUTE, n.ARRIVAL, n.TRANSFER)) & (since >= 0)
+    at = np.flatnonzero(of_device)
+    row = at - (nodes.kind[at] == n.TRANSFER)  # a transfer is launched with its arrival, the node before it
+    launched = np.where(nodes.feeder[row] >= 0, nodes.start[nodes.feeder[row]], nodes.start[row])
+    order = np.lexsort((at, nodes.start[row], launched))
+    place = np.full(len(nodes), -1, np.int64)
+    place[at[order]] = np.arange(len(at))
+    return place
+
+
+def _waits(nodes: Nodes, place: Int64, rank: int) -> Iterator[tuple[int, int]]:
+    """Pairs of nodes of a rank of which the second waits for the first.
+
+    Rows in order of launch fall into stretches of one sort.  Of a stretch the first row of each lane waits
+    for the last of each lane in the stretch before, and so for all that came earlier.
+    """
+    at = np.flatnonzero((nodes.rank == rank) & (place >= 0))
+    at = at[np.argsort(place[at], kind="stable")]
+    before: dict[int, int] = {}
+    last: dict[int, int] = {}
+    communicates: bool | None = None
+    for node, lane, computes in zip(
+        at.tolist(), nodes.lane[at].tolist(), (nodes.kind[at] == n.COMPUTE).tolist(), strict=True
+    ):
+        if communicates is None or computes == communicates:
+            before, last, communicates = last, {}, not computes
+        if lane not in last:
+            yield from ((earlier, node) for earlier in before.values())
+        last[lane] = node

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios as files: strict YAML with a name, a description and what is set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cclbench import yaml_file
+from cclbench.destination import write_whole
+from cclbench.diagnostics import Path as Place
+from cclbench.errors import CclbenchError, InputError
+from cclbench.json_schema import departures, packaged_schema
+from cclbench.replay.scenario import Scenario, scenario
+from cclbench.text import listed
+from cclbench.yaml_file import Document
+
+SUFFIXES = (".yaml", ".yml")
+_MOST_SHOWN = 3
+
+
+def is_scenario_file(text: str | Path) -> bool:
+    """Whether what somebody gave as a scenario names a file, and is no setting itself."""
+    return isinstance(text, Path) or ("=" not in text and text.endswith(SUFFIXES))
+
+
+def read_scenario(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Name (the file's where it states none) and settings of a scenario file.
+
+    `InputError` with file and line where it is no such file, or where a setting means nothing.
+    """
+    document = checked(path, "scenario")
+    texts = tuple(f"{key}={value}" for key, value in document.value["set"].items())
+    for key, text in zip(document.value["set"], texts, strict=True):
+        with located(document, ("set", key)):
+            scenario([text])
+    with located(document, ("set",)):
+        scenario(texts)
+    return document.value.get("name", path.stem), texts
+
+
+def checked(path: Path, noun: str) -> Document:
+    """The file's document, which fits the packaged schema of that name; `InputError` with file and line."""
+    document = yaml_file.read(path, noun)
+    problems = list(document.problems) or departures(document, packaged_schema(noun))
+    if problems:
+        raise InputError(listed([str(one) for one in problems], _MOST_SHOWN))
+    return document
+
+
+@contextmanager
+def located(document: Document, place: Place) -> Iterator[None]:
+    """What is wrong with a setting is told with the line of the file that sets it."""
+    try:
+        yield
+    except CclbenchError as error:
+        raise InputError(
+            error.what, where=f"{document.file}:{document.line(place)}", hint=error.hint
+        ) from None
+
+
+def write_scenario(found: Scenario, path: Path, description: str | None = None) -> None:
+    """The scenario as a file that `read_scenario` reads; `InputError` where it sets nothing."""
+    if not found.texts:
+        raise InputError(f"{found.label}: sets nothing, so there is no file of it", where=str(path))
+    settings = (text.partition("=") for text in found.texts)
+    lines = [
+        f"name: {_quoted(found.label)}",
+        *([f"description: {_quoted(description)}"] if description else []),
+        "set:",
+        *(f"  {key}: {_quoted(value)}" for key, _, value in settings),
+    ]
+    write_whole("\n".join(lines) + "\n", path)
+
+
+def _quoted(text: str) -> str:
+    """Text that YAML takes for nothing else."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best scenarios of a space for a run: replayed, ranked, those that cost least for their step marked.
+
+Work is fixed: no setting changes batch or tokens, so that tokens a second go as 1 / step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any, Final, Literal
+
+from cclbench.errors import CclbenchError, InputError, UsageError
+from cclbench.record.rows import Row, builtins
+from cclbench.replay.answer import NS_PER_S, Predicted, Replay, modelled_row
+from cclbench.replay.sampler import EXHAUSTIVE, Point, explore
+from cclbench.replay.scenario import Scenario
+from cclbench.replay.space import Space
+from cclbench.units import parse_quantity
+
+Goal = Literal["step", "tokens_per_second_per_device"]
+_MOST: Final = 2_000
+_CONSTRAINT = re.compile(r"\s*(step|cost)\s*<=\s*(.+?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a scenario must not exceed: `step`, ns, or `cost`; `text` as it was asked for."""
+
+    what: str
+    most: float
+    text: str
+
+
+def limit(text: str) -> Limit:
+    """The limit that `cost<=100` or `step<=12ms` is (a step without a unit is in seconds)."""
+    match = _CONSTRAINT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not KEY<=VALUE", hint="such as cost<=100 or step<=12ms")
+    what, value = match[1], match[2]
+    try:
+        if what == "step" and not re.fullmatch(r"[\d.eE+-]+", value):
+            most = parse_quantity(re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1), "time")
+        else:
+            most = float(value)
+    except (ValueError, CclbenchError):
+        raise UsageError(
+            f"{text!r}: {value!r} is no {what}", hint="such as cost<=100 or step<=12ms"
+        ) from None
+    return Limit(what, most * NS_PER_S if what == "step" else most, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A point that was looked at: its step, bounds and cost, or why it is infeasible."""
+
+    scenario: Scenario
+    cost: float | None
+    predicted: Predicted | None
+    step_ns: float | None
+    """The expected step, the unchanged one where nothing is touched, None where only bounds are known."""
+    low_ns: float
+    high_ns: float
+    infeasible: str | None
+
+    @property
+    def ranked_ns(self) -> float:
+        """What it is ranked by: the step, the upper bound where only bounds are known."""
+        return inf if self.infeasible else self.high_ns if self.step_ns is None else self.step_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Trials: `ranked` are the feasible ones, best first, `front` those of them that none beats in both step
+    and cost, cheapest first, `infeasible` the others; of `points` in the space."""
+
+    unchanged_ns: float
+    ranked: tuple[Trial, ...]
+    front: tuple[Trial, ...]
+    infeasible: tuple[Trial, ...]
+    points: int
+    unit: str
+    goal: Goal
+    tokens: float | None
+    """Tokens a second and device of the unchanged run, where they are known."""
+
+    @property
+    def best(self) -> Trial:
+        """The best; `InputError` where no point is feasible."""
+        if not self.ranked:
+            raise InputError("no point of the space is feasible", hint=self.infeasible[0].infeasible)
+        return self.ranked[0]
+
+    def tokens_of(self, trial: Trial) -> float | None:
+        """Tokens a second and device under a scenario."""
+        if self.tokens is None or trial.step_ns is None:
+            return None
+        return self.tokens * self.unchanged_ns / trial.step_ns
+
+    @property
+    def figures(self) -> tuple[Row, ...]:
+        """The result rows, best first, then the infeasible ones."""
+        unchanged = modelled_row("search.unchanged_step", self.unchanged_ns / NS_PER_S)
+        ranked = [row for n, trial in enumerate(self.ranked, 1) for row in self._rows(trial, n)]
+        refused = [
+            modelled_row("search.step", None, category=trial.scenario.label, reason=trial.infeasible)
+            for trial in self.infeasible
+        ]
+        return (unchanged, *ranked, *refused)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The result rows as flat dicts with the columns of `schema.RESULTS`."""
+        return builtins(self.figures)
+
+    def _rows(self, trial: Trial, place: int) -> Iterator[Row]:
+        row = partial(modelled_row, category=trial.scenario.label)
+        basis = "; ".join(trial.predicted.basis) if trial.predicted else ""
+        reason = basis or None
+        if trial.step_ns is None:
+            reason = f"known within bounds only, see stats low and high; ranked by the upper one: {basis}"
+        step = trial.step_ns
+        yield row("search.rank", place, unit="1", better="lower")
+        yield row("search.step", step and step / NS_PER_S, reason=reason)
+        yield row("search.step", trial.low_ns / NS_PER_S, stat="low")
+        yield row("search.step", trial.high_ns / NS_PER_S, stat="high")
+        yield row(
+            "search.speedup", step and self.unchanged_ns / step, unit="ratio", better="higher", reason=reason
+        )
+        if (tokens := self.tokens_of(trial)) is not None:
+            yield row("search.tokens_per_second_per_device", tokens, unit="1/s", better="higher")
+        if trial.cost is not None:
+            yield row("search.cost", trial.cost, unit=self.unit, provenance="derived")
+        if trial in self.front:
+            yield row("search.front", self.front.index(trial) + 1, unit="1", better=None)
+
+
+def search(
+    replay: Replay,
+    space: Space,
+    *,
+    goal: Goal = "step",
+    limits: Sequence[Limit] = (),
+    trials: int | None = None,
+    seed: int = 0,
+    tokens: float | None = None,
+) -> Found:
+    """Replay all of a space of at most `trials` points, else as many as the sampler chooses; rank them.
+
+    By default all of up to EXHAUSTIVE points, else a tenth of them, at least EXHAUSTIVE and at most 2,000.
+    """
+    if space.cost is None and any(one.what == "cost" for one in limits):
+        raise UsageError("the space states no cost, which a constraint limits", hint="give it `cost:`")
+    if trials is None:
+        trials = min(max(EXHAUSTIVE, space.points // 10), _MOST)
+    tried: dict[Point, Trial] = {}
+
+    def objective(point: Point) -> float:
+        tried[point] = _tried(replay, space, point, limits)
+        return tried[point].ranked_ns
+
+    explore(space.shape, objective, trials, seed)
+    order = {id(trial): number for number, trial in enumerate(tried.values())}
+    ranked = sorted(
+        (trial for trial in tried.values() if not trial.infeasible),
+        key=lambda one: (one.ranked_ns, one.cost or 0.0, len(one.scenario.settings), order[id(one)]),
+    )
+    return Found(
+        replay.unchanged.step_ns,
+        tuple(ranked),
+        tuple(_front(ranked)) if space.cost is not None else (),
+        tuple(trial for trial in tried.values() if trial.infeasible),
+        space.points,
+        space.unit,
+        goal,
+        tokens,
+    )
+
+
+def _tried(replay: Replay, space: Space, point: Point, limits: Sequence[Limit]) -> Trial:
+    """What comes of a point; one that costs too much is not replayed."""
+    change, cost = space.scenario(point), space.cost_of(point)
+    trial = Trial(change, cost, None, None, inf, inf, None)
+    for one in limits:
+        if one.what == "cost" and cost is not None and cost > one.most:
+            return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {one.text}")
+    unchanged = replay.unchanged.step_ns
+    if not change.settings:
+        trial = replace(trial, step_ns=unchanged, low_ns=unchanged, high_ns=unchanged)
+    else:
+        try:
+            found = replay.predict(change)
+        except (InputError, UsageError) as error:
+            return replace(trial, infeasible=str(error))
+        step = unchanged if found.idle is not None else found.step_ns
+        trial = replace(trial, predicted=found, step_ns=step, low_ns=found.low_ns, high_ns=found.high_ns)
+    for one in limits:
+        if one.what == "step" and trial.ranked_ns > one.most:
+            return replace(trial, infeasible=f"takes {trial.ranked_ns / NS_PER_S:.6g} s, beyond {one.text}")
+    return trial
+
+
+def _front(ranked: Sequence[Trial]) -> list[Trial]:
+    """Those that no other beats in step or cost without being beaten in the other, cheapest first."""
+    found: list[Trial] = []
+    for trial in ranked:  # faster ones come first, cheaper ones of the same step before
+        if not found or (trial.cost or 0.0) < (found[-1].cost or 0.0):
+            found.append(trial)
+    return found[::-1]

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Search spaces: the values that each setting of a replay may have, and what they cost, from a YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite, prod
+from pathlib import Path
+from typing import Final
+
+from cclbench.errors import InputError, near
+from cclbench.replay.sampler import Point
+from cclbench.replay.scenario import Scenario, scenario
+from cclbench.replay.scenario_file import checked, located
+from cclbench.yaml_file import Document
+
+UNCHANGED: Final = "unchanged"
+"""A value that sets nothing."""
+LARGEST: Final = 1_000_000
+"""Points of the largest space."""
+
+Costs = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A grid of scenarios: `values` by key, in the order of the file; `cost` of values by key, in `unit`.
+
+    `cost` is None where the file states none; a value that it does not name costs nothing.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    cost: Costs | None = None
+    unit: str = "1"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each key has."""
+        return tuple(map(len, self.values.values()))
+
+    @property
+    def points(self) -> int:
+        """How many scenarios there are."""
+        return prod(self.shape)
+
+    def scenario(self, point: Point) -> Scenario:
+        """The scenario at that point; one that sets nothing is called `unchanged`."""
+        texts = [f"{key}={value}" for key, value in self._chosen(point) if value != UNCHANGED]
+        return scenario(texts, ", ".join(texts) or UNCHANGED)
+
+    def cost_of(self, point: Point) -> float | None:
+        """What the values of that point cost together."""
+        if self.cost is None:
+            return None
+        return sum(self.cost.get(key, {}).get(value, 0.0) for key, value in self._chosen(point))
+
+    def _chosen(self, point: Point) -> list[tuple[str, str]]:
+        return [(key, own[at]) for (key, own), at in zip(self.values.items(), point, strict=True)]
+
+
+def read_space(path: Path) -> Space:
+    """The space of a file; `InputError` with file and line where it is none, or a setting means nothing."""
+    document = checked(path, "space")
+    values = {key: tuple(own) for key, own in document.value["space"].items()}
+    for key, own in values.items():
+        for at, value in enumerate(own):
+            if value != UNCHANGED:
+                with located(document, ("space", key, at)):
+                    scenario([f"{key}={value}"])
+    found = Space(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
+    with located(document, ("space",)):
+        found.scenario(tuple(len(own) - 1 for own in values.values()))  # keys that are one, written otherwise
+    if found.points > LARGEST:
+        where = f"{document.file}:{document.line(('space',))}"
+        raise InputError(f"the space has {found.points:,} points, more than {LARGEST:,}", where=where)
+    _check_costs(document, found)
+    return found
+
+
+def _check_costs(document: Document, space: Space) -> None:
+    for key, own in (space.cost or {}).items():
+        known: Mapping[str, object] = space.values
+        for place, name, among in [
+            (("cost", key), key, known),
+            *((("cost", key, value), value, dict.fromkeys(space.values.get(key, ()))) for value in own),
+        ]:
+            if name not in among:
+                where = f"{document.file}:{document.line(place)}"
+                what = f"the space has no {name!r}, which is said to cost something"
+                raise InputError(what, where=where, hint=near(name, among))
+        for value, cost in own.items():
+            if not isfinite(cost):
+                where = f"{document.file}:{document.line(('cost', key, value))}"
+                raise InputError(f"{cost} is no cost", where=where, hint="a number such as 40")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cclbench search` on a small run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+
+from cclbench.cli import main
+from cclbench.json_schema import packaged_schema
+
+SPACE = "space:\n  scale_up.bandwidth: [x1, x2]\n  collective.all_reduce: [unchanged, tree]\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Traces of two ranks, and a space with costs."""
+    place = tmp_path_factory.mktemp("search")
+    ops = [op for i in range(1, 6) for op in (Compute(20_000), Collective("all_reduce", "dp", i << 20))]
+    program = Program((*ops, Compute(20_000)), steps=2)
+    write(simulate(Layout(dp=2, gpus_per_host=2), program, Network(Link(0, 100))), place / "traces")
+    (place / "space.yaml").write_text(SPACE + "cost:\n  scale_up.bandwidth: {x2: 40}\ncost_unit: EUR/h\n")
+    (place / "free.yaml").write_text(SPACE)
+    return place
+
+
+def called(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> tuple[int, str, str]:
+    space = [] if "--space" in arguments else ["--space", str(folder / "space.yaml")]
+    code = main(["search", str(folder / "traces"), "--store", str(folder / "store"), *space, *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_page_ranks_scenarios_and_says_why_some_are_infeasible(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = called(capsys, folder, "--per-node", "2")
+    assert code == 0
+    text = " ".join(out.split())
+    for words in (
+        "replayed unchanged",
+        "EUR/h",
+        "4 of 4 scenarios looked at",
+        "infeasible: 2",
+        "--system ID",
+    ):
+        assert words in text
+    assert text.index("bandwidth=x2") < text.index("bandwidth=x1")
+
+
+def test_json_has_every_point(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, folder, "--per-node", "2", "--json")
+    assert code == 0
+    told = json.loads(out)
+    jsonschema.validate(told, dict(packaged_schema("result")))
+    steps = [row for row in told["results"] if row["metric"] == "search.step" and row["stat"] is None]
+    assert len(steps) == 4
+    assert [row["value"] is None for row in steps] == [False, False, True, True]
+    assert all(row["reason"] for row in steps if row["value"] is None)
+
+
+def test_files_are_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best, plot = tmp_path / "best.yaml", tmp_path / "front.png"
+    code, _, _ = called(capsys, folder, "--per-node", "2", "--best", str(best), "--plot", str(plot))
+    assert code == 0
+    assert "scale_up.bandwidth" in best.read_text()
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--constraint", "price<=3"), 2, "is not KEY<=VALUE"),
+        (("--objective", "tokens_per_second_per_device"), 3, "tokens a second are not known"),
+        (("--constraint", "step<=1us", "--best", "best.yaml"), 3, "no point of the space is feasible"),
+        (("--plot", "front.docx"), 2, "no picture format"),
+    ],
+)
+def test_what_cannot_be_is_a_clear_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    found, _, err = called(capsys, folder, "--per-node", "2", *arguments)
+    assert found == code
+    assert says in err
+
+
+def test_a_plot_needs_costs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    free = ("--space", str(folder / "free.yaml"), "--plot", str(tmp_path / "front.png"))
+    code, _, err = called(capsys, folder, "--per-node", "2", *free)
+    assert code == 2
+    assert "no cost to draw" in err

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registered changes: against answers worked out by hand, and the program simulated again with the change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from synthetic import (
+    Await,
+    Case,
+    Collective,
+    Compute,
+    Copy,
+    Distortion,
+    Layout,
+    Link,
+    Network,
+    Pause,
+    Program,
+    Truth,
+    layouts,
+    simulate,
+    simulation,
+    write,
+)
+from synthetic.program import Op
+from true_steps import _true_step
+
+import cclbench
+from cclbench.card.model import Hardware
+from cclbench.errors import InputError, UsageError
+from cclbench.machine import Machine
+from cclbench.replay.answer import Replay
+from cclbench.replay.change import CHANGES
+from cclbench.replay.scenario import scenario
+
+LOADS = ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+HOST_TIMES = ("STEP_NS", "OP_NS", "LAUNCH_NS", "LATENCY_NS", "SYNCHRONISE_NS")
+
+
+def replayed(truth: Truth) -> Replay:
+    """The replay of its traces."""
+    with TemporaryDirectory() as folder:
+        write(truth, Path(folder) / "traces", Distortion(events=True))
+        run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
+        return Replay(run, machine=Machine(Hardware(per_node=truth.layout.gpus_per_host)))
+
+
+def step(replay: Replay, *texts: str) -> float:
+    found = replay.predict(scenario(texts))
+    assert found.idle is None, found.idle
+    assert found.step_ns is not None
+    return found.step_ns
+
+
+def program(*ops: Op, steps: int = 4, **more: object) -> Program:
+    return Program(ops, steps=steps, closing=True, **more)  # type: ignore[arg-type]
+
+
+def simulated(ops: Program, layout: Layout | None = None) -> Truth:
+    return simulate(layout or Layout(dp=2), ops, Network(Link(5_000, 100)))
+
+
+@contextmanager
+def hosts(factor: float) -> Iterator[None]:
+    """The generator's hosts take so many times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in HOST_TIMES:
+            patch.setattr(simulation, name, round(getattr(simulation, name) * factor))
+        yield
+
+
+def paused(ops: tuple[Op, ...], factor: float, row: tuple[str, str] | bool = True) -> tuple[Op, ...]:
+    """The same with pauses of that row (True: of any) so many times as long."""
+    return tuple(
+        replace(op, ns=round(op.ns * factor)) if isinstance(op, Pause) and row in (True, op.row) else op
+        for op in ops
+    )
+
+
+def test_copies_twice_as_fast_take_half_of_their_time() -> None:
+    """A step of kernel, copy, kernel, in a queue: the copy's half is what the step saves."""
+    ops = (Compute(400_000), Copy(100_000, 1 << 20), Compute(50_000), Collective("all_reduce", "dp", 1 << 20))
+    replay = replayed(simulated(program(*ops)))
+    unchanged = replay.unchanged.step_ns
+    assert step(replay, "copies=x2") == pytest.approx(unchanged - 50_000, abs=50)
+    assert step(replay, "copies=x0.5") == pytest.approx(unchanged + 100_000, abs=50)
+
+
+def test_half_of_a_host_is_half_of_what_the_device_waits_for_it() -> None:
+    """A short kernel, the host's pause of 300 µs, a short kernel: the device waits for it in full."""
+    ops = (Compute(10_000), Pause(300_000), Compute(10_000), Collective("all_reduce", "dp", 1 << 20))
+    truth = simulated(program(*ops))
+    replay = replayed(truth)
+    with hosts(0.5):
+        other = simulated(program(*paused(ops, 0.5)))
+    assert step(replay, "host=x0.5") == pytest.approx(_true_step(other), rel=1e-4)
+    busy = 20_000 + 5_000 + 100 * 1024
+    assert step(replay, "host=x0") == pytest.approx(busy, rel=1e-3)
+
+
+def test_a_host_that_is_never_waited_for_changes_nothing() -> None:
+    replay = replayed(simulated(program(*[Compute(500_000)] * 4, synchronise=False)))
+    assert step(replay, "host=x0.5") == pytest.approx(replay.unchanged.step_ns, rel=2e-3)
+
+
+def test_a_loader_that_is_gone_leaves_the_host_s_other_time() -> None:
+    """Of two pauses of the host one is a data loader's; the device waits for both.
+
+    What of it lies before the first window, up to a launch latency, stays as it is.
+    """
+    ops = (
+        *(Compute(10_000), Pause(300_000, LOADS), Compute(10_000), Pause(200_000)),
+        *(Compute(10_000), Collective("all_reduce", "dp", 1 << 20)),
+    )
+    replay = replayed(simulated(program(*ops)))
+    unchanged = replay.unchanged.step_ns
+    assert step(replay, "loader=none") == pytest.approx(unchanged - 300_000, abs=1_000)
+    assert step(replay, "loader=x0.5") == pytest.approx(unchanged - 150_000, abs=1_000)
+    other = simulated(program(*paused(ops, 0.25, LOADS)))
+    assert step(replay, "loader=x0.25") == pytest.approx(_true_step(other), abs=1_000)
+    with hosts(0.5):
+        both = simulated(program(*paused(paused(ops, 0.5), 0.5, LOADS)))
+    assert step(replay, "loader=x0.5", "host=x0.5") == pytest.approx(_true_step(both), abs=1_000)
+
+
+def test_without_its_straggler_a_step_is_that_of_the_others() -> None:
+    ops = (Compute(100_000), Collective("all_reduce", "dp", 1 << 20), Compute(200_000))
+    layout = Layout(dp=4)
+    replay = replayed(simulated(program(*ops, slow={2: 1500}), layout))
+    true = _true_step(simulated(program(*ops), layout))
+    assert replay.unchanged.step_ns == pytest.approx(true + 150_000, rel=1e-3)
+    assert step(replay, "straggler=none") == pytest.approx(true, rel=1e-6)
+
+
+def test_without_overlap_communication_and_compute_take_turns() -> None:
+    """Two all-reduces that nobody awaits until the end, beside kernels: then each is awaited at once."""
+    reduces = [Collective("all_reduce", "dp", 1 << 20, label) for label in "ab"]
+    ops = (Compute(300_000), reduces[0], Compute(200_000), reduces[1], Compute(400_000))
+    replay = replayed(simulated(program(*ops)))
+    serial = simulated(
+        program(*(replace(op, label=None) if isinstance(op, Collective) else op for op in ops))
+    )
+    transfer = 5_000 + 100 * 1024
+    assert replay.unchanged.step_ns < 900_000 + transfer
+    assert step(replay, "overlap=off") == pytest.approx(_true_step(serial), rel=1e-4)
+    assert step(replay, "overlap=off") == pytest.approx(900_000 + 2 * transfer, rel=0.02)
+
+
+def test_what_touches_nothing_says_so() -> None:
+    replay = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", 1 << 20))))
+    for text, why in {
+        "copies=x2": "copy nothing",
+        "loader=none": "no launching thread is in a data loader",
+        "straggler=none": "no rank's kernels take another time",
+    }.items():
+        found = replay.predict(scenario([text]))
+        assert found.step_ns is None
+        assert why in str(found.idle)
+    both = replay.predict(scenario(["copies=x2", "compute=x0.5"]))
+    assert both.idle is None
+    assert any("copies changes nothing" in line for line in both.basis)
+
+
+def test_a_straggler_needs_others_to_compare_with() -> None:
+    replay = replayed(simulated(program(Compute(100_000)), Layout()))
+    with pytest.raises(InputError, match="there is one"):
+        replay.predict(scenario(["straggler=none"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("copies=x0", "no factor above 0"),
+        ("host=fast", "no factor above 0"),
+        ("loader=off", "no factor above 0"),
+        ("straggler=x2", "is not 'none'"),
+        ("overlap=on", "is not 'off'"),
+        ("hosts=x0", "did you mean host"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        scenario([text])
+
+
+def test_every_change_says_what_it_does() -> None:
+    for key in CHANGES:
+        one = CHANGES.get(key)
+        assert one.definition
+        for value in one.values.split(", "):
+            assert scenario([f"{key}={value}"]).changes.keys() == {key}
+
+
+@pytest.fixture(scope="module")
+def random_cases() -> list[tuple[Case, Replay]]:
+    return drawn(14)
+
+
+def drawn(count: int, fits: Callable[[Layout], bool] = lambda _: True) -> list[tuple[Case, Replay]]:
+    """Those of so many random layouts that fit, with programs that copy and pause, and their replays."""
+    found: list[tuple[Case, Replay]] = []
+
+    @hypothesis.seed(7)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(layouts())
+    def one(case: Case) -> None:
+        more = (Compute(5_000), Copy(60_000, 1 << 20), Pause(80_000, LOADS), *case.program.ops)
+        case = replace(case, program=replace(case.program, ops=more))
+        if fits(case.layout):
+            found.append((case, replayed(case.simulate())))
+
+    one()
+    return found
+
+
+def again(case: Case, cause: str, ops: tuple[Op, ...], factor: float) -> float:
+    """The step of those operations, stragglers of that cause so many times as late."""
+    late = tuple(
+        replace(one, ns=round(one.ns * factor)) if one.cause == cause else one
+        for one in case.program.stragglers
+    )
+    return _true_step(replace(case, program=replace(case.program, ops=ops, stragglers=late)).simulate())
+
+
+def test_random_programs_are_replayed_as_they_are_simulated_again(
+    random_cases: list[tuple[Case, Replay]],
+) -> None:
+    errors: dict[str, list[float]] = {"copies=x2": [], "host=x0.5": [], "loader=x0.5": []}
+    for case, replay in random_cases:
+        ops = case.program.ops
+        copied = tuple(replace(op, ns=op.ns // 2) if isinstance(op, Copy) else op for op in ops)
+        true = {"copies=x2": again(case, "copy", copied, 0.5)}
+        with hosts(0.5):
+            true["host=x0.5"] = again(case, "launch", paused(ops, 0.5), 0.5)
+        true["loader=x0.5"] = again(case, "none", paused(ops, 0.5, LOADS), 1)
+        for text, found in errors.items():
+            found.append(abs(step(replay, text) / true[text] - 1))
+    for text, found in errors.items():
+        assert float(np.median(found)) < 1e-5, text
+        assert max(found) < 0.002, text
+
+
+def test_a_factor_of_one_changes_nothing_and_less_is_never_slower(
+    random_cases: list[tuple[Case, Replay]],
+) -> None:
+    for _, replay in random_cases:
+        unchanged = replay.unchanged.step_ns
+        for key, factors in {"copies": (2, 8), "host": (0.5, 0), "loader": (0.5, 0)}.items():
+            assert step(replay, f"{key}=x1") == unchanged
+            less, least = (step(replay, f"{key}=x{factor}") for factor in factors)
+            assert unchanged >= less >= least
+
+
+def test_without_overlap_no_step_is_shorter(random_cases: list[tuple[Case, Replay]]) -> None:
+    for _, replay in random_cases:
+        assert step(replay, "overlap=off") >= replay.unchanged.step_ns
+
+
+def test_random_programs_without_overlap_are_those_that_await_each_collective_at_once() -> None:
+    """Of layouts with one kind of groups, whose collectives run in one stream."""
+
+    def one_stream(layout: Layout) -> bool:
+        return layout.pp == 1 and sum(size > 1 for size in (layout.dp, layout.tp, layout.ep)) == 1
+
+    errors = []
+    for case, replay in drawn(70, one_stream):
+        ops = tuple(
+            replace(op, label=None) if isinstance(op, Collective) else op
+            for op in case.program.ops
+            if not isinstance(op, Await)
+        )
+        serial = step(replay, "overlap=off")
+        assert serial >= replay.unchanged.step_ns
+        errors.append(serial / again(case, "none", ops, 1) - 1)
+    assert len(errors) >= 8
+    assert float(np.median(np.abs(errors))) < 1e-6
+    assert max(map(abs, errors)) < 0.01

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which points of a grid are looked at, and how near its least one they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from math import inf, prod
+from random import Random
+
+import pytest
+
+from cclbench.replay.sampler import Point, explore
+
+LARGEST = 10_000
+
+
+def made_up(seed: int) -> tuple[tuple[int, ...], Callable[[Point], float]]:
+    """A grid of 501 to 10,000 points, and the sum of a part by axis and half as much by pair of axes."""
+    random = Random(seed)  # noqa: S311 - chance that repeats
+    shape: tuple[int, ...] = ()
+    while not 500 < prod(shape) <= LARGEST:
+        shape = tuple(random.randint(2, 10) for _ in range(random.randint(3, 7)))
+    own = [[random.random() for _ in range(size)] for size in shape]
+    pairs = {
+        (a, b): [[random.random() / 2 for _ in range(shape[b])] for _ in range(shape[a])]
+        for a in range(len(shape))
+        for b in range(a)
+    }
+
+    def objective(point: Point) -> float:
+        alone = sum(own[axis][value] for axis, value in enumerate(point))
+        return 0.5 + alone + sum(part[point[a]][point[b]] for (a, b), part in pairs.items())
+
+    return shape, objective
+
+
+def test_a_tenth_of_the_points_comes_within_two_percent_of_the_least() -> None:
+    near = 0
+    for seed in range(50):
+        shape, objective = made_up(seed)
+        most = prod(shape) // 10
+        found = explore(shape, objective, most, seed)
+        assert len(found) <= most
+        assert all(found[point] == objective(point) for point in found)
+        least = min(map(objective, product(*map(range, shape))))
+        near += min(found.values()) <= 1.02 * least
+    assert near >= 45
+
+
+def test_a_small_grid_is_looked_at_whole() -> None:
+    shape, objective = (2, 3, 4), lambda point: float(sum(point))
+    assert [*explore(shape, objective, 24, 0)] == [*product(range(2), range(3), range(4))]
+
+
+def test_a_seed_gives_the_same_points() -> None:
+    shape, objective = made_up(3)
+    assert explore(shape, objective, 60, 5) == explore(shape, objective, 60, 5)
+    assert explore(shape, objective, 60, 5) != explore(shape, objective, 60, 6)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 23])
+def test_no_more_points_are_looked_at_than_allowed_nor_any_twice(most: int) -> None:
+    asked: list[Point] = []
+    explore((2, 3, 4), lambda point: asked.append(point) or float(sum(point)), most, 1)  # type: ignore[func-returns-value]
+    assert len(asked) == len({*asked}) == most
+
+
+def test_points_without_an_answer_are_left_behind() -> None:
+    shape = (10, 10, 10)
+    found = explore(shape, lambda point: inf if sum(point) < 20 else float(sum(point)), 200, 0)
+    assert min(found.values()) == 20

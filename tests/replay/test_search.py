@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search of a small run: as brute force finds by hand; what is infeasible; the front; spaces as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+from synthetic import Collective, Compute, Layout, Link, Network, Program, simulate, write
+
+import cclbench
+from cclbench.card.model import Hardware
+from cclbench.errors import InputError, UsageError
+from cclbench.json_schema import packaged_schema
+from cclbench.machine import Machine
+from cclbench.replay.answer import Replay
+from cclbench.replay.scenario import scenario
+from cclbench.replay.scenario_file import read_scenario, write_scenario
+from cclbench.replay.search import limit, search
+from cclbench.replay.space import Space, read_space
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+    """Two ranks, all-reduces of five sizes without latency between kernels."""
+    folder = tmp_path_factory.mktemp("search")
+    ops = [op for i in range(1, 6) for op in (Compute(800_000), Collective("all_reduce", "dp", i << 20))]
+    program = Program((*ops, Compute(20_000)), steps=2, closing=True)
+    write(simulate(Layout(dp=2), program, Network(Link(0, 1_000))), folder / "traces")
+    run = cclbench.ingest(folder / "traces", store=folder / "store")
+    return Replay(run, machine=Machine(Hardware(per_node=2)))
+
+
+SPACE = Space(
+    {"scale_up.bandwidth": ("x1", "x2", "x4"), "compute": ("unchanged", "x0.5")},
+    {"scale_up.bandwidth": {"x2": 10, "x4": 15}, "compute": {"x0.5": 20}},
+    "EUR/h",
+)
+
+
+def test_all_points_are_ranked_as_by_hand(replay: Replay) -> None:
+    """Communication takes 15 · 1,024 µs, the kernels 4,020 µs, one after the other."""
+    found = search(replay, SPACE)
+    by_hand = {
+        (rate, share): 15 * 1024 / rate + 4_020 * share + found.unchanged_ns / 1e3 - 15 * 1024 - 4_020
+        for rate in (1, 2, 4)
+        for share in (1, 0.5)
+    }
+    expected = sorted(by_hand, key=by_hand.__getitem__)
+    assert len(found.ranked) == found.points == 6
+    for trial, (rate, share) in zip(found.ranked, expected, strict=True):
+        texts = [f"scale_up.bandwidth=x{rate}", *(["compute=x0.5"] if share == 0.5 else [])]
+        assert [*trial.scenario.texts] == texts
+        assert trial.step_ns == pytest.approx(by_hand[rate, share] * 1e3, rel=1e-3)
+        assert trial.step_ns == replay.predict(scenario(texts)).step_ns
+        assert trial.low_ns <= trial.step_ns <= trial.high_ns
+
+
+def test_the_front_is_what_none_beats_in_both(replay: Replay) -> None:
+    """By cost 0, 10, 15, 20, 30, 35 the step falls until 15, where the network is four times as fast."""
+    found = search(replay, SPACE)
+    assert [trial.cost for trial in found.front] == [0, 10, 15, 35]
+    steps = [trial.ranked_ns for trial in found.front]
+    assert steps == sorted(steps, reverse=True)
+    assert found.front[-1] == found.best
+    assert search(replay, Space(SPACE.values)).front == ()
+
+
+def test_what_is_refused_or_beyond_a_limit_is_told(replay: Replay) -> None:
+    space = Space(
+        {"collective.all_reduce": ("unchanged", "tree"), "copies": ("x1", "x2")}, {"copies": {"x2": 7}}
+    )
+    found = search(replay, space, limits=[limit("cost<=5")])
+    assert [trial.scenario.label for trial in found.ranked] == ["copies=x1"]
+    reasons = {trial.scenario.label: trial.infeasible for trial in found.infeasible}
+    assert reasons.keys() == {
+        "copies=x2",
+        "collective.all_reduce=tree, copies=x1",
+        "collective.all_reduce=tree, copies=x2",
+    }
+    assert "cost<=5" in str(reasons["copies=x2"])
+    assert "needs a machine" in str(reasons["collective.all_reduce=tree, copies=x1"])
+    rows = {row["category"]: row for row in found.rows if row["metric"] == "search.step" and not row["stat"]}
+    assert rows["copies=x2"]["value"] is None
+    assert rows["copies=x1"]["value"] == found.unchanged_ns / 1e9
+    none = search(replay, SPACE, limits=[limit("step<=1us")])
+    assert not none.ranked
+    assert len(none.infeasible) == 6
+    with pytest.raises(InputError, match="no point of the space is feasible"):
+        _ = none.best
+
+
+def test_a_limit_of_the_step_keeps_what_is_faster(replay: Replay) -> None:
+    found = search(replay, SPACE, limits=[limit("step<=12ms")])
+    assert {trial.scenario.label for trial in found.ranked} == {
+        trial.scenario.label for trial in search(replay, SPACE).ranked if trial.ranked_ns <= 12e6
+    }
+    assert 0 < len(found.ranked) < 6
+
+
+def test_fewer_trials_than_points(replay: Replay) -> None:
+    found = search(replay, SPACE, trials=4, seed=1)
+    assert len(found.ranked) == 4
+    assert found.points == 6
+
+
+def test_tokens_go_as_the_inverse_of_the_step(replay: Replay) -> None:
+    found = search(replay, SPACE, goal="tokens_per_second_per_device", tokens=1_000.0)
+    best = found.best
+    assert best.step_ns is not None
+    assert found.tokens_of(best) == pytest.approx(1_000 * found.unchanged_ns / best.step_ns)
+
+
+def test_the_best_comes_back_from_its_file(replay: Replay, tmp_path: Path) -> None:
+    best = search(replay, SPACE).best
+    write_scenario(best.scenario, tmp_path / "best.yaml")
+    name, texts = read_scenario(tmp_path / "best.yaml")
+    assert replay.predict(scenario(texts, name)) == best.predicted
+
+
+@pytest.mark.parametrize("text", ["cost", "cost>=3", "costs<=3", "cost<=x", "step<=3GB", "step<="])
+def test_a_constraint_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        limit(text)
+
+
+def test_constraints_as_people_write_them() -> None:
+    assert limit("step <= 12ms").most == limit("step<=0.012").most == 12e6
+    assert limit("cost<=1e3").most == 1000
+
+
+def test_a_limit_of_a_cost_that_is_not_stated_is_refused(replay: Replay) -> None:
+    with pytest.raises(UsageError, match="states no cost"):
+        search(replay, Space(SPACE.values), limits=[limit("cost<=1")])
+
+
+def test_a_space_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text(
+        "space:\n  scale_up.bandwidth: [x1, x2, x4]\n  compute: [unchanged, x0.5]\n"
+        "cost:\n  scale_up.bandwidth: {x2: 10, x4: 15}\n  compute: {x0.5: 20}\ncost_unit: EUR/h\n"
+    )
+    assert read_space(path) == SPACE
+    Draft7Validator.check_schema(dict(packaged_schema("space")))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("space:\n  compute: [x1, y2]\n", "bad.yaml:2: compute=y2"),
+        ("space:\n  compute:\n  - x1\n  - y2\n", "bad.yaml:4: compute=y2"),
+        ("space:\n  comput: [x1]\n", "did you mean compute"),
+        ("space:\n  compute: []\n", "bad.yaml:2: space.compute: is empty"),
+        ("space:\n  compute: [x1, x1]\n", "names something twice"),
+        ("space:\n  compute: [x1]\ncost:\n  computes: {x1: 3}\n", "bad.yaml:4: the space has no 'computes'"),
+        ("space:\n  compute: [x1]\ncost:\n  compute: {x2: 3}\n", "bad.yaml:4: the space has no 'x2'"),
+        ("space:\n  compute: [x1]\ncost:\n  compute: {x1: .inf}\n", "bad.yaml:4: inf is no cost"),
+        ("space:\n  compute: [x1]\ncost:\n  compute: {x1: much}\n", "must be a number"),
+        ("space:\n  rank.1.compute: [x1]\n  rank.01.compute: [x2]\n", "is set twice"),
+    ],
+)
+def test_what_is_wrong_with_a_space_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as failed:
+        read_space(path)
+    assert says in str(failed.value)
+
+
+def test_a_space_has_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    values = ", ".join(f"x{n}" for n in range(1, 102))
+    path.write_text(f"space:\n  compute: [{values}]\n  copies: [{values}]\n  host: [{values}]\n")
+    with pytest.raises(InputError, match="more than 1,000,000"):
+        read_space(path)
