@@ -32,11 +32,12 @@ if TYPE_CHECKING:
         metrics,
         run,
         runs,
+        search,
         whatif,
     )
 
 __version__ = "0.1.0"
-__all__ = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
+__all__ = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "search", "whatif"]
 
 
 def __getattr__(name: str) -> object:

@@ -128,4 +128,4 @@ run = _gives_run(api.run)
 ingest = _gives_run(api.ingest)
 metrics = _gives_run(api.metrics)
 compare = _gives_comparison(build.compare)
-diagnose, runs, whatif = api.diagnose, api.runs, api.whatif
+diagnose, runs, search, whatif = api.diagnose, api.runs, api.search, api.whatif

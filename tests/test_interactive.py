@@ -28,7 +28,7 @@ def other(repository: Path, run: cclbench.Run) -> cclbench.Run:
 
 def test_the_package_lists_what_it_offers() -> None:
     listed = dir(cclbench)
-    api = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "whatif"]
+    api = ["Comparison", "Run", "compare", "diagnose", "ingest", "metrics", "run", "runs", "search", "whatif"]
     assert [name for name in listed if name != "__version__"] == api
     assert all(getattr(cclbench, name).__doc__ for name in listed if name != "__version__")
     assert "store" in inspect.signature(cclbench.run).parameters
