@@ -15,15 +15,18 @@ Rows = list[dict[str, Any]]
 
 @click.command()
 @click.argument(
-    "what", type=click.Choice(("metrics", "findings", "readers", "hardware", "settings", "runs", "cards"))
+    "what",
+    metavar="WHAT",
+    type=click.Choice(("metrics", "findings", "readers", "hardware", "settings", "runs", "cards")),
 )
 @options.store
 @options.form
 def list_(what: str, store: Path, form: str) -> None:
     """List metrics, findings, readers, hardware, what-if settings, runs or cards.
 
-    Runs are those of the store, cards those in workload_cards/ of the current folder. A plug-in that
-    did not load is listed with its error. `cclbench hardware show ID` has every figure with its source.
+    WHAT is metrics, findings, readers, hardware, settings, runs or cards. Runs are those of the store, cards
+    those in workload_cards/ of the current folder. A plug-in that did not load is listed with its error.
+    `cclbench hardware show ID` has every figure with its source.
 
     \b
     Examples:
