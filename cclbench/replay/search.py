@@ -163,10 +163,9 @@ def search(
         return tried[point].ranked_ns
 
     explore(space.shape, objective, trials, seed)
-    order = {id(trial): number for number, trial in enumerate(tried.values())}
     ranked = sorted(
         (trial for trial in tried.values() if not trial.infeasible),
-        key=lambda one: (one.ranked_ns, one.cost or 0.0, len(one.scenario.settings), order[id(one)]),
+        key=lambda one: (one.ranked_ns, one.cost or 0.0, len(one.scenario.settings)),
     )
     return Found(
         replay.unchanged.step_ns,

@@ -21,8 +21,8 @@ from cclbench.replay.graph import Graph
 def copies(subject: Subject, factor: float) -> Graph | str:
     """The graph with those durations."""
     graph, nodes = subject.graph, subject.graph.nodes
-    if not (nodes.hosted & (subject.since >= 0)).any():
-        return "the run's steps copy nothing between host and device"
     chosen = nodes.hosted & (subject.since >= 0)
+    if not chosen.any():
+        return "the run's steps copy nothing between host and device"
     dur = np.where(chosen, np.rint(nodes.dur / factor).astype(np.int64), nodes.dur)
     return replace(graph, nodes=replace(nodes, dur=dur))
