@@ -42,6 +42,11 @@ class Case:
         """The run's number of it."""
         return self.results.value(metric, **keys)
 
+    def rows_of_groups(self, metric: str) -> list[Row]:
+        """The run's rows of the metric by kind of collective and group."""
+        rows, _ = self.results.parts(metric, most=1 << 20)
+        return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
+
     def gain(self, lost: Mapping[int, float], *, idle: bool = False) -> tuple[float, float]:
         """What a step gains where each rank is spared `lost` seconds of it: at least, and at most.
 

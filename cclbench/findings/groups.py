@@ -6,6 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
+
+_SHOWN: Final = 3
+"""Groups that a claim names."""
 
 
 def ranks_of_group(group: str) -> Sequence[int] | None:
@@ -15,6 +19,12 @@ def ranks_of_group(group: str) -> Sequence[int] | None:
     if spanned := re.fullmatch(r"(\d+)-(\d+)(?::([1-9]\d*))?", group):
         return range(int(spanned[1]), int(spanned[2]) + 1, int(spanned[3] or 1))
     return [int(rank) for rank in group.split(",") if rank.isdecimal()]
+
+
+def describe_groups(groups: Sequence[str]) -> str:
+    """`groups 0-3, 4-7, 8-11, ...`: the first of them by their ids."""
+    shown = ", ".join(groups[:_SHOWN]) + ", ..." * (len(groups) > _SHOWN)
+    return f"group{'s' * (len(groups) > 1)} {shown}"
 
 
 def shape_of(group: str) -> tuple[int, ...]:

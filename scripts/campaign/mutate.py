@@ -6,8 +6,14 @@
 A mutant is one change: a comparison's bound or sense, + for -, `and` for `or`, a constant one off, a `not`
 less, a statement less, two arguments swapped, min for max.  At most one a source line is drawn.  Each runs in
 a copy of the checkout, against the tests nearest to it first: those named like the module, then its folder's
-and those that import it, then those of whole runs; the first that fails kills it.  A test that kills must
-pass without the mutant.  A mutant that exceeds its time counts as killed.
+and those that import it, then those of whole runs; the first that fails, or lasts longer than its time, kills
+it.  A test that kills must pass without the mutant.
+
+    python -m pytest --cov=cclbench --cov-context=test --cov-report=
+    python scripts/campaign/mutate.py --mutants 250 --seed 7 --out mutants.jsonl --coverage .coverage
+
+With the coverage of each test, a mutant meets only tests that run its line: an hour instead of a day.  Tests
+that run cclbench as a program of its own are not in it, so that fewer mutants may be killed, never more.
 
 Results are appended to --out; mutants that it holds are not run again, so that a campaign goes on where it
 was stopped.  equivalent_mutants.yaml names changes that no test can notice, with an argument each.
@@ -37,6 +43,7 @@ from queue import Queue
 from threading import Lock
 
 import yaml
+from coverage import CoverageData
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
@@ -67,6 +74,10 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotIn: "in",
 }
 OPERATORS: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.BitAnd: "|", ast.BitOr: "&"}
+TEST_S = 180
+"""How long one test may last; the slowest takes a third of it."""
+PARAMETERS = 4
+"""How many sets of parameters of one test are run where the coverage of tests is known."""
 WAITING = 10
 """How many times its limit of CPU time a test run may last, on a machine that others use too."""
 EXTREMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum"}
@@ -253,6 +264,34 @@ def compiles(mutant: Mutant) -> bool:
     return True
 
 
+class TestsByLine:
+    """Which tests run a line, by the coverage of a run with a context a test."""
+
+    def __init__(self, coverage: Path) -> None:
+        self._data = CoverageData(str(coverage))
+        self._data.read()
+        self._files = {
+            Path(name).as_posix().rpartition("/cclbench/")[2]: name for name in self._data.measured_files()
+        }
+
+    def select(self, mutant: Mutant) -> list[list[str]]:
+        """The tests that run the line, nearest first; all of its file for a line that importing runs."""
+        by_line = self._data.contexts_by_lineno(self._files[mutant.path.removeprefix("cclbench/")])
+        running = {name.rpartition("|")[0] for name in by_line.get(mutant.line, ())} - {""}
+        if not running:
+            running = {name.rpartition("|")[0] for names in by_line.values() for name in names} - {""}
+        parts = [*tests_of(mutant.path), ["tests/"]]
+        found: list[list[str]] = [[] for _ in parts]
+        sets: Counter[str] = Counter()
+        for test in sorted(running):
+            function = test.partition("[")[0]
+            sets[function] += 1
+            if sets[function] <= PARAMETERS:
+                near = next(i for i, part in enumerate(parts) if test.startswith(tuple(part)))
+                found[near].append(test)
+        return [part for part in found if part]
+
+
 def tests_of(path: str) -> list[list[str]]:
     """The test files for a module, nearest first, in three parts: named like it, of its folder, of all."""
     words = Path(path).with_suffix("").parts[1:]
@@ -313,8 +352,11 @@ class Copy:
         """The first test that fails, whatever its parameters, `time` past the limit; None where all pass."""
         here = {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
         bounded = ["/bin/sh", "-c", f'ulimit -t {math.ceil(limit_s)}; exec "$@"', "sh"]
+        selected = self.folder / "selected_tests.txt"
+        selected.write_text("\n".join(tests))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        command += ["--hypothesis-profile=ci", *tests]  # the same examples each time, however slow
+        command += [f"--timeout={TEST_S}", f"@{selected}"]
+        command.append("--hypothesis-profile=ci")  # the same examples each time, however slow
         with subprocess.Popen(
             bounded + command,
             cwd=self.folder,
@@ -343,8 +385,8 @@ class Copy:
 class Campaign:
     """Runs mutants, each in a copy of its own, and appends what became of them to a file."""
 
-    def __init__(self, out: Path, limit_s: float) -> None:
-        self.out, self.limit_s = out, limit_s
+    def __init__(self, out: Path, limit_s: float, by_line: TestsByLine | None) -> None:
+        self.out, self.limit_s, self.by_line = out, limit_s, by_line
         self._lock = Lock()
         self._sound: set[str] = {"an import", "time"}
         known = yaml.safe_load(EQUIVALENT.read_text()) or []
@@ -385,7 +427,7 @@ class Campaign:
         return result
 
     def _killer(self, copy: Copy, mutant: Mutant, text: bytes) -> str | None:
-        for tests in tests_of(mutant.path):
+        for tests in self.by_line.select(mutant) if self.by_line else tests_of(mutant.path):
             copy.write(mutant.path, mutant.applied(text))
             by = copy.failing(tests, self.limit_s)
             if by is None:
@@ -428,10 +470,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds for each part of the tests")
     parser.add_argument("--modules", nargs="+", default=MODULES, help="below cclbench/, instead of all")
+    parser.add_argument(
+        "--coverage", type=Path, help="of the tests, a context each: only those that run the line"
+    )
     parser.add_argument("--out", type=Path, required=True, help="results, one JSON object a line")
     given = parser.parse_args()
     mutants = drawn(given.mutants, given.seed, tuple(given.modules))
-    results = Campaign(given.out, given.limit).run(mutants, given.jobs)
+    by_line = TestsByLine(given.coverage) if given.coverage else None
+    results = Campaign(given.out, given.limit, by_line).run(mutants, given.jobs)
     print("\n".join(table(results)))
 
 

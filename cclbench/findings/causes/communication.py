@@ -10,8 +10,7 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Confidence, Found, finding
-from cclbench.findings.groups import shape_of
-from cclbench.record.rows import Row
+from cclbench.findings.groups import describe_groups, shape_of
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
@@ -23,8 +22,6 @@ _MANY: Final = 8
 """Calls a step from which on several could be one."""
 _LATENCY: Final = 0.5
 """Share of the transfer that is latency from which on messages are small."""
-_SHOWN: Final = 3
-"""Groups that a claim names."""
 _HIDDEN: Final = 0.1
 """Share of the transfer that runs beside compute below which nothing is overlapped."""
 _CALLS: Final = """SELECT rank, kind, "group", step, in_bytes, start_ns, end_ns - start_ns AS ns, wait_ns
@@ -40,23 +37,11 @@ class _Traffic:
     groups: list[str] = field(default_factory=list)
     exposed: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def where(self) -> str:
-        """`groups 0-3, 4-7`."""
-        shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
-        return f"group{'s' * (len(self.groups) > 1)} {shown}"
-
-
-def _parts(case: Case, metric: str) -> list[Row]:
-    """The run's rows of the metric by kind and group."""
-    rows, _ = case.results.parts(metric, most=1 << 20)
-    return [row for row in rows if row.collective and row.group and not row.category and not row.stat]
-
 
 def _traffic(case: Case) -> list[_Traffic]:
     """What is exposed of each kind and shape of group, the largest first."""
     found: dict[tuple[str, tuple[int, ...]], _Traffic] = {}
-    for row in _parts(case, _TRANSFER):
+    for row in case.rows_of_groups(_TRANSFER):
         kind, group = row.collective or "", row.group or ""
         shape = shape_of(group)
         own = found.setdefault((kind, shape), _Traffic(kind, shape))
@@ -172,7 +157,7 @@ def small_messages(case: Case) -> Iterator[Found]:
             }
             yield case.found(
                 "small_messages",
-                f"{calls:,.0f} calls of {traffic.kind} a step in {traffic.where} move"
+                f"{calls:,.0f} calls of {traffic.kind} a step in {describe_groups(traffic.groups)} move"
                 f" {humanise(volume / calls, 'B')} each: some {humanise(share, '1')} of their transfer is"
                 " latency.",
                 lost=lost,
@@ -258,8 +243,8 @@ def exposed_communication(case: Case) -> Iterator[Found]:
         kinds = ", ".join(f"{kind} {humanise(mean, 's')}" for kind, mean in means[:3] if mean)
         yield case.found(
             "exposed_communication",
-            f"Transfers in {listed[0].where} take {humanise(largest, 's')} of a step while nothing computes"
-            f" ({kinds} on average); {beside} runs beside compute.",
+            f"Transfers in {describe_groups(listed[0].groups)} take {humanise(largest, 's')} of a step while"
+            f" nothing computes ({kinds} on average); {beside} runs beside compute.",
             lost=lost,
             confidence=sure,
             because="time after the last rank's arrival alone; whether compute could run beside it depends on"

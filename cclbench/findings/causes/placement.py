@@ -9,13 +9,12 @@ from typing import Final
 
 from cclbench.findings.case import Case
 from cclbench.findings.finding import Found, finding
-from cclbench.findings.groups import ranks_of_group
+from cclbench.findings.groups import describe_groups, ranks_of_group
 from cclbench.units import humanise
 
 _TRANSFER: Final = "time.exposed_transfer"
-_SHOWN: Final = 3
 _MOST: Final = 1 << 20
-"""Rows, and ranks of a group, that are looked at."""
+"""Ranks of a group that are looked at."""
 
 
 @dataclass(slots=True)
@@ -27,11 +26,6 @@ class _Dimension:
     """Of collectives in the first of them."""
     nbytes: float = 0.0
     """What a rank moves in them in a step, at most."""
-
-    @property
-    def where(self) -> str:
-        shown = ", ".join(self.groups[:_SHOWN]) + ", ..." * (len(self.groups) > _SHOWN)
-        return f"group{'s' * (len(self.groups) > 1)} {shown}"
 
 
 @finding(
@@ -55,22 +49,23 @@ def wrong_tier(case: Case) -> Iterator[Found]:
     least = min(inside.values(), key=lambda one: one.nbytes, default=None)
     if least is None:
         return
+    transfers = case.rows_of_groups(_TRANSFER)
     for size, one in crossing.items():
         if size > (case.machine.per_node.value or 0) or one.nbytes < 2 * least.nbytes:
             continue
         lost: dict[int, float] = {}
         groups = set(one.groups)
-        for row in case.results.parts(_TRANSFER, most=_MOST)[0]:
-            if row.collective and row.group in groups:
-                for rank, seconds in case.ranks(
-                    _TRANSFER, collective=row.collective, group=row.group
-                ).items():
+        for row in transfers:
+            if row.group in groups:
+                by_rank = case.ranks(_TRANSFER, collective=row.collective or "", group=row.group or "")
+                for rank, seconds in by_rank.items():
                     lost[rank] = lost.get(rank, 0.0) + seconds
         share = 1 - least.nbytes / one.nbytes
         yield case.found(
             "wrong_tier",
-            f"Transfers in {one.where} go from node to node and move {humanise(one.nbytes, 'B')} a step;"
-            f" those in {least.where} stay within nodes and move {humanise(least.nbytes, 'B')}.",
+            f"Transfers in {describe_groups(one.groups)} go from node to node and move"
+            f" {humanise(one.nbytes, 'B')} a step; those in {describe_groups(least.groups)} stay within nodes"
+            f" and move {humanise(least.nbytes, 'B')}.",
             lost=lost,
             gain_s=(0.0, case.gain({rank: seconds * share for rank, seconds in lost.items()})[1]),
             confidence="low",
@@ -91,10 +86,8 @@ def wrong_tier(case: Case) -> Iterator[Found]:
 def _by_tier(case: Case) -> tuple[dict[int, _Dimension], dict[int, _Dimension]]:
     """Groups from node to node, and those within nodes, by their size."""
     moved: dict[str, dict[str, float]] = {}
-    rows, _ = case.results.parts("comm.volume", most=_MOST)
-    for row in rows:
-        if row.group and row.collective and not (row.category or row.stat):
-            moved.setdefault(row.group, {})[row.collective] = row.number
+    for row in case.rows_of_groups("comm.volume"):
+        moved.setdefault(row.group or "", {})[row.collective or ""] = row.number
     crossing: dict[int, _Dimension] = {}
     inside: dict[int, _Dimension] = {}
     for group, kinds in moved.items():
