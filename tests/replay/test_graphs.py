@@ -85,3 +85,12 @@ def test_a_row_late_on_an_idle_device_stays_late(late: float, busy: bool, end: f
     graph, times = replayed(made)
     last = int(np.flatnonzero(graph.nodes.start == round((105 + late) * 1000))[-1])
     assert times.end[last] / 1000 == (125 + late if late > 30 and not busy else end)
+
+
+def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
+    """A graph launched at 50, long after a row of nobody's launch ended beside it: that one may last longer."""
+    work = [kernel(5, 20, -1, lane=BESIDE), kernel(55, 60, 0), kernel(60, 65, 0)]
+    graph, _ = replayed(rank(0, launches=[launch(50, 0, "cudaGraphLaunch")], work=work, windows=[(0, 5, 65)]))
+    nodes = graph.nodes
+    dur = np.where(nodes.start == 5_000, 2 * nodes.dur, nodes.dur)
+    assert end_of(graph, simulate(replace(nodes, dur=dur), graph.cut), 0) == 65
