@@ -102,9 +102,11 @@ def test_libraries_of_the_host_are_refused(library: str) -> None:
     assert refused(infer(two, range(2), 2)).startswith(f"library {library}")
 
 
-def test_what_the_trace_states_of_groups_is_not_contradicted() -> None:
-    size = np.where(np.arange(32) == 5, 2, -1).astype(np.int32)
-    assert refused(of_four(size=size)) == "1 collectives are stated to be of 2 ranks"
+@pytest.mark.parametrize("stated", [0, 2])
+def test_what_the_trace_states_of_groups_is_not_contradicted(stated: int) -> None:
+    """A group of no ranks, too, is none of all."""
+    size = np.where(np.arange(32) == 5, stated, -1).astype(np.int32)
+    assert refused(of_four(size=size)) == f"1 collectives are stated to be of {stated} ranks"
     assert of_four(size=np.where(size > 0, 4, -1).astype(np.int32)).rule == "R1"
     communicators = [frozenset({"0xa"}), frozenset({"0xa"}), frozenset({"0xb"}), frozenset({"0xb"})]
     assert refused(of_four(names=communicators)) == "the ranks' collectives name different process groups"
