@@ -102,7 +102,7 @@ class CounterRows:
 
     def device(self, text: str, uuid: str = "") -> int:
         """The index of an accelerator; `InputError` where its UUID is not that of the index before."""
-        if not text.isascii() or not text.isdigit() or not int(text[:9]) < _MOST_DEVICES or len(text) > 9:
+        if not re.fullmatch("[0-9]{1,9}", text) or int(text) >= _MOST_DEVICES:
             raise self.error("no index of a GPU where one belongs")
         if uuid and self._devices.setdefault(int(text), uuid) != uuid:
             raise self.error(

@@ -10,7 +10,7 @@ import pytest
 
 from cclbench.hardware.collectives import Cost, Group, Prediction, Refusal, costs, price_group
 from cclbench.hardware.collectives.algorithm import Call
-from cclbench.hardware.collectives.cost import EXPECTED, Assumed, Pipeline
+from cclbench.hardware.collectives.cost import BEST, EXPECTED, WORST, Assumed, Pipeline
 from cclbench.hardware.collectives.nccl import constants
 from cclbench.hardware.collectives.stragglar import stragglar
 from cclbench.hardware.collectives.transport import PROTOCOLS, Range
@@ -202,6 +202,17 @@ def test_send_and_receive() -> None:
     assert cost("send_recv", one_node(2), "p2p").alpha_s == pytest.approx(8.4e-6 + 3.4e-6)
     assert cost("send_recv", one_node(2), "p2p").beta_s_per_byte == per_byte(1 / 80e9)
     assert cost("send_recv", nodes(2, 1), "p2p").beta_s_per_byte == per_byte(1 / 36e9)
+
+
+@pytest.mark.parametrize(
+    ("corner", "inside", "across"), [(BEST, 1.0, 1.0), (EXPECTED, 0.8, 0.9), (WORST, 0.7, 0.5)]
+)
+def test_pairs_reach_shares_of_their_links(corner: Assumed, inside: float, across: float) -> None:
+    """100 GB/s inside and 40 across: at best all of them, at worst half of an interface (2 x 8 B200)."""
+    assumed = replace(PLAIN, edge=corner.edge)
+    for group, rate in ((one_node(2), 100e9 * inside), (nodes(2, 1), 40e9 * across)):
+        found = costs("send", group, assumed, algorithm="p2p")
+        assert [one.beta_s_per_byte for one in found if one.protocol == "Simple"] == [per_byte(1 / rate)]
 
 
 def test_torus_with_and_without_wrap_around() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -170,6 +171,29 @@ def test_what_is_not_known_is_refused_by_its_field(
     if field is not None:
         assert field.split(".")[-1].split("_")[0] in found.reason
     assert price("all_reduce", 1e6, ranks, system) == found
+
+
+def test_a_transport_whose_latency_nobody_states_is_named() -> None:
+    """The one asked for, not the network's own."""
+    assert "transport socket is not known" in refused(NODE, range(8), "socket").reason
+    assert "transport (none named) is not" in refused(without(NODE, out_transport=None), range(8)).reason
+
+
+def test_what_software_adds_to_a_hop_is_the_documented_range(repository: Path) -> None:
+    """The table of docs/hardware-model.md, µs; software that the page does not list adds no such range."""
+    page = (repository / "docs" / "hardware-model.md").read_text().partition("| software | least, µs |")[2]
+    rows = [line.strip("|").split("|") for line in page.split("\n\n")[0].splitlines()[2:]]
+    documented = {
+        name.strip(): tuple(float(cell) * 1e-6 for cell in cells)
+        for names, *cells, _ in rows
+        for name in names.split(",")
+    }
+    assert len(documented) == 5
+    for name, hop in documented.items():
+        assert group(without(NODE, out_transport=name), range(8)).out_hop == pytest.approx(hop, rel=1e-9)
+    slingshot = group(without(NODE, out_transport="cxi"), range(8))
+    assert slingshot.rendezvous == pytest.approx((5e-6, 20e-6, 40e-6), rel=1e-9)
+    assert slingshot.eager_bytes == 2048
 
 
 def test_unequal_parts_say_what_helps() -> None:

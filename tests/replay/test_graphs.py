@@ -88,7 +88,7 @@ def test_a_row_late_on_an_idle_device_stays_late(late: float, busy: bool, end: f
 
 
 def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
-    """A graph launched at 50, long after a row of nobody's launch ended beside it: that one may last longer."""
+    """A graph launched at 50, long after a row that nobody launched ended beside it."""
     work = [kernel(5, 20, -1, lane=BESIDE), kernel(55, 60, 0), kernel(60, 65, 0)]
     graph, _ = replayed(rank(0, launches=[launch(50, 0, "cudaGraphLaunch")], work=work, windows=[(0, 5, 65)]))
     nodes = graph.nodes
