@@ -13,7 +13,7 @@ from hand_made import a_rank, compute, main, reason, window
 from hand_made import event as row
 
 import cclbench
-from cclbench.analyzers.stand_ins import from_evidence
+from cclbench.analyzers import stand_ins
 from cclbench.analyzers.view.allocator import History, Site
 from cclbench.analyzers.view.histories import of_run
 from cclbench.errors import UsageError
@@ -161,9 +161,11 @@ def test_reserved_bytes_that_cannot_be_are_not_told(tmp_path: Path) -> None:
     assert (history.reserved, history.peak_reserved, history.fragmentation) == (None, None, None)
 
 
-def test_a_metric_has_one_answer_from_evidence() -> None:
+def test_a_metric_has_one_answer_from_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_ins, "FROM_EVIDENCE", {})
+    stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
     with pytest.raises(UsageError, match=r"'memory\.peak_allocated' has two answers from evidence"):
-        from_evidence("memory.peak_allocated")(lambda _: [])
+        stand_ins.from_evidence("memory.peak_allocated")(lambda _: [])
 
 
 def allocator(at: int, held: int, reserved: int | None = None, device: int | None = 0) -> dict[str, Any]:
