@@ -170,6 +170,8 @@ def test_halving_doubling_over_nodes() -> None:
     """Two nodes of four: S/2 crosses at 10 GB/s a rank, 3/8 stays in the node, each twice."""
     halving = cost("all_reduce", nodes(2, 4), "halving_doubling")
     assert halving.beta_s_per_byte == per_byte(2 * (0.5 / 10e9 + 0.375 / 100e9))
+    counts = {steps.what: steps.count for steps in halving.steps}
+    assert (counts["exchanges in the node"], counts["exchanges over the network"]) == (4, 2)
     refused = price_group("all_reduce", np.array([1e6]), nodes(3, 4), algorithm="halving_doubling")
     assert isinstance(refused, Refusal)
 

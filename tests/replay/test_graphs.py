@@ -94,3 +94,17 @@ def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
     nodes = graph.nodes
     dur = np.where(nodes.start == 5_000, 2 * nodes.dur, nodes.dur)
     assert end_of(graph, simulate(replace(nodes, dur=dur), graph.cut), 0) == 65
+
+
+def test_kernels_that_begin_and_end_together_are_not_one_call() -> None:
+    """Rows that nobody launched, on three lanes: the last follows one of the first two, which are no transfer."""
+    work = [kernel(5, 20, -1, lane=(0, lane)) for lane in (20, 21)] + [kernel(25, 30, -1, lane=(0, 22))]
+    graph, _ = replayed(rank(0, launches=[], work=work, windows=[(0, 5, 30)]))
+    nodes = graph.nodes
+    longer = [int(place) for place in np.flatnonzero(nodes.start == 5_000)]
+    ends = []
+    for place in longer:
+        dur = nodes.dur.copy()
+        dur[place] += 20_000
+        ends.append(simulate(replace(nodes, dur=dur), graph.cut).end[nodes.start == 25_000].max() / 1000)
+    assert sorted(ends) == [30, 50]
