@@ -77,7 +77,7 @@ OPERATORS: dict[type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+", ast.BitA
 TEST_S = 180
 """How long one test may last; the slowest takes a third of it."""
 PARAMETERS = 4
-"""How many sets of parameters of one test are run where the coverage of tests is known."""
+"""How many sets of parameters of a test not named like the module are run where tests' coverage is known."""
 NO_TESTS = 5
 """What pytest ends with where it has run none."""
 WAITING = 10
@@ -286,10 +286,10 @@ class TestsByLine:
         found: list[list[str]] = [[] for _ in parts]
         sets: Counter[str] = Counter()
         for test in sorted(running):
+            near = next(i for i, part in enumerate(parts) if test.startswith(tuple(part)))
             function = test.partition("[")[0]
             sets[function] += 1
-            if sets[function] <= PARAMETERS:
-                near = next(i for i, part in enumerate(parts) if test.startswith(tuple(part)))
+            if near == 0 or sets[function] <= PARAMETERS:
                 found[near].append(test)
         return [part for part in found if part]
 

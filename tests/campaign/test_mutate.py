@@ -79,11 +79,13 @@ def test_the_nearest_tests_come_first(mutate: ModuleType) -> None:
 
 
 def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path: Path) -> None:
-    """Nearest first, at most four sets of parameters of one; for a line of importing all of its file."""
+    """Nearest first, of those further off four sets of parameters; for a line of importing all of its file."""
     path = "cclbench/normalize/clocks.py"
     coverage = mutate.CoverageData(str(tmp_path / "coverage"))
     near, golden = "tests/normalize/test_clocks.py::test_a", "tests/golden/test_b.py::test_b"
-    lines = {golden: [10], f"{near}[x|y]": [10, 11], "tests/cli/test_c.py::test_c": [12], "": [1, 10]}
+    named = [f"{near}[{i}|y]" for i in range(6)]
+    lines = {golden: [10], "tests/cli/test_c.py::test_c": [12], "": [1, 10]}
+    lines |= {test: [10, 11] for test in named}
     lines |= {f"tests/normalize/test_steps.py::test_d[{i}]": [12] for i in range(9)}
     for test, numbers in lines.items():
         coverage.set_context(f"{test}|run" if test else "")
@@ -92,9 +94,9 @@ def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path
     by_line = mutate.TestsByLine(tmp_path / "coverage")
     sets = [f"tests/normalize/test_steps.py::test_d[{i}]" for i in range(4)]
     selected = {line: by_line.select(mutate.Mutant(path, line, 0, 1, "")) for line in (1, 10, 12)}
-    assert selected[10] == [[f"{near}[x|y]"], [golden]]
+    assert selected[10] == [named, [golden]]
     assert selected[12] == [sets, ["tests/cli/test_c.py::test_c"]]
-    assert selected[1] == [[f"{near}[x|y]"], sets, [golden], ["tests/cli/test_c.py::test_c"]]
+    assert selected[1] == [named, sets, [golden], ["tests/cli/test_c.py::test_c"]]
 
 
 def test_equivalent_mutants_are_mutants_and_argued(mutate: ModuleType) -> None:

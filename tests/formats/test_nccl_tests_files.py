@@ -133,6 +133,14 @@ PUBLISHED = {
 }
 
 
+def test_what_a_header_states_is_kept_to_its_300th_character(read: Read) -> None:
+    facts = [
+        read(CSV_HEAD.replace("B200", "H" * length) + CSV_COLUMNS + CSV_ROW, f"{length}.csv").facts
+        for length in (300, 301)
+    ]
+    assert [len(found["device_name"]) for found in facts] == [300, 300]
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sweeps(test_data: Path, name: str) -> None:
     """Their sources state the bus bandwidth of the largest size; bandwidths follow from sizes and times."""

@@ -97,7 +97,7 @@ def test_what_the_first_launch_finds_idle_waits_for_no_other_lane() -> None:
 
 
 def test_kernels_that_begin_and_end_together_are_not_one_call() -> None:
-    """Rows that nobody launched, on three lanes: the last follows one of the first two, which are no transfer."""
+    """Rows that nobody launched, on three lanes: the last follows one of the first two, no transfers."""
     work = [kernel(5, 20, -1, lane=(0, lane)) for lane in (20, 21)] + [kernel(25, 30, -1, lane=(0, 22))]
     graph, _ = replayed(rank(0, launches=[], work=work, windows=[(0, 5, 30)]))
     nodes = graph.nodes
