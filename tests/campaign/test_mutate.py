@@ -79,7 +79,7 @@ def test_the_nearest_tests_come_first(mutate: ModuleType) -> None:
 
 
 def test_with_coverage_only_tests_that_run_the_line(mutate: ModuleType, tmp_path: Path) -> None:
-    """Nearest first, of those further off four sets of parameters; for a line of importing all of its file."""
+    """Nearest first, of those further off four sets of parameters; for lines of importing all of the file."""
     path = "cclbench/normalize/clocks.py"
     coverage = mutate.CoverageData(str(tmp_path / "coverage"))
     near, golden = "tests/normalize/test_clocks.py::test_a", "tests/golden/test_b.py::test_b"
