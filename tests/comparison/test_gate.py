@@ -193,6 +193,13 @@ def test_no_interval_is_refused() -> None:
     assert outcome("time.step > 1.5 s", one, subject("B", steps_of("time.step", [2.0])))[0] == "failed"
 
 
+def test_a_percentile_of_steps_has_no_interval() -> None:
+    """That of the mean says nothing of it."""
+    found, reason = outcome("time.step[stat=p95] > +5%", BASE, OTHER)
+    assert found == "failed"
+    assert reason.endswith("is 1.50 s, of A 1.10 s: +36.36 %")
+
+
 def test_unequal_work_is_refused() -> None:
     small, large = (
         subject(letter, steps_of("time.step", [s] * 3), card(workload__batch__global=batch))

@@ -8,6 +8,7 @@ from formats.xplane_files import BEGIN_NS, OPS, environment, listed, read, space
 
 from cclbench.formats.xplane import collectives
 from cclbench.formats.xplane.ops import op
+from cclbench.formats.xplane.tpu import global_id
 
 
 def test_work_waiting_and_containers_of_a_tpu(tmp_path):
@@ -34,6 +35,12 @@ def test_work_waiting_and_containers_of_a_tpu(tmp_path):
         ("jit_f(7)", 190, None),
     ]
     assert trace.dropped == {"mark of a step or of a module's run": 2, "row derived from others": 2}
+
+
+@pytest.mark.parametrize(("megacore", "device"), [({"has_megacore": 1}, 3), ({}, 7)])
+def test_a_device_is_a_chip_or_one_of_its_cores(megacore, device):
+    """Chip 3, core 7: on a megacore chip the two cores are one device."""
+    assert global_id({"core_details": b"\x28\x03\x30\x07", **megacore}, "a profile") == device
 
 
 def test_a_container_without_rows_of_its_own_is_work(tmp_path):
