@@ -14,6 +14,7 @@ from cclbench.errors import UsageError
 from cclbench.hardware.collectives import Group, Prediction, Refusal, costs, group_of, price
 from cclbench.hardware.collectives.cost import EXPECTED, WORST
 from cclbench.hardware.fabric import Fabric, Transport
+from cclbench.hardware.prediction import check_transport
 from cclbench.hardware.system import ScaleOut, ScaleUp, System
 
 UP = Fabric("up", "fabric", "scale_up", "switch", 25e9, usable_fraction=0.8, in_network_reduction=True)
@@ -177,6 +178,16 @@ def test_a_transport_whose_latency_nobody_states_is_named() -> None:
     """The one asked for, not the network's own."""
     assert "transport socket is not known" in refused(NODE, range(8), "socket").reason
     assert "transport (none named) is not" in refused(without(NODE, out_transport=None), range(8)).reason
+
+
+def test_a_transport_is_one_of_the_machine_s_network() -> None:
+    for name in (None, "mine", "ib-verbs"):
+        check_transport(NODE, name)
+    with pytest.raises(UsageError, match="node has no transport 'mind'") as raised:
+        check_transport(NODE, "mind")
+    assert "mine" in (raised.value.hint or "")
+    with pytest.raises(UsageError, match="pod has no transport 'mine'"):
+        check_transport(TORUS, "mine")
 
 
 def test_what_software_adds_to_a_hop_is_the_documented_range(repository: Path) -> None:
