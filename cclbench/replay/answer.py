@@ -30,7 +30,8 @@ from cclbench.replay.layout import (
     layout_of,
     relayout,
 )
-from cclbench.replay.pricing import Float, Ratios, idle, of_ranks, ratios
+from cclbench.replay.new_transfers import price_new
+from cclbench.replay.pricing import Float, Ratios, idle, ratios
 from cclbench.replay.regroup import dimension_in
 from cclbench.replay.relaid import Relaid
 from cclbench.replay.scenario import Scenario, scenario, sweep
@@ -170,7 +171,7 @@ class Replay:
             steps = [shown.step_ns, *(self._paced(*self._replayed(graph, bound)) for bound in others)]
             notes: tuple[str, ...] = ()
         else:
-            bounded = bounded or any(one.expected is None for one in relaid.added)
+            bounded = bounded or any(one.time.expected is None for one in relaid.added)
             shown, steps, notes = self._relaid(graph, found, relaid, bounded)
         expected = None if bounded else shown
         acts = tuple(
@@ -193,7 +194,7 @@ class Replay:
                 relayout=wanted,
                 dimensions=self.dimensions if wanted else {},
                 settings=change.changes,
-                price=partial(of_ranks, self.graph, change, self.machine, self.groups, self.library_version),
+                price=partial(price_new, self.graph, change, self.machine, self.groups, self.library_version),
                 window_ns=self.window_ns,
             )
             made = CHANGES.get(key).act(subject, value)

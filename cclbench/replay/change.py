@@ -60,11 +60,16 @@ class Subject:
 
 
 class Times(NamedTuple):
-    """A time with its bounds, ns."""
+    """A time with its bounds, ns; `expected` is None where only these are known."""
 
     low: float
-    expected: float
+    expected: float | None
     high: float
+
+    def repeated(self, count: float) -> Times:
+        """As often."""
+        middle = None if self.expected is None else self.expected * count
+        return Times(self.low * count, middle, self.high * count)
 
 
 class Price(Protocol):
@@ -89,13 +94,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Communication that no node of the graph is, by what it is called: `expected` is None where only its
-    bounds are known; ns of a step."""
+    """Communication that no node of the graph is: what it is called, and its time in a step."""
 
     what: str
-    low: float
-    expected: float | None
-    high: float
+    time: Times
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,6 @@ from cclbench.hardware.system import ScaleOut, ScaleUp, System
 from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
-from cclbench.replay.change import Times
 from cclbench.replay.graph import Graph
 from cclbench.replay.regroup import STAYS, Regrouped, evened
 from cclbench.replay.scenario import TIERS, Quantity, Scenario
@@ -231,7 +230,7 @@ def _priced(
         (system, None, members, 1.0),
     ):
         pairs.append(
-            _on_system(
+            on_system(
                 priced,
                 np.asarray(sizes[there] * factor, np.float64),
                 ranks,
@@ -252,7 +251,7 @@ def _priced(
     return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
 
 
-def _on_system(
+def on_system(
     kind: str,
     sizes: Float,
     ranks: tuple[int, ...],
@@ -276,62 +275,7 @@ def _on_system(
     return answer, more
 
 
-def of_ranks(
-    graph: Graph,
-    change: Scenario,
-    machine: Machine,
-    groups: Mapping[str, tuple[int, ...]],
-    library_version: str | None,
-    kind: str,
-    ranks: tuple[int, ...],
-    nbytes: float,
-) -> Times:
-    """What a collective that is not in the graph takes: by the catalog, else by the run's own fit of its
-    kind, or of all-reduces; `InputError` where neither tells."""
-    system = machine.named_system.value
-    if system is not None:
-        size = np.array([nbytes])
-        found, more = _on_system(
-            kind, size, ranks, machine, system, changed(system, change), library_version, None
-        )
-        times = (float(one[0]) * 1e9 for one in (found.low_s, found.time_s, found.high_s))
-        expected, low, high = more
-        return Times(*(ns * factor for ns, factor in zip(times, (low, expected, high), strict=True)))
-    nodes, calls, tier = graph.nodes, graph.transfers, machine.tier(ranks).value
-    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    call = nodes.call[at]
-    lines: dict[tuple[str, int], tuple[float, float, float]] = {}
-    for base in (kind, "all_reduce"):
-        for group in dict.fromkeys(calls.group):
-            members = groups.get(group or "", ())
-            if len(members) < 2 or tier is None or machine.tier(members).value != tier:
-                continue
-            own = np.array(
-                [calls.kind[c] == base and calls.group[c] == group for c in call.tolist()], np.bool_
-            )
-            own &= calls.known[call] & (calls.bytes[call] > 0) & (nodes.dur[at] > 0)
-            own[own] = _first_of(calls.instance[call[own]])
-            line = _line(calls.bytes[call[own]], nodes.dur[at[own]])
-            if line is not None:
-                lines.setdefault((base, len(members)), line)
-    if not lines:
-        raise InputError(
-            f"{kind} of {len(ranks):,} ranks is not in the run, and no machine is known to price it on",
-            hint="give --system ID",
-        )
-    (base, ranks_of_fit), (alpha, beta, error) = next(iter(lines.items()))
-    delay, rate = _ring(base, ranks_of_fit, kind, len(ranks))
-    middle, off = alpha * delay + beta * nbytes * rate, error * delay
-    return Times(max(middle - off, 0.0), middle, middle + off)
-
-
-def _first_of(instance: Int64) -> Mask:
-    once = np.zeros(len(instance), np.bool_)
-    once[np.unique(instance, return_index=True)[1]] = True
-    return once
-
-
-def _ring(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, float]:
+def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, float]:
     """By what latency and traffic grow from a ring of one kind to another one: its steps, and what a rank
     moves of the payload; between two ranks nothing grows."""
     if new_kind in ("send", "recv", "send_recv"):
@@ -343,11 +287,11 @@ def _ring(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, 
 def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:
     """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
     new = parts.new
-    steps, moves = _ring(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
+    steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
     rate = (change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0) / (moves * new.payload * new.repeats)
     delay = (change.latency.get(tier, Quantity(1.0)).factor or 1.0) * steps * new.repeats
     usable = parts.once & (parts.size > 0) & (parts.taken > 0)
-    line = _line(parts.size[usable], parts.taken[usable])
+    line = hockney_line(parts.size[usable], parts.taken[usable])
     times = np.maximum(parts.taken, 1).astype(np.float64)
     if line is None:
         most = float(times[usable].min()) if usable.any() else float(times.min(initial=1))
@@ -371,7 +315,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
     )
 
 
-def _line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
+def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
     """α ns and β ns a byte of t = α + β·S, weights 1/t², and half of α's 95 % interval.
 
     None with too few points or a negative figure.  The interval takes 1.96·(1 + 2/ν) for Student's t, which

@@ -67,7 +67,7 @@ class Relaid:
 
     def addition(self, which: str, graph: Graph, ratio: Float, pace: Pace, since: Int64) -> float:
         """What is added to a step, ns: `low`, `expected` or `high`."""
-        total = sum(getattr(one, which) or 0.0 for one in self.added)
+        total = sum(getattr(one.time, which) or 0.0 for one in self.added)
         if self.fill:
             total += self.fill * self._stage(graph, ratio, pace, since)
         hops = sum(effect.hops for effect in self.effects)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cclbench.replay.change import Added, Effect, Scale, Subject, change, count_of
+from cclbench.replay.change import Added, Effect, Scale, Subject, Times, change, count_of
 from cclbench.replay.layout import Layout
 from cclbench.replay.rescale import asked, by, of_categories, sized
 
@@ -96,4 +96,4 @@ def _gradients(subject: Subject) -> Added:
     nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
     apart = new.stride("dp")
     time = subject.price("all_reduce", tuple(range(0, new.degrees["dp"] * apart, apart)), nbytes)
-    return Added(f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", 0.0, None, time.high)
+    return Added(f"all-reduce of {nbytes / 1e6:,.4g} MB of gradients", Times(0.0, None, time.high))

@@ -85,7 +85,7 @@ def _hops(subject: Subject, stages: int) -> tuple[Added, ...]:
     time = subject.price("send_recv", (0, wanted.new.stride("pp")), nbytes)
     hops = 2 * (stages - 1)
     what = f"{hops} hops of {nbytes / 1e6:.4g} MB past {stages} stages"
-    return (Added(what, hops * time.low, hops * time.expected, hops * time.high),)
+    return (Added(what, time.repeated(hops)),)
 
 
 @change(

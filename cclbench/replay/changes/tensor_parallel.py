@@ -116,7 +116,5 @@ def _all_reduces(subject: Subject) -> Added:
     time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * apart, apart)), nbytes)
     return Added(
         f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
-        calls * time.low,
-        calls * time.expected,
-        calls * time.high,
+        time.repeated(calls),
     )
