@@ -191,6 +191,7 @@ class Replay:
                 since=self.since,
                 placed=self.placed,
                 run=self.run,
+                machine=self.machine,
                 relayout=wanted,
                 dimensions=self.dimensions if wanted else {},
                 settings=change.changes,

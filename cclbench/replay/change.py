@@ -22,6 +22,7 @@ from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
+    from cclbench.machine import Machine
     from cclbench.record.run import Run
     from cclbench.replay.graph import Graph
     from cclbench.replay.layout import Dimension, Relayout
@@ -45,6 +46,7 @@ class Subject:
     since: Int64
     placed: Mapping[str, Mapping[int, int]]
     run: Run
+    machine: Machine
     relayout: Relayout | None
     dimensions: Mapping[str, Dimension]
     settings: Mapping[str, Any]

@@ -8,7 +8,7 @@ describe and from the card; data parallelism is what is left of the world, as la
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, Literal
@@ -192,7 +192,7 @@ BATCHES: Final = ("rank", "global")
 _KEYS: Final = (*(f"parallelism.{name}" for name in DIMENSIONS), *_DATA[1:], "ranks.replace", "batch")
 
 
-def changes_layout(settings: Mapping[str, Any]) -> bool:
+def changes_layout(settings: Iterable[str]) -> bool:
     """Whether any of the settings is about how ranks are laid out."""
     return any(key in _KEYS for key in settings)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Mask
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Scale, Subject
+from cclbench.replay.graph import Graph
 from cclbench.replay.layout import Dimension, Relayout
 
 ACTIVATIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "pp")
@@ -37,14 +39,21 @@ def of_categories(subject: Subject, *categories: str) -> Mask:
     return np.asarray((nodes.kind == n.COMPUTE) & np.isin(nodes.category, codes))
 
 
+def cuts_sequences(graph: Graph, dimensions: Mapping[str, Dimension]) -> bool:
+    """Whether groups of tensors gather and scatter, as they do where sequences are cut as well."""
+    words = zip(graph.transfers.kind, graph.transfers.group, strict=True)
+    return bool(
+        {"all_gather", "reduce_scatter"} & {kind for kind, g in words if dimensions.get(g or "") == "tp"}
+    )
+
+
 def by(chosen: Mask, factor: float) -> Scale:
     """That factor of chosen nodes."""
     return Scale.by(np.where(chosen, factor, 1.0))
 
 
-def sized(subject: Subject, what: str, *fields: str) -> dict[str, float]:
+def sized(card: Card | None, what: str, *fields: str) -> dict[str, float]:
     """Numbers of the card by their places (`model.hidden`); `InputError` with those that it lacks."""
-    card = subject.run.card
     found = {field: _field(card, field) for field in fields}
     lacking = [_PLACES.get(field, f"workload.{field}") for field, value in found.items() if not value]
     if lacking:
@@ -52,7 +61,7 @@ def sized(subject: Subject, what: str, *fields: str) -> dict[str, float]:
     return {field: float(value) for field, value in found.items() if value}
 
 
-_PLACES: Final = {"element": "workload.precision", "microbatches": "parallelism.microbatches"}
+_PLACES: Final = {"element": "workload.precision"}
 _ELEMENTS: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 """Bytes of an activation where matrix products have that precision (those of fp8 stay in 16 bits)."""
 
@@ -62,8 +71,6 @@ def _field(card: Card | None, field: str) -> float | None:
         return None
     if field == "element":
         return _ELEMENTS.get(card.workload.precision or "")
-    if field == "microbatches":
-        return microbatches(card)
     value: object = card.workload
     for name in field.split("."):
         value = getattr(value, name)

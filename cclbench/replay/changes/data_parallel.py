@@ -91,7 +91,10 @@ def _gradients(subject: Subject) -> Added:
     """One all-reduce of a rank's part of the gradients, as wide as parameters are."""
     new = asked(subject).new
     size = sized(
-        subject, "the gradients' all-reduce, which one replica does not need,", "model.parameters", "element"
+        subject.run.card,
+        "the gradients' all-reduce, which one replica does not need,",
+        "model.parameters",
+        "element",
     )
     nbytes = size["model.parameters"] * size["element"] / (new.degrees["tp"] * new.degrees["pp"])
     apart = new.stride("dp")

@@ -80,7 +80,7 @@ def _hops(subject: Subject, stages: int) -> tuple[Added, ...]:
     if wanted.old.degrees["pp"] > 1 or stages == 1:
         return ()
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = sized(subject, "what stages send each other", *fields)
+    size = sized(subject.run.card, "what stages send each other", *fields)
     nbytes = float(np.prod([*size.values()])) / wanted.new.degrees["cp"]
     time = subject.price("send_recv", (0, wanted.new.stride("pp")), nbytes)
     hops = 2 * (stages - 1)

@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from cclbench.errors import InputError
-from cclbench.machine import machine_of
 from cclbench.replay.change import Added, Effect, Scale, Subject, change, count_of
-from cclbench.replay.rescale import asked, computing, microbatches, sized
+from cclbench.replay.rescale import asked, computing, cuts_sequences, microbatches, sized
 from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
 
 _ALL_REDUCES: Final = 4
@@ -43,18 +42,12 @@ def tensors(subject: Subject, _: int) -> Effect | str:
         raise InputError(f"parallelism.tp: {model.heads} heads cannot be cut among {new} ranks")
     batch = card.workload.batch if card else None
     tokens = batch.micro * batch.sequence_length if batch and batch.micro and batch.sequence_length else None
-    kinds = zip(graph.transfers.kind, graph.transfers.group, strict=True)
-    sequences = any(
-        kind in ("all_gather", "reduce_scatter")
-        for kind, group in kinds
-        if subject.dimensions.get(group or "") == "tp"
-    )
     cutting = Cutting(
         new / old,
         hidden=model.hidden if model else None,
         tokens=tokens,
-        sequences=sequences,
-        accelerator=machine_of(subject.run).accelerator.value,
+        sequences=cuts_sequences(graph, subject.dimensions),
+        accelerator=subject.machine.accelerator.value,
     )
     scale, notes = _kernels(subject, cutting)
     added: tuple[Added, ...] = ()
@@ -106,8 +99,8 @@ def _all_reduces(subject: Subject) -> Added:
     new = wanted.new
     what = "the all-reduces of activations, which layers in one piece do not need,"
     fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
-    size = sized(subject, what, *fields)
-    layers = sized(subject, what, "model.layers")["model.layers"]
+    size = sized(subject.run.card, what, *fields)
+    layers = sized(subject.run.card, what, "model.layers")["model.layers"]
     count = microbatches(subject.run.card) or 1
     several = count > 1 or new.degrees["pp"] > 1
     nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else wanted.share)
