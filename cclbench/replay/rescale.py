@@ -32,6 +32,15 @@ def computing(subject: Subject) -> Mask:
     return np.asarray((nodes.kind == n.COMPUTE) | (nodes.busy > 0))
 
 
+def working(subject: Subject) -> tuple[Mask, str]:
+    """Nodes whose work goes with tokens, shape (nodes,), and what they are called: of a CPU the optimizer's
+    operators cannot be told from others."""
+    chosen = computing(subject)
+    if subject.graph.nodes.busy.any():
+        return chosen, "operators of the CPU, the optimizer's too,"
+    return chosen & ~of_categories(subject, "optimizer"), "kernels without the optimizer,"
+
+
 def of_categories(subject: Subject, *categories: str) -> Mask:
     """Kernels of those categories, shape (nodes,)."""
     nodes = subject.graph.nodes

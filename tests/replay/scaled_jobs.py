@@ -40,6 +40,7 @@ from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.machine import Machine
 from cclbench.replay.answer import Predicted, Replay
+from cclbench.replay.regroup import evened
 from cclbench.replay.scenario import scenario
 
 SYSTEM = "dgx-h100"
@@ -112,7 +113,7 @@ class Job:
     @property
     def network(self) -> Network:
         """The true one."""
-        return _True(self.noise, self.seed)
+        return PricedNetwork(noise=self.noise, seed=self.seed)
 
     @property
     def settings(self) -> list[str]:
@@ -123,15 +124,17 @@ class Job:
 
 
 @dataclass(frozen=True)
-class _True(Network):
-    """Transfers as the catalog's machine is modelled, times a factor of their own."""
+class PricedNetwork(Network):
+    """Transfers as the catalog's machine is modelled, times a factor of their own; `places` are those of
+    ranks that do not stand where their number says."""
 
     noise: float = 0.0
     seed: int = 0
+    places: dict[int, int] = field(default_factory=dict)
     known: dict[tuple[str, tuple[int, ...]], Link] = field(default_factory=dict)
 
     def link(self, kind: str, dimension: str, group: tuple[int, ...]) -> Link:  # noqa: ARG002
-        members = group if kind != "send_recv" else group[:2]
+        members = tuple(self.places.get(rank, rank) for rank in group[: 2 if kind == "send_recv" else None])
         key = kind, members
         if key not in self.known:
             shape = (kind, len(members), len({rank // 8 for rank in members}))
@@ -153,9 +156,10 @@ class _Priced(Link):
 
     def transfer_ns(self, nbytes: int) -> int:
         if nbytes not in self.times:
-            found = price(self.kind, nbytes, self.members, catalog.system(SYSTEM))
+            even, (more, _, _) = evened(self.kind, self.members, catalog.system(SYSTEM))
+            found = price(self.kind, nbytes, even, catalog.system(SYSTEM))
             assert not isinstance(found, Refusal), found
-            self.times[nbytes] = round(float(found.time_s[0]) * 1e9 * self.factor)
+            self.times[nbytes] = round(float(found.time_s[0]) * 1e9 * self.factor * more)
         return self.times[nbytes]
 
 

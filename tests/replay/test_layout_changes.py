@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from jobs import SYSTEM, traced
-from synthetic import Collective, Compute, Layout, Link, Network, Program, Transfer, Truth, simulate
+from scaled_jobs import PricedNetwork
+from synthetic import Await, Collective, Compute, Layout, Link, Network, Program, Transfer, Truth, simulate
 from synthetic.program import Op
 from true_steps import _true_step
 
@@ -297,3 +298,24 @@ def test_a_thousand_ranks_take_no_more_nodes_than_eight() -> None:
         assert len(graph.nodes) == len(replay.graph.nodes)
         assert relaid is not None
         assert np.array_equal([len(one.members) for one in relaid.regrouped().values()], [1024])
+
+
+def true_job(layout: Layout, places: dict[int, int] | None = None) -> Truth:
+    """Two micro-batches of kernels and tensors' all-reduces, then the gradients', as the catalog prices
+    them."""
+    ops = (
+        *(op for _ in range(2) for op in (Compute(300_000), Collective("all_reduce", "tp", 8 * MIB))),
+        *(Collective("all_reduce", "dp", 64 * MIB, "gradients"), Compute(150_000), Await("gradients")),
+    )
+    network = PricedNetwork(places=places or {})
+    return simulate(layout, Program(ops, steps=3, closing=True, jitter=20), network, seed=3)
+
+
+def test_jobs_simulated_again_without_a_replica_and_with_a_spare() -> None:
+    layout = Layout(dp=4, tp=2)
+    with traced(true_job(layout)) as replay:
+        smaller = _true_step(true_job(Layout(dp=3, tp=2)))
+        assert step(replay, "ranks.remove=7") == pytest.approx(smaller, rel=0.01)
+        elsewhere = _true_step(true_job(layout, {3: 8}))
+        assert elsewhere > 1.2 * replay.unchanged.step_ns
+        assert step(replay, "ranks.replace=3:8") == pytest.approx(elsewhere, rel=0.01)

@@ -74,7 +74,7 @@ def _cells(found: Found, trial: Trial, costs: bool) -> list[str]:
     if found.relaid:
         star = "* " if trial in found.front and not costs else ""
         cells.append(f"{star}{trial.devices:,}")
-        cells.append("not examined" if trial.memory is None else humanise(trial.memory.bytes, "B"))
+        cells.append("unknown" if trial.memory is None else humanise(trial.memory.bytes, "B"))
     if costs:
         cells.append(f"{'* ' if trial in found.front else ''}{trial.cost or 0.0:g}")
     return cells

@@ -6,7 +6,7 @@ from __future__ import annotations
 from cclbench.errors import InputError, UsageError
 from cclbench.replay.change import Effect, Subject, change
 from cclbench.replay.layout import BATCHES, Dimension
-from cclbench.replay.rescale import ACTIVATIONS, asked, by, computing, microbatches, of_categories
+from cclbench.replay.rescale import ACTIVATIONS, asked, by, microbatches, working
 
 
 def _which(text: str, value: str) -> int:
@@ -36,12 +36,12 @@ def batch(subject: Subject, _: int) -> Effect | str:
             f"batch=global: {count} micro-batches of a rank are {count * share:g} with {wanted.new}",
             hint="a number of replicas that divides them",
         )
-    chosen = computing(subject) & ~of_categories(subject, "optimizer")
+    chosen, what = working(subject)
     scale = by(chosen, share)
     moved: dict[Dimension | None, float] = dict.fromkeys(ACTIVATIONS, share)
     how = "micro-batches" if several else "samples in a micro-batch"
     note = (
-        f"the global batch stays: {share:g} times as many {how} on a rank; kernels without the optimizer, "
+        f"the global batch stays: {share:.4g} times as many {how} on a rank; {what} "
         f"{subject.share(chosen):.1%} of the step, are taken to go along"
     )
     return Effect(graph, scale, {} if several else moved, moved if several else {}, notes=(note,))

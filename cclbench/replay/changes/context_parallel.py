@@ -6,7 +6,7 @@ from __future__ import annotations
 from cclbench.errors import InputError
 from cclbench.replay.change import Effect, Subject, change, count_of
 from cclbench.replay.layout import Dimension
-from cclbench.replay.rescale import asked, by, computing, of_categories
+from cclbench.replay.rescale import asked, by, working
 
 
 @change(
@@ -32,7 +32,7 @@ def context(subject: Subject, _: int) -> Effect | str:
             " to scale",
             hint="trace a run with cp of 2 or more",
         )
-    chosen = computing(subject) & ~of_categories(subject, "optimizer")
+    chosen, what = working(subject)
     factor = old / new
     kinds = zip(subject.graph.transfers.kind, subject.graph.transfers.group, strict=True)
     ring = any(
@@ -50,7 +50,7 @@ def context(subject: Subject, _: int) -> Effect | str:
         payload,
         repeats,
         notes=(
-            f"tokens of a rank go as 1 / cp: kernels without the optimizer, {subject.share(chosen):.1%}"
+            f"tokens of a rank go as 1 / cp: {what} {subject.share(chosen):.1%}"
             f" of the step, take {factor:g} of their time, by the ratio of work",
         ),
     )

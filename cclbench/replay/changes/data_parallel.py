@@ -55,11 +55,13 @@ def replicas(subject: Subject) -> Effect | str:
     if growth == 1:
         return _SAME
     notes = [
-        f"{wanted.new.world:,} ranks, {_replicas(wanted.new)}, stand for the {wanted.old.world:,} traced"
+        f"the {wanted.old.world:,} ranks that were traced stand for {wanted.new.world:,}:"
+        f" {_replicas(wanted.new)}"
     ]
     if not wanted.fixed_batch:
         notes.append(
-            f"each replica's batch stays, so that the global batch is {growth:g} times as large (batch=rank)"
+            f"each replica's batch stays, so that the global batch is {growth:.4g} times as large"
+            " (batch=rank)"
         )
     scale: Scale | None = None
     added: tuple[Added, ...] = ()
@@ -84,7 +86,8 @@ def replicas(subject: Subject) -> Effect | str:
 
 
 def _replicas(layout: Layout) -> str:
-    return f"{layout.degrees['dp']:,} replicas of {layout.model}"
+    count = layout.degrees["dp"]
+    return f"{count:,} {'replica' if count == 1 else 'replicas'} of {layout.model}"
 
 
 def _gradients(subject: Subject) -> Added:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from cclbench.replay.changes.data_parallel import replicas
 from cclbench.replay.graph import Graph
 from cclbench.replay.rescale import asked
 from cclbench.replay.simulate import pieces
-from cclbench.text import listed
+from cclbench.text import first_few
+
+_SHOWN: Final = 8
 
 
 def _ranks(text: str, value: str) -> tuple[int, ...]:
@@ -45,7 +48,7 @@ def remove(subject: Subject, _: tuple[int, ...]) -> Effect | str:
     wanted = asked(subject)
     effect = replicas(subject)
     assert isinstance(effect, Effect)  # noqa: S101 - a replica is gone
-    lost = listed([str(rank) for rank in sorted(wanted.removed)], 8)
+    lost = first_few([str(rank) for rank in sorted(wanted.removed)], _SHOWN)
     said = f"rank {lost} taken out: {wanted.old.degrees['dp']} replicas become {wanted.new.degrees['dp']}"
     if not wanted.fixed_batch:
         kept = wanted.growth("dp")
@@ -76,7 +79,7 @@ def _without(graph: Graph, removed: frozenset[int]) -> Graph:
 )
 def spare(subject: Subject, pairs: tuple[tuple[int, int], ...]) -> Effect | str:
     """Groups alone change: all that the rank takes part in reaches the spare's node."""
-    said = listed([f"rank {rank} at place {place}" for rank, place in pairs], 8)
+    said = first_few([f"rank {rank} at place {place}" for rank, place in pairs], _SHOWN)
     alone = "a spare at another place computes as fast as the rank that it replaces"
     if not (subject.graph.nodes.kind == n.TRANSFER).any():
         return "the run has no collectives"
