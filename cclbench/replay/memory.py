@@ -81,9 +81,8 @@ def memory_of(run: Run, known: Held, change: Relayout, accelerator: Accelerator 
     card = run.card
     assert card is not None  # noqa: S101 - it has the sizes
     if accelerator is None or accelerator.hbm_bytes is None:
-        raise InputError(
-            "the memory of the device is not known", hint="a card has to state hardware.accelerator"
-        )
+        of = "the device" if accelerator is None else accelerator.id
+        raise InputError(f"the memory of {of} is not known", hint="a hardware file can state hbm_bytes")
     if known.optimizer not in _STATE:
         found = f"the state of {known.optimizer}" if known.optimizer else "the optimizer"
         raise InputError(f"{found} is not known", hint="traces with annotations of an Adam's steps tell it")
