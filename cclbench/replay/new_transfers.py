@@ -41,7 +41,7 @@ def price_new(
     if system is not None:
         sizes = np.array([nbytes])
         found, more = on_system(
-            kind, sizes, ranks, machine, system, changed(system, change), library_version, None
+            kind, sizes, ranks, machine, system, changed(system, change), library_version, None, uneven=True
         )
         expected, low, high = more
         return Times(

@@ -35,6 +35,7 @@ Float = npt.NDArray[np.float64]
 
 _ARITHMETIC: Final = ("gemm", "attention", "convolution")
 _MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
+_PAIRS: Final = ("send", "recv", "send_recv")
 _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 
@@ -239,11 +240,13 @@ def _priced(
                 priced_on,
                 library_version,
                 chosen,
+                uneven=new != STAYS,
             )
         )
-    (new_price, more), (old_price, _) = pairs
+    (new_price, more), (old_price, as_before) = pairs
     by_size = np.full((3, len(sizes)), np.nan)
-    by_size[:, there] = np.array(time_ratio(new_price, old_price)) * new.repeats * np.array(more)[:, None]
+    by_size[:, there] = np.array(time_ratio(new_price, old_price)) * new.repeats
+    by_size *= (np.array(more) / as_before[0])[:, None]
     ratio, low, high = (row[of] for row in by_size)
     if not there.all():
         least, most = _unknown(change)
@@ -260,13 +263,15 @@ def on_system(
     priced_on: System,
     library_version: str | None,
     algorithm: str | None,
+    *,
+    uneven: bool,
 ) -> tuple[Prediction, tuple[float, float, float]]:
     """The price on a machine of ranks that are numbered as on `system`; and what, expected and at the
-    bounds, to multiply it by, where nodes hold unequal parts of the group (`evened`)."""
+    bounds, to multiply it by, where nodes may hold unequal parts of the group (`evened`)."""
     devices = machine.numbered_in(system, ranks)
     assert devices is not None  # noqa: S101 - the group's tier is known
     own = devices if priced_on.per_node == system.per_node else ranks
-    even, more = evened(kind, own, priced_on)
+    even, more = evened(kind, own, priced_on) if uneven else (own, (1.0, 1.0, 1.0))
     answer = price(kind, sizes, even, priced_on, library_version=library_version, algorithm=algorithm)
     if isinstance(answer, Refusal):
         raise InputError(
@@ -277,11 +282,10 @@ def on_system(
 
 def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, float]:
     """By what latency and traffic grow from a ring of one kind to another one: its steps, and what a rank
-    moves of the payload; between two ranks nothing grows."""
-    if new_kind in ("send", "recv", "send_recv"):
-        return 1.0, 1.0
+    moves of the payload; a send is one step."""
     old, new = bus_factor(kind, ranks), bus_factor(new_kind, new_ranks)
-    return new * new_ranks / (old * ranks), new / old
+    steps = 1.0 if kind in _PAIRS else old * ranks
+    return (1.0 if new_kind in _PAIRS else new * new_ranks) / steps, new / old
 
 
 def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:

@@ -109,6 +109,13 @@ class Relaid:
         number = {word: i for i, word in enumerate(dict.fromkeys(words))}
         of_call = np.array([number[word] for word in words], np.int64)
         taken = np.bincount(of_call[nodes.call[at]], nodes.dur[at], len(number)) if len(at) else np.zeros(0)
+        stays = sum(
+            taken[i]
+            for (_, group), i in number.items()
+            if group not in found
+            and len(self.groups.get(group or "", (0, 1))) > 1
+            and group not in self.dimensions
+        )
         for (kind, group), i in number.items():
             one = found.get(group)
             if one is None or not one.members or not taken[i]:
@@ -116,8 +123,13 @@ class Relaid:
             size = len(self.groups.get(group or "", ()))
             key = (kind or "collective", one.dimension or "all ranks", size, len(one.members))
             shares[key] = shares.get(key, 0) + int(taken[i])
-        return tuple(
-            f"{kind} of {name}, {ns / max(window_ns, 1):.1%} of the step: priced among {new:,} ranks in"
-            f" place of {old:,}"
-            for (kind, name, old, new), ns in shares.items()
+        share = stays / max(window_ns, 1)
+        kept = f"collectives of groups of no known dimension, {share:.1%} of the step: as measured"
+        return (
+            *([kept] if stays else []),
+            *(
+                f"{kind} of {name}, {ns / max(window_ns, 1):.1%} of the step: priced among {new:,} ranks in"
+                f" place of {old:,}"
+                for (kind, name, old, new), ns in shares.items()
+            ),
         )

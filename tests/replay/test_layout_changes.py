@@ -179,6 +179,14 @@ def test_layers_recut_into_more_stages() -> None:
         assert "parallelism.microbatches" in str(refused.value.hint)
 
 
+def test_fewer_micro_batches_flow_through_a_pipeline_that_is_filled_as_before() -> None:
+    """Twice the replicas: 4 + 1 slots become 2 + 1."""
+    with traced(pipeline(Layout(dp=2, pp=2)), model={"layers": 8}, microbatches=4) as replay:
+        true = _true_step(pipeline(Layout(dp=4, pp=2), microbatches=2))
+        assert true == pytest.approx(3 * 1_200_000, rel=0.03)
+        assert step(replay, "parallelism.dp=4", "batch=global") == pytest.approx(true, rel=0.02)
+
+
 def test_experts_over_more_ranks_exchange_as_much_among_more() -> None:
     ops = (Compute(500_000), Collective("all_to_all", "ep", 16 * MIB))
     with traced(simulated(Layout(ep=4), *ops)) as replay:

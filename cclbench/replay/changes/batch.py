@@ -44,4 +44,20 @@ def batch(subject: Subject, _: int) -> Effect | str:
         f"the global batch stays: {share:.4g} times as many {how} on a rank; {what} "
         f"{subject.share(chosen):.1%} of the step, are taken to go along"
     )
-    return Effect(graph, scale, {} if several else moved, moved if several else {}, notes=(note,))
+    stages = wanted.old.degrees["pp"]
+    stay = stages == wanted.new.degrees["pp"] > 1 and "parallelism.interleave" not in subject.settings
+    if stay and count is None:
+        raise InputError(
+            "batch=global: how many micro-batches a step has is not known",
+            hint="a card has to state parallelism.microbatches",
+        )
+    # of a pipeline that is filled as before, only what flows through it goes along
+    return Effect(
+        graph,
+        scale,
+        {} if several else moved,
+        moved if several else {},
+        fill=(stages - 1) * (1 - share) / (count * share) if stay and count else 0.0,
+        hops=2 * (stages - 1) * (1 - share) if stay else 0.0,
+        notes=(note,),
+    )

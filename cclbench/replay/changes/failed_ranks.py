@@ -53,7 +53,9 @@ def remove(subject: Subject, _: tuple[int, ...]) -> Effect | str:
     if not wanted.fixed_batch:
         kept = wanted.growth("dp")
         said += f"; each replica's batch stays, so that a step has {kept:.3g} of the samples (batch=rank)"
-    return replace(effect, graph=_without(subject.graph, wanted.removed), notes=(said,))
+    # what replicas say of their number and of the batch is said already
+    other = effect.notes[1 if wanted.fixed_batch else 2 :]
+    return replace(effect, graph=_without(subject.graph, wanted.removed), notes=(said, *other))
 
 
 def _without(graph: Graph, removed: frozenset[int]) -> Graph:
