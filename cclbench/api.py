@@ -49,9 +49,9 @@ def run(
 ) -> Run:
     """Ingest SOURCE (a card, a trace folder or a trace file) unless the store has it, and compute metrics.
 
-    SOURCE may be the id of a run in the store, too; SOURCE and `store` may be URLs, such as `s3://bucket/job`.
-    What the store has of the same options is not computed again; metrics that replay the run (`whatif.*`) do
-    so where `metrics` names them.
+    SOURCE may be the id of a run in the store, too; SOURCE and `store` may be URLs, such as
+    `s3://bucket/job`. What the store has of the same options is not computed again; metrics that replay the
+    run (`whatif.*`) do so where `metrics` names them.
     `jobs` processes share the work; more than one needs the usual `if __name__ == "__main__"` guard in a
     script.  `engine` and `client` put a Dask cluster in their place, see `engine.engine_of`.  `model` fills
     what was not measured with modelled figures and their bands, `inference` process groups that no trace
@@ -209,9 +209,9 @@ def search(
     """Replay a run under the scenarios of a search space, a YAML file, and rank them.
 
     All scenarios where there are few, else at most `trials`, chosen by chance and descent, the same for a
-    `seed`.  `constraints` such as `cost<=100` or `step<=12ms` make others infeasible; `InputError` where
-    tokens are the objective and nothing tells how many a step has.  `system`, `force_system` and `per_node`
-    are those of `whatif`.
+    `seed`.  `constraints` such as `cost<=100`, `devices<=64` or `step<=12ms` make others infeasible;
+    `InputError` where tokens are the objective and nothing tells how many a step has.  `system`,
+    `force_system` and `per_node` are those of `whatif`.
     """
     from cclbench.replay.answer import Replay
     from cclbench.replay.search import limit

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     type=click.Choice(("step", "tokens_per_second_per_device")),
     default="step",
     show_default=True,
-    help="What is to be best; tokens of a step are fixed, so the order is the same.",
+    help="What is to be best; tokens of a step are fixed, so with one number of devices the order is the"
+    " same.",
 )
 @click.option(
     "--constraint",
     "constraints",
     metavar="KEY<=VALUE",
     multiple=True,
-    help="What a scenario must not exceed: 'cost<=100', 'step<=12ms'; repeatable.",
+    help="What a scenario must not exceed: 'cost<=100', 'devices<=64', 'step<=12ms'; repeatable.",
 )
 @click.option(
     "--trials",
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what chance chooses.")
 @options.file("--best", help="Write the best scenario as a file for `cclbench whatif --scenario`.")
-@options.file("--plot", help="Draw step time against cost: PNG, SVG or PDF.")
+@options.file("--plot", help="Draw step time against cost, else devices: PNG, SVG or PDF.")
 @click.option("--system", metavar="ID", help="The catalog's machine the run used, where no card says so.")
 @click.option("--force-system", is_flag=True, help="Take --system though the traces name another device.")
 @click.option("--per-node", type=click.IntRange(1), help="Ranks that share a node, where nothing says so.")

@@ -84,6 +84,8 @@ def whatif(
       compute=x0.9 rank.3.compute=x0.9         compute takes 0.9 of its time
       host=x0 loader=none copies=x2            what launches, loads, copies
       straggler=none                           no rank slower than the median
+      ranks=1024 parallelism.tp=8              more ranks, other degrees
+      ranks.remove=3 ranks.replace=3:8         a failed rank, a spare
       overlap=off                              communication and compute in turn
     `cclbench list settings` has all, with what each does.
 

@@ -14,21 +14,23 @@ if TYPE_CHECKING:
 
 
 def draw_front(found: Found, *, title: str) -> Figure:
-    """Modelled steps over cost, hollow as all that is modelled, with their bounds; the front as a line.
+    """Modelled steps over cost, else devices, hollow as all that is modelled, with their bounds; the front as
+    a line.
 
-    `UsageError` where no scenario has a cost.
+    `UsageError` where no scenario has either.
     """
     from matplotlib.figure import Figure
 
     if not found.front:
         raise UsageError("there is no cost to draw steps against", hint="give the space `cost:`")
+    costs = found.priced_by == "cost"
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for trials, colour, label in (
         (found.ranked, "muted", "replayed scenarios, with their bounds"),
-        (found.front, "accent", "none is both faster and cheaper"),
+        (found.front, "accent", f"none is both faster and {'cheaper' if costs else 'of fewer devices'}"),
     ):
-        cost = [trial.cost or 0.0 for trial in trials]
+        cost = [trial.cost or 0.0 if costs else trial.devices or 0 for trial in trials]
         step = [trial.ranked_ns / 1e6 for trial in trials]
         axes.vlines(
             cost,
@@ -39,12 +41,17 @@ def draw_front(found: Found, *, title: str) -> Figure:
         )
         axes.scatter(cost, step, label=label, facecolors="none", edgecolors=light(colour))
     axes.step(
-        [trial.cost or 0.0 for trial in found.front],
+        [trial.cost or 0.0 if costs else trial.devices or 0 for trial in found.front],
         [trial.ranked_ns / 1e6 for trial in found.front],
         where="post",
         color=light("accent"),
     )
-    axes.set_xlabel("cost" if found.unit == "1" else f"cost, {found.unit}")
+    if costs:
+        axes.set_xlabel("cost" if found.unit == "1" else f"cost, {found.unit}")
+    else:
+        axes.set_xlabel("devices")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("modelled step, ms")
     axes.set_title(title, loc="left", fontsize=10)
     axes.grid(visible=True, color="black", alpha=0.10, linewidth=0.6)

@@ -5,28 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path as FilePath
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from cclbench.errors import InputError, UsageError
+from cclbench.intervals import Int64
 from cclbench.machine import Machine, machine_of
 from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
-from cclbench.replay.change import CHANGES, Subject
+from cclbench.replay.change import CHANGES, Effect, Subject
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
 from cclbench.replay.graph import Graph, build
+from cclbench.replay.layout import (
+    Dimension,
+    Layout,
+    changes_layout,
+    described_groups,
+    layout_of,
+    relayout,
+)
+from cclbench.replay.new_transfers import price_new
 from cclbench.replay.pricing import Float, Ratios, idle, ratios
+from cclbench.replay.regroup import dimension_in
+from cclbench.replay.relaid import Relaid
 from cclbench.replay.scenario import Scenario, scenario, sweep
 from cclbench.replay.scenario_file import is_scenario_file, read_scenario
 from cclbench.replay.simulate import Times
 from cclbench.replay.stragglers import coordinates
 from cclbench.replay.windows import Pace, Window, step_time, windows
+from cclbench.schema import group_id
 
 NS_PER_S: Final = 10**9
 DECISIVE: Final = 0.01
@@ -120,6 +133,7 @@ class Replay:
         self.library_version = run.rank(run.ranks[0]).facts.library_version
         self.caveat = run.inferred
         """What its rows say of process groups that no trace states."""
+        self.run = run
         self.placed = coordinates(run)
         self.groups = {g["group"]: tuple(g["ranks"]) for g in run.groups().to_pylist()}
         self.contention = contention
@@ -134,7 +148,7 @@ class Replay:
 
     def predict(self, change: Scenario) -> Predicted:
         """The step under that change."""
-        graph, untouched = self._changed(change)
+        graph, untouched, relaid = self._changed(change)
         found: Ratios = ratios(
             self.graph,
             change,
@@ -142,53 +156,131 @@ class Replay:
             self.groups,
             precision=self.precision,
             library_version=self.library_version,
+            regrouped=relaid.regrouped() if relaid else None,
         )
+        if relaid is not None:
+            found = relaid.scaled(found)
         untouched |= idle(self.graph, change, self.machine, self.groups)
         said = tuple(f"{key} changes nothing: {why}" for key, why in untouched.items())
         nothing = "; ".join(said) if len(said) == len(change.settings) else None
         bounded = bool(np.isnan(found.expected).any())
-        ratio = found.high if bounded else found.expected
-        shown = self._outcome(graph, ratio)
-        others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
-        steps = [shown.step_ns, *(self._paced(self._replayed(graph, bound)[1]) for bound in others)]
+        if relaid is None:
+            ratio = found.high if bounded else found.expected
+            shown = self._outcome(graph, ratio)
+            others = [bound for bound in (found.low, found.high) if not np.array_equal(bound, ratio)]
+            steps = [shown.step_ns, *(self._paced(*self._replayed(graph, bound)) for bound in others)]
+            notes: tuple[str, ...] = ()
+        else:
+            bounded = bounded or any(one.time.expected is None for one in relaid.added)
+            shown, steps, notes = self._relaid(graph, found, relaid, bounded)
         expected = None if bounded else shown
         acts = tuple(
             f"{key}: {CHANGES.get(key).definition}" for key in change.changes if key not in untouched
         )
-        basis = said if nothing else (*found.basis, *acts, *said)
+        basis = said if nothing else (*notes, *found.basis, *acts, *said)
         return Predicted(change, expected, min(steps), max(steps), shown.path, basis, nothing)
 
-    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str]]:
-        """The graph with the scenario's registered changes, in order of keys; why some touch nothing."""
-        graph, untouched = self.graph, dict[str, str]()
+    def _changed(self, change: Scenario) -> tuple[Graph, dict[str, str], Relaid | None]:
+        """The graph with the scenario's registered changes, in order of keys; why some touch nothing; and
+        what becomes of the layout, where it changes."""
+        graph, untouched, effects = self.graph, dict[str, str](), list[Effect]()
+        wanted = relayout(self.layout, change.changes) if changes_layout(change.changes) else None
         for key, value in sorted(change.changes.items()):
-            made = CHANGES.get(key).act(Subject(graph, self.since, self.placed), value)
+            subject = Subject(
+                graph=graph,
+                since=self.since,
+                placed=self.placed,
+                run=self.run,
+                machine=self.machine,
+                relayout=wanted,
+                dimensions=self.dimensions if wanted else {},
+                settings=change.changes,
+                price=partial(price_new, self.graph, change, self.machine, self.groups, self.library_version),
+                window_ns=self.window_ns,
+            )
+            made = CHANGES.get(key).act(subject, value)
             if isinstance(made, str):
                 untouched[key] = made
+            elif isinstance(made, Effect):
+                graph = made.graph
+                effects.append(made)
             else:
                 graph = made
-        return graph, untouched
+        relaid = Relaid(wanted, self.groups, self.dimensions, tuple(effects)) if wanted and effects else None
+        return graph, untouched, relaid
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the run's ranks are laid out; `InputError` where nothing tells."""
+        return layout_of(self.run)
+
+    @cached_property
+    def dimensions(self) -> dict[str, Dimension]:
+        """The dimension of each group: as traces describe it, else as it lies in the layout."""
+        told = {group_id(ranks): dimension for dimension, ranks in described_groups(self.run)}
+        found = {
+            group: told.get(group) or dimension_in(self.layout, ranks) for group, ranks in self.groups.items()
+        }
+        return {group: dimension for group, dimension in found.items() if dimension is not None}
+
+    @property
+    def window_ns(self) -> int:
+        """Of all ranks' windows together."""
+        return sum(window.measured_ns for window in self.windows if not window.open)
+
+    def _relaid(
+        self, graph: Graph, found: Ratios, relaid: Relaid, bounded: bool
+    ) -> tuple[Outcome, list[float], tuple[str, ...]]:
+        """Outcome, steps and notes of another layout: replayed at the bounds without and with longer
+        waits."""
+        ratio = found.high if bounded else found.expected
+        late = relaid.delays(graph, self._replayed(graph, ratio)[1].start, self.inside)
+        cases = {"low": (found.low, None), "high": (found.high, late.high)}
+        if not bounded:
+            cases["expected"] = (found.expected, late.expected)
+        steps, outcome = {}, None
+        for which, (bound, delay) in cases.items():
+            changed, times = self._replayed(graph, bound, delay)
+            extra = relaid.addition(which, graph, bound, self.pace, self.since)
+            steps[which] = max(self._paced(changed, times) + extra, 1.0)
+            outcome = Outcome(steps[which], self._path(changed, times))
+        assert outcome is not None  # noqa: S101 - there are bounds
+        extra = relaid.addition("high" if bounded else "expected", graph, ratio, self.pace, self.since)
+        notes = [*relaid.said(graph, self.since, self.window_ns)]
+        most = int(late.expected.max())
+        if most:
+            notes.append(
+                f"waiting for the last of more ranks: {late.meetings:,} meetings, up to"
+                f" {most / 1000:,.4g} µs longer, by the spread of arrivals"
+            )
+        if extra:
+            notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")
+        return outcome, [*steps.values()], tuple(notes)
 
     def _outcome(self, graph: Graph, ratio: Float) -> Outcome:
         """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""
         graph, times = self._replayed(graph, ratio)
-        return Outcome(self._paced(times), self._path(graph, times))
+        return Outcome(self._paced(graph, times), self._path(graph, times))
 
-    def _replayed(self, graph: Graph, ratio: Float) -> tuple[Graph, Times]:
-        """The graph with those ratios within windows, and when its nodes run."""
+    def _replayed(self, graph: Graph, ratio: Float, delay: Int64 | None = None) -> tuple[Graph, Times]:
+        """The graph with those ratios within windows, and what waits longer by those delays; and when its
+        nodes run."""
         nodes = graph.nodes
         ratio = np.where(self.inside, ratio, 1.0)
         dur = np.rint(nodes.dur * ratio).astype(np.int64)
         gap = nodes.gap + np.rint(nodes.busy * (ratio - 1)).astype(np.int64)
+        if delay is not None:
+            dur = dur + delay
         graph = replace(graph, nodes=replace(nodes, dur=dur, gap=gap))
         return graph, replayed(graph, self.contention)
 
-    def _paced(self, times: Times) -> float:
-        return self.pace.step(times.start, times.end)
+    def _paced(self, graph: Graph, times: Times) -> float:
+        return self.pace.step(times.start, times.end, {rank.rank for rank in graph.windowed})
 
     def _path(self, graph: Graph, times: Times) -> Path:
         """The critical path to the end of whichever rank's last window ends last."""
-        counted = [w for w in self.windows if not w.open]
+        kept = {rank.rank for rank in graph.windowed}
+        counted = [w for w in self.windows if not w.open and w.rank in kept]
         final = max(counted, key=lambda w: int(times.end[w.members].max()))
         last = int(final.members[np.argmax(times.end[final.members])])
         own = [w for w in counted if w.rank == final.rank]

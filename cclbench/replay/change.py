@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from cclbench.errors import UsageError
-from cclbench.intervals import Int64
+from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
 
 if TYPE_CHECKING:
+    from cclbench.machine import Machine
+    from cclbench.record.run import Run
     from cclbench.replay.graph import Graph
+    from cclbench.replay.layout import Dimension, Relayout
 
 _FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
 _LARGEST_FACTOR: Final = 1e6
@@ -30,26 +36,101 @@ class Subject:
     """What a change acts on: the graph, and what else is known of the run.
 
     `since` is how long before each node begins its rank's windows had begun, ns, shape (nodes,), −1 outside
-    of all windows, where nothing may change; `placed` each rank's place by parallel dimension.
+    of all windows, where nothing may change; `placed` each rank's place by parallel dimension; `relayout` the
+    layouts before and after, where the scenario changes how ranks are laid out, `dimensions` those of its
+    groups by their ids, `settings` all that the scenario's changes are set to; `price` what a collective of
+    that kind, of ranks of the new layout, of so many bytes takes under the scenario.
     """
 
     graph: Graph
     since: Int64
     placed: Mapping[str, Mapping[int, int]]
+    run: Run
+    machine: Machine
+    relayout: Relayout | None
+    dimensions: Mapping[str, Dimension]
+    settings: Mapping[str, Any]
+    price: Price
+    window_ns: int
+    """Of all ranks' windows together."""
+
+    def share(self, chosen: Mask) -> float:
+        """Which share of the ranks' windows those nodes take."""
+        here = chosen & (self.since >= 0)
+        nodes = self.graph.nodes
+        return float((nodes.dur[here].sum() + nodes.busy[here].sum()) / max(self.window_ns, 1))
 
 
-Act = Callable[[Subject, float], "Graph | str"]
+class Times(NamedTuple):
+    """A time with its bounds, ns; `expected` is None where only these are known."""
+
+    low: float
+    expected: float | None
+    high: float
+
+    def repeated(self, count: float) -> Times:
+        """As often."""
+        middle = None if self.expected is None else self.expected * count
+        return Times(self.low * count, middle, self.high * count)
+
+
+class Price(Protocol):
+    """What a collective takes; `InputError` with what to supply where that is not known."""
+
+    def __call__(self, kind: str, ranks: tuple[int, ...], nbytes: float) -> Times: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """New over old time of each node, shape (nodes,): expected, and its bounds."""
+
+    expected: npt.NDArray[np.float64]
+    low: npt.NDArray[np.float64]
+    high: npt.NDArray[np.float64]
+
+    @classmethod
+    def by(cls, factor: npt.NDArray[np.float64]) -> Scale:
+        """A factor of which there is no doubt."""
+        return cls(factor, factor, factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Communication that no node of the graph is: what it is called, and its time in a step."""
+
+    what: str
+    time: Times
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effect:
+    """What a change of the layout does, besides what groups are: `scale` of nodes' times; by dimension
+    factors on the `payload` of its transfers and on how many they are; what is `added` to a step; `fill`,
+    which share of a stage's work filling and draining the pipeline adds; `hops`, how many more transfers
+    between stages that is; `notes` on what is extrapolated."""
+
+    graph: Graph
+    scale: Scale | None = None
+    payload: Mapping[Dimension | None, float] = field(default_factory=dict)
+    repeats: Mapping[Dimension | None, float] = field(default_factory=dict)
+    added: tuple[Added, ...] = ()
+    fill: float = 0.0
+    hops: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+Act = Callable[[Subject, Any], "Graph | Effect | str"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting of `cclbench whatif`: `read` makes a number of KEY=VALUE (as written) and VALUE, `UsageError`
+    """A setting of `cclbench whatif`: `read` makes a value of KEY=VALUE (as written) and VALUE, `UsageError`
     where it is none; `act` gives the changed graph, or why the setting touches nothing in the run."""
 
     key: str
     values: str
     definition: str
-    read: Callable[[str, str], float]
+    read: Callable[[str, str], Any]
     act: Act
 
 
@@ -57,7 +138,7 @@ CHANGES: Registry[Change] = Registry("setting", home="cclbench.replay.changes", 
 
 
 def change(
-    key: str, *, values: str, definition: str, read: Callable[[str, str], float]
+    key: str, *, values: str, definition: str, read: Callable[[str, str], Any]
 ) -> Callable[[Act], Act]:
     """Register the function below as what a setting does; `values` are examples, with commas."""
 
@@ -81,6 +162,13 @@ def factor_of(text: str, value: str) -> float:
 def share_of(text: str, value: str) -> float:
     """As `factor_of`, or 0, which `x0` and `none` are."""
     return 0.0 if value in ("x0", "×0", "none") else factor_of(text, value)
+
+
+def count_of(text: str, value: str) -> int:
+    """The whole number from 1 on that `64` is."""
+    if not re.fullmatch(r"[1-9]\d{0,8}", value):
+        raise UsageError(f"{text}: {value!r} is no whole number from 1 on", hint="such as 64")
+    return int(value)
 
 
 def word(wanted: str) -> Callable[[str, str], float]:

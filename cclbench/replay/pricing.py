@@ -8,6 +8,7 @@ a transfer that is latency as far as the shortest one shows, and one that is non
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
+from cclbench.classify import bus_factor
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
-from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives import Prediction, Refusal, price
 from cclbench.hardware.collectives.ratio import ratio as time_ratio
 from cclbench.hardware.collectives.transport import software
 from cclbench.hardware.fabric import Fabric
@@ -26,12 +28,14 @@ from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
+from cclbench.replay.regroup import STAYS, Regrouped, evened
 from cclbench.replay.scenario import TIERS, Quantity, Scenario
 
 Float = npt.NDArray[np.float64]
 
 _ARITHMETIC: Final = ("gemm", "attention", "convolution")
 _MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
+_PAIRS: Final = ("send", "recv", "send_recv")
 _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 
@@ -53,12 +57,14 @@ def ratios(
     *,
     precision: str | None = None,
     library_version: str | None = None,
+    regrouped: Mapping[str | None, Regrouped] | None = None,
 ) -> Ratios:
-    """The ratios of all nodes under that change, on that machine; `precision` is that of its kernels."""
+    """The ratios of all nodes under that change, on that machine; `precision` is that of its kernels, and
+    `regrouped` what becomes of the groups in another layout."""
     one = np.ones(len(graph.nodes))
     found = Ratios(one, one.copy(), one.copy(), ())
-    if change.moves_communication:
-        found = _transfers(graph, change, machine, groups, library_version, found)
+    if change.moves_communication or regrouped:
+        found = _transfers(graph, change, machine, groups, library_version, regrouped or {}, found)
     if change.accelerator is not None:
         found = _accelerator(graph, change.accelerator, machine, precision, found)
     for rank, factor in change.compute.items():
@@ -118,6 +124,7 @@ def _transfers(
     machine: Machine,
     groups: dict[str, tuple[int, ...]],
     library_version: str | None,
+    regrouped: Mapping[str | None, Regrouped],
     found: Ratios,
 ) -> Ratios:
     nodes, calls = graph.nodes, graph.transfers
@@ -134,8 +141,11 @@ def _transfers(
             continue
         rows, known = at[here], calls.known[call[here]]
         members = groups.get(group or "")
+        new = regrouped.get(group, STAYS)
         if members is not None and len(members) < 2:
             continue  # a group of one moves nothing, whatever its links
+        if not change.moves_communication and new == STAYS:
+            continue
         if kind is None or members is None:
             low, high = _unknown(change)
             expected = np.full(len(rows), np.nan)
@@ -144,7 +154,7 @@ def _transfers(
         else:
             once = np.zeros(len(rows), np.bool_)
             once[np.unique(calls.instance[call[here]], return_index=True)[1]] = True
-            parts = _Parts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known)
+            parts = _Parts(kind, members, calls.bytes[call[here]], nodes.dur[rows], once & known, new)
             expected, lows, highs, basis = _priced(change, machine, library_version, parts)
             bases.add(basis)
         # a part whose waiting is not told from transfer may be either
@@ -182,6 +192,7 @@ class _Parts:
     size: Int64
     taken: Int64
     once: Mask
+    new: Regrouped
 
 
 def _priced(
@@ -190,9 +201,14 @@ def _priced(
     """Expected, lowest and highest ratio of one kind's transfers in one group, and what they rest on."""
     kind, members, size = parts.kind, parts.members, parts.size
     needed = change.needs_system
-    tier = machine.tier(members)
-    if tier.value is None:
-        raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")
+    new = parts.new
+    goes_to = new.members or members
+    tier, other = machine.tier(members), machine.tier(goes_to)
+    if tier.value is None or other.value is None:
+        raise InputError(tier.reason or other.reason or "", hint="give --per-node N, or --system ID")
+    if len(goes_to) < 2:
+        nothing = np.zeros(len(size))
+        return nothing, nothing, nothing, "groups of one move nothing"
     named = machine.named_system
     if named.reason is not None:
         raise InputError(named.reason)
@@ -200,32 +216,37 @@ def _priced(
     if system is None:
         if needed:
             raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
+        if tier.value != other.value:
+            what = f"{kind} of {len(goes_to):,} ranks leaves {tier.value}, of which alone there are times"
+            raise InputError(what, hint="give --system ID")
         return _by_fit(change, tier.value, parts)
     algorithm = change.algorithm.get(kind)
     priced = "send_recv" if kind in ("send", "recv") else kind
     sizes, of = np.unique(size, return_inverse=True)
     there = sizes >= 0
     new_system = changed(system, change)
-    devices = machine.numbered_in(system, members)
-    assert devices is not None  # noqa: S101 - the group's tier is known
     pairs = []
-    for priced_on, chosen in ((new_system, algorithm), (system, None)):
-        answer = price(
-            priced,
-            sizes[there],
-            devices if priced_on.per_node == system.per_node else members,
-            priced_on,
-            library_version=library_version,
-            algorithm=chosen,
-        )
-        if isinstance(answer, Refusal):
-            raise InputError(
-                f"{kind} of {len(members)} ranks cannot be priced: {answer.reason}", where=priced_on.id
+    for priced_on, chosen, ranks, factor in (
+        (new_system, algorithm, goes_to, new.payload),
+        (system, None, members, 1.0),
+    ):
+        pairs.append(
+            on_system(
+                priced,
+                np.asarray(sizes[there] * factor, np.float64),
+                ranks,
+                machine,
+                system,
+                priced_on,
+                library_version,
+                chosen,
+                uneven=new != STAYS,
             )
-        pairs.append(answer)
-    new, old = pairs
+        )
+    (new_price, more), (old_price, as_before) = pairs
     by_size = np.full((3, len(sizes)), np.nan)
-    by_size[:, there] = time_ratio(new, old)
+    by_size[:, there] = np.array(time_ratio(new_price, old_price)) * new.repeats
+    by_size *= (np.array(more) / as_before[0])[:, None]
     ratio, low, high = (row[of] for row in by_size)
     if not there.all():
         least, most = _unknown(change)
@@ -233,12 +254,48 @@ def _priced(
     return ratio, low, high, f"times scale as those of {system.id} in the catalog's model"
 
 
+def on_system(
+    kind: str,
+    sizes: Float,
+    ranks: tuple[int, ...],
+    machine: Machine,
+    system: System,
+    priced_on: System,
+    library_version: str | None,
+    algorithm: str | None,
+    *,
+    uneven: bool,
+) -> tuple[Prediction, tuple[float, float, float]]:
+    """The price on a machine of ranks that are numbered as on `system`; and what, expected and at the
+    bounds, to multiply it by, where nodes may hold unequal parts of the group (`evened`)."""
+    devices = machine.numbered_in(system, ranks)
+    assert devices is not None  # noqa: S101 - the group's tier is known
+    own = devices if priced_on.per_node == system.per_node else ranks
+    even, more = evened(kind, own, priced_on) if uneven else (own, (1.0, 1.0, 1.0))
+    answer = price(kind, sizes, even, priced_on, library_version=library_version, algorithm=algorithm)
+    if isinstance(answer, Refusal):
+        raise InputError(
+            f"{kind} of {len(ranks)} ranks cannot be priced: {answer.reason}", where=priced_on.id
+        )
+    return answer, more
+
+
+def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[float, float]:
+    """By what latency and traffic grow from a ring of one kind to another one: its steps, and what a rank
+    moves of the payload; a send is one step."""
+    old, new = bus_factor(kind, ranks), bus_factor(new_kind, new_ranks)
+    steps = 1.0 if kind in _PAIRS else old * ranks
+    return (1.0 if new_kind in _PAIRS else new * new_ranks) / steps, new / old
+
+
 def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:
     """By factors alone: on α and β of the run's own fit, else on any split that the shortest one allows."""
-    rate = change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0
-    delay = change.latency.get(tier, Quantity(1.0)).factor or 1.0
+    new = parts.new
+    steps, moves = ring_growth(parts.kind, len(parts.members), parts.kind, len(new.members or parts.members))
+    rate = (change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0) / (moves * new.payload * new.repeats)
+    delay = (change.latency.get(tier, Quantity(1.0)).factor or 1.0) * steps * new.repeats
     usable = parts.once & (parts.size > 0) & (parts.taken > 0)
-    line = _line(parts.size[usable], parts.taken[usable])
+    line = hockney_line(parts.size[usable], parts.taken[usable])
     times = np.maximum(parts.taken, 1).astype(np.float64)
     if line is None:
         most = float(times[usable].min()) if usable.any() else float(times.min(initial=1))
@@ -262,7 +319,7 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
     )
 
 
-def _line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
+def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None:
     """α ns and β ns a byte of t = α + β·S, weights 1/t², and half of α's 95 % interval.
 
     None with too few points or a negative figure.  The interval takes 1.96·(1 + 2/ν) for Student's t, which

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cclbench.errors import CclbenchError, UsageError, near
 from cclbench.hardware import catalog
@@ -67,7 +67,7 @@ class Scenario:
     accelerator: str | None = None
     algorithm: dict[str, str] = field(default_factory=dict)
     compute: dict[int | None, float] = field(default_factory=dict)
-    changes: dict[str, float] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
     """Values of the registered changes, by their keys."""
 
     @property

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best scenarios of a space for a run: replayed, ranked, those that cost least for their step marked.
 
-Work is fixed: no setting changes batch or tokens, so that tokens a second go as 1 / step.
+Work is fixed: the global batch and its tokens stay, so that tokens a second go as 1 / step, and those of a
+device as 1 / (step · devices).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.rows import Row, builtins
 from cclbench.replay.answer import NS_PER_S, Predicted, Replay, modelled_row
+from cclbench.replay.layout import changes_layout, relayout
+from cclbench.replay.memory import Memory, held, memory_of
+from cclbench.replay.rescale import cuts_sequences
 from cclbench.replay.sampler import EXHAUSTIVE, Point, explore
 from cclbench.replay.scenario import Scenario
 from cclbench.replay.space import Space
@@ -23,12 +28,13 @@ from cclbench.units import parse_quantity
 
 Goal = Literal["step", "tokens_per_second_per_device"]
 _MOST: Final = 2_000
-_CONSTRAINT = re.compile(r"\s*(step|cost)\s*<=\s*(.+?)\s*")
+_CONSTRAINT = re.compile(r"\s*(step|cost|devices)\s*<=\s*(.+?)\s*")
+_SUCH: Final = "such as cost<=100, devices<=64 or step<=12ms"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a scenario must not exceed: `step`, ns, or `cost`; `text` as it was asked for."""
+    """What a scenario must not exceed: `step`, ns, `cost` or `devices`; `text` as it was asked for."""
 
     what: str
     most: float
@@ -39,7 +45,7 @@ def limit(text: str) -> Limit:
     """The limit that `cost<=100` or `step<=12ms` is (a step without a unit is in seconds)."""
     match = _CONSTRAINT.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is not KEY<=VALUE", hint="such as cost<=100 or step<=12ms")
+        raise UsageError(f"{text!r} is not KEY<=VALUE", hint=_SUCH)
     what, value = match[1], match[2]
     try:
         if what == "step" and not re.fullmatch(r"[\d.eE+-]+", value):
@@ -47,15 +53,16 @@ def limit(text: str) -> Limit:
         else:
             most = float(value)
     except (ValueError, CclbenchError):
-        raise UsageError(
-            f"{text!r}: {value!r} is no {what}", hint="such as cost<=100 or step<=12ms"
-        ) from None
+        raise UsageError(f"{text!r}: {value!r} is no {what}", hint=_SUCH) from None
     return Limit(what, most * NS_PER_S if what == "step" else most, text)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point that was looked at: its step, bounds and cost, or why it is infeasible."""
+    """A point that was looked at: its step, bounds, cost and devices, or why it is infeasible.
+
+    `memory` is what another layout needs, `unexamined` why that is not known.
+    """
 
     scenario: Scenario
     cost: float | None
@@ -65,6 +72,9 @@ class Trial:
     low_ns: float
     high_ns: float
     infeasible: str | None
+    devices: int | None = None
+    memory: Memory | None = None
+    unexamined: str | None = None
 
     @property
     def ranked_ns(self) -> float:
@@ -86,6 +96,18 @@ class Found:
     goal: Goal
     tokens: float | None
     """Tokens a second and device of the unchanged run, where they are known."""
+    devices: int | None = None
+    """Of the unchanged run, where scenarios have other numbers of them."""
+
+    @property
+    def relaid(self) -> bool:
+        """Whether layouts are among what was searched."""
+        return self.devices is not None
+
+    @property
+    def priced_by(self) -> Literal["cost", "devices"]:
+        """What the front is against: what values cost, else how many devices a scenario has."""
+        return "devices" if self.relaid and all(trial.cost is None for trial in self.ranked) else "cost"
 
     @property
     def best(self) -> Trial:
@@ -98,7 +120,8 @@ class Found:
         """Tokens a second and device under a scenario."""
         if self.tokens is None or trial.step_ns is None:
             return None
-        return self.tokens * self.unchanged_ns / trial.step_ns
+        more = (trial.devices or 1) / (self.devices or 1) if self.relaid else 1.0
+        return self.tokens * self.unchanged_ns / trial.step_ns / more
 
     @property
     def figures(self) -> tuple[Row, ...]:
@@ -134,6 +157,12 @@ class Found:
             yield row("search.tokens_per_second_per_device", tokens, unit="1/s", better="higher")
         if trial.cost is not None:
             yield row("search.cost", trial.cost, unit=self.unit, provenance="derived")
+        if self.relaid:
+            yield row("search.devices", trial.devices, unit="1", provenance="derived")
+        if trial.memory is not None:
+            yield row("search.memory", trial.memory.bytes, unit="B")
+        elif trial.unexamined is not None:
+            yield row("search.memory", None, unit="B", reason=trial.unexamined)
         if trial in self.front:
             yield row("search.front", self.front.index(trial) + 1, unit="1", better=None)
 
@@ -154,38 +183,85 @@ def search(
     """
     if space.cost is None and any(one.what == "cost" for one in limits):
         raise UsageError("the space states no cost, which a constraint limits", hint="give it `cost:`")
+    if any(one.what == "devices" for one in limits) and not changes_layout(space.values):
+        raise UsageError("the space has no layouts, whose devices a constraint limits")
     if trials is None:
         trials = min(max(EXHAUSTIVE, space.points // 10), _MOST)
     tried: dict[Point, Trial] = {}
+    layouts = _Layouts(replay) if changes_layout(space.values) else None
 
     def objective(point: Point) -> float:
-        tried[point] = _tried(replay, space, point, limits)
-        return tried[point].ranked_ns
+        tried[point] = _tried(replay, space, point, limits, layouts)
+        return _objective(tried[point], goal)
 
     explore(space.shape, objective, trials, seed)
     ranked = sorted(
         (trial for trial in tried.values() if not trial.infeasible),
-        key=lambda one: (one.ranked_ns, one.cost or 0.0, len(one.scenario.settings)),
+        key=lambda one: (_objective(one, goal), one.cost or 0.0, len(one.scenario.settings)),
     )
+    by = attrgetter("cost" if space.cost is not None else "devices")
     return Found(
         replay.unchanged.step_ns,
         tuple(ranked),
-        tuple(_front(ranked)) if space.cost is not None else (),
+        tuple(_front(ranked, by)) if space.cost is not None or layouts is not None else (),
         tuple(trial for trial in tried.values() if trial.infeasible),
         space.points,
         space.unit,
         goal,
         tokens,
+        None if layouts is None else replay.layout.world,
     )
 
 
-def _tried(replay: Replay, space: Space, point: Point, limits: Sequence[Limit]) -> Trial:
+def _objective(trial: Trial, goal: Goal) -> float:
+    """What is to be least: the step, or that times the devices."""
+    per_device = goal == "tokens_per_second_per_device" and trial.devices is not None
+    return trial.ranked_ns * (trial.devices or 1) if per_device else trial.ranked_ns
+
+
+class _Layouts:
+    """What a run's layouts need of a device's memory."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self.held = held(replay.run, cuts_sequences(replay.graph, replay.dimensions))
+
+    def examined(self, trial: Trial) -> Trial:
+        """With devices and memory; infeasible where that is more than a device has."""
+        old = self.replay.layout
+        try:
+            wanted = relayout(old, trial.scenario.changes)
+        except (InputError, UsageError) as error:
+            return replace(trial, infeasible=str(error))
+        trial = replace(trial, devices=wanted.new.world)
+        try:
+            memory = memory_of(self.replay.run, self.held, wanted, self.replay.machine.accelerator.value)
+        except InputError as error:
+            return replace(trial, unexamined=f"memory not examined: {error}")
+        if memory.fits:
+            return replace(trial, memory=memory)
+        needs = f"needs {memory.bytes / 1e9:.3g} GB of a device's {memory.device / 1e9:.3g}"
+        return replace(
+            trial, memory=memory, infeasible=f"{needs}, {memory.activations / 1e9:.3g} of them activations"
+        )
+
+
+def _tried(
+    replay: Replay, space: Space, point: Point, limits: Sequence[Limit], layouts: _Layouts | None
+) -> Trial:
     """What comes of a point; one that costs too much is not replayed."""
     change, cost = space.scenario(point), space.cost_of(point)
     trial = Trial(change, cost, None, None, inf, inf, None)
     for one in limits:
         if one.what == "cost" and cost is not None and cost > one.most:
             return replace(trial, infeasible=f"costs {cost:g} {space.unit}, beyond {one.text}")
+    if layouts is not None:
+        trial = layouts.examined(trial)
+        for one in limits:
+            if one.what == "devices" and (trial.devices or 0) > one.most:
+                return replace(trial, infeasible=f"has {trial.devices:,} devices, beyond {one.text}")
+        if trial.infeasible:
+            return trial
     unchanged = replay.unchanged.step_ns
     if not change.settings:
         trial = replace(trial, step_ns=unchanged, low_ns=unchanged, high_ns=unchanged)
@@ -202,10 +278,12 @@ def _tried(replay: Replay, space: Space, point: Point, limits: Sequence[Limit]) 
     return trial
 
 
-def _front(ranked: Sequence[Trial]) -> list[Trial]:
-    """Those that no other beats in step or cost without being beaten in the other, cheapest first."""
+def _front(ranked: Sequence[Trial], by: Callable[[Trial], float | None]) -> list[Trial]:
+    """Those that no other beats in step or cost (or devices) without being beaten in the other, cheapest
+    first."""
     found: list[Trial] = []
-    for trial in ranked:  # faster ones come first, cheaper ones of the same step before
-        if not found or (trial.cost or 0.0) < (found[-1].cost or 0.0):
+    # faster ones come first, cheaper ones of the same step before
+    for trial in sorted(ranked, key=lambda one: (one.ranked_ns, by(one) or 0.0)):
+        if not found or (by(trial) or 0.0) < (by(found[-1]) or 0.0):
             found.append(trial)
     return found[::-1]

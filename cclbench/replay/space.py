@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cclbench.errors import InputError, near
+from cclbench.replay.layout import changes_layout
 from cclbench.replay.sampler import Point
 from cclbench.replay.scenario import Scenario, scenario
 from cclbench.replay.scenario_file import checked, located
@@ -17,6 +18,8 @@ from cclbench.yaml_file import Document
 
 UNCHANGED: Final = "unchanged"
 """A value that sets nothing."""
+FIXED: Final = "batch=global"
+"""What makes scenarios of several layouts do the same work."""
 LARGEST: Final = 1_000_000
 """Points of the largest space."""
 
@@ -45,9 +48,14 @@ class Space:
         return prod(self.shape)
 
     def scenario(self, point: Point) -> Scenario:
-        """The scenario at that point; one that sets nothing is called `unchanged`."""
+        """The scenario at that point; one that sets nothing is called `unchanged`, and one of another layout
+        says that the global batch stays."""
         texts = [f"{key}={value}" for key, value in self._chosen(point) if value != UNCHANGED]
-        return scenario(texts, ", ".join(texts) or UNCHANGED)
+        made = scenario(texts, ", ".join(texts) or UNCHANGED)
+        if changes_layout(made.changes) and "batch" not in made.changes:
+            texts.append(FIXED)
+            made = scenario(texts)
+        return made
 
     def cost_of(self, point: Point) -> float | None:
         """What the values of that point cost together."""
@@ -68,6 +76,9 @@ def read_space(path: Path) -> Space:
             if value != UNCHANGED:
                 with located(document, ("space", key, at)):
                     scenario([f"{key}={value}"])
+    if any(value != "global" for value in values.get("batch", ())):
+        where = f"{document.file}:{document.line(('space', 'batch'))}"
+        raise InputError("a search compares the same work: the global batch stays", where=where, hint=FIXED)
     found = Space(values, document.value.get("cost"), document.value.get("cost_unit", "1"))
     with located(document, ("space",)):
         found.scenario(tuple(len(own) - 1 for own in values.values()))  # keys that are one, written otherwise

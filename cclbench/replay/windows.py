@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -117,15 +118,19 @@ class Pace:
         own: dict[int, list[int]] = {}
         for i in shared:
             own.setdefault(found[i].rank, []).append(i)
-        self.ranks = [(len(each), int(length[each].sum()), each[-1]) for each in own.values()]
+        self.ranks = {rank: (len(each), int(length[each].sum()), each[-1]) for rank, each in own.items()}
         self.begun = {rank: begins[each] for rank, each in own.items()}
         self.done = {rank: self.ends[each] for rank, each in own.items()}
 
-    def step(self, start: Int64, end: Int64) -> float:
-        """The step of a replay whose nodes have those starts and ends, ns."""
+    def step(self, start: Int64, end: Int64, ranks: Collection[int] | None = None) -> float:
+        """The step, of some ranks, of a replay whose nodes have those starts and ends, ns."""
         later = bounds(self.windows, start, end)[1] - self.ends
-        old = max(total / count for count, total, _ in self.ranks)
-        new = max((total + int(later[last])) / count for count, total, last in self.ranks)
+        old = max(total / count for count, total, _ in self.ranks.values())
+        new = max(
+            (total + int(later[last])) / count
+            for rank, (count, total, last) in self.ranks.items()
+            if ranks is None or rank in ranks
+        )
         return self.step_ns * (max(new, 1.0) / old)
 
     def since(self, graph: Graph, start: Int64) -> Int64:

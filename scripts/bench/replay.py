@@ -3,6 +3,7 @@
 
 `replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
 `replay.py truth --layouts 100` replays random layouts under another network and prints how far off that is;
+`replay.py scaling --jobs 36` predicts simulated jobs of 8 ranks at 64, and prints how far off that is;
 `replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
 """
 
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +47,8 @@ def main() -> None:
     truth = modes.add_parser("truth", help="random layouts whose step under another network is known")
     truth.add_argument("--layouts", type=int, default=100)
     truth.add_argument("--seed", type=int, default=5)
+    scaling = modes.add_parser("scaling", help="jobs of 8 ranks predicted at 64, and simulated there")
+    scaling.add_argument("--jobs", type=int, default=36)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
     scale.add_argument("--events", type=int, default=100_000, help="of each rank")
@@ -53,6 +57,8 @@ def main() -> None:
         faithful(given.sources, given.store)
     elif given.mode == "truth":
         true(given.layouts, given.seed)
+    elif given.mode == "scaling":
+        scaled(given.jobs)
     else:
         fast(given.ranks, given.events)
 
@@ -73,11 +79,31 @@ def faithful(sources: list[str], store: str | None) -> None:
         )
 
 
-def true(layouts: int, seed: int) -> None:
-    """Errors of random layouts' steps: as they were, and under another network."""
+def scaled(count: int) -> None:
+    """Errors of jobs at 64 ranks by what grows, and how often bounds hold."""
+    jobs = _of_tests("scaled_jobs")
+    found = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
+    print("| what grows | jobs | error, median | most | true step within bounds |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    groups: dict[str, list] = {}
+    for one in found:
+        names = [text.removeprefix("parallelism.").partition("=")[0] for text in one.job.settings]
+        groups.setdefault(", ".join(names), []).append(one)
+    for words, own in [*sorted(groups.items()), ("all", found)]:
+        off = np.abs([one.error for one in own])
+        held = np.mean([one.held for one in own])
+        print(f"| {words} | {len(own)} | {np.median(off):.1%} | {off.max():.1%} | {held:.0%} |")
+
+
+def _of_tests(module: str) -> ModuleType:
     tests = Path(__file__).parents[2] / "tests"
     sys.path += [str(tests), str(tests / "replay")]
-    steps = importlib.import_module("true_steps")
+    return importlib.import_module(module)
+
+
+def true(layouts: int, seed: int) -> None:
+    """Errors of random layouts' steps: as they were, and under another network."""
+    steps = _of_tests("true_steps")
     print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for change in (steps.fast, steps.slow):

@@ -25,12 +25,13 @@ def page(found: Found, verbosity: int) -> list[RenderableType]:
     """The best as a table, * those that none beats in both step and cost; the others' number, and why."""
     most = len(found.ranked) if verbosity >= VERBOSE else _SHOWN
     shown = [*found.ranked[:most], *(trial for trial in found.front if trial not in found.ranked[:most])]
-    costs = bool(found.front)
+    costs = found.priced_by == "cost" and bool(found.front)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     longest = max((len(text) for trial in shown for text in trial.scenario.label.split(", ")), default=0)
     table.add_column("", min_width=min(longest, _LABEL), overflow="fold")
     headings = ["step", "bounds", "speedup"]
     headings += ["tokens/s/device"] if found.tokens is not None else []
+    headings += ["devices", "memory"] if found.relaid else []
     if costs:
         headings.append("cost" if found.unit == "1" else f"cost, {printable(found.unit)}")
     for heading in headings:
@@ -42,8 +43,9 @@ def page(found: Found, verbosity: int) -> list[RenderableType]:
         return [table]
     tried = len(found.ranked) + len(found.infeasible)
     lines = [f"{tried:,} of {found.points:,} scenarios looked at, {len(found.ranked):,} feasible"]
-    if costs:
-        lines.append("*: none is both faster and cheaper")
+    if found.front:
+        lines.append(f"*: none is both faster and {'cheaper' if costs else 'of fewer devices'}")
+    lines += dict.fromkeys(trial.unexamined for trial in shown if trial.unexamined)
     if len(found.ranked) > len(shown):
         lines.append(f"{len(found.ranked) - len(shown):,} more feasible ones: -v shows them")
     reasons = Counter(trial.infeasible for trial in found.infeasible)
@@ -69,6 +71,10 @@ def _cells(found: Found, trial: Trial, costs: bool) -> list[str]:
     if found.tokens is not None:
         tokens = found.tokens_of(trial)
         cells.append("" if tokens is None else f"{tokens:,.6g}")
+    if found.relaid:
+        star = "* " if trial in found.front and not costs else ""
+        cells.append(f"{star}{trial.devices:,}")
+        cells.append("unknown" if trial.memory is None else humanise(trial.memory.bytes, "B"))
     if costs:
         cells.append(f"{'* ' if trial in found.front else ''}{trial.cost or 0.0:g}")
     return cells

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`parallelism.cp=4`: sequences cut among more or fewer ranks."""
+
+from __future__ import annotations
+
+from cclbench.errors import InputError
+from cclbench.replay.change import Effect, Subject, change, count_of
+from cclbench.replay.layout import Dimension
+from cclbench.replay.rescale import asked, by, working
+
+
+@change(
+    "parallelism.cp",
+    values="4",
+    definition="sequences are cut among so many ranks: kernels but the optimizer's, and activations of other"
+    " dimensions, go as 1 / cp; of keys and values all-gathers stay as large, and rings have cp - 1"
+    " turns of 1 / cp",
+    read=count_of,
+)
+def context(subject: Subject, _: int) -> Effect | str:
+    """Tokens of a rank go as 1 / cp, and with them flops and bytes of all that is done to each token.
+
+    Of causal attention the pairs of a rank go as 1 / cp too, where ranks take parts from both ends.
+    """
+    wanted = asked(subject)
+    old, new = wanted.old.degrees["cp"], wanted.new.degrees["cp"]
+    if old == new:
+        return "the run has that layout already"
+    if old == 1:
+        raise InputError(
+            "parallelism.cp: with whole sequences on a rank the trace has no exchange of keys and values"
+            " to scale",
+            hint="trace a run with cp of 2 or more",
+        )
+    chosen, what = working(subject)
+    factor = old / new
+    kinds = zip(subject.graph.transfers.kind, subject.graph.transfers.group, strict=True)
+    ring = any(
+        kind in ("send", "recv", "send_recv")
+        for kind, group in kinds
+        if subject.dimensions.get(group or "") == "cp"
+    )
+    payload: dict[Dimension | None, float] = {"tp": factor, "ep": factor, "pp": factor}
+    repeats: dict[Dimension | None, float] = {}
+    if ring:
+        payload["cp"], repeats["cp"] = factor, (new - 1) / (old - 1)
+    return Effect(
+        subject.graph,
+        by(chosen, factor),
+        payload,
+        repeats,
+        notes=(
+            f"tokens of a rank go as 1 / cp: {what} {subject.share(chosen):.1%}"
+            f" of the step, take {factor:g} of their time, by the ratio of work",
+        ),
+    )

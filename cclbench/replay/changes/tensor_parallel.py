@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`parallelism.tp=8`: layers' tensors cut among more or fewer ranks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.replay.change import Added, Effect, Scale, Subject, change, count_of
+from cclbench.replay.rescale import asked, computing, cuts_sequences, microbatches, sized
+from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
+
+_ALL_REDUCES: Final = 4
+
+
+@change(
+    "parallelism.tp",
+    values="8",
+    definition="tensors of layers are cut among so many ranks: matrix products by roofline times of"
+    " their shapes,"
+    " attention by heads, the optimizer and gradients by parameters; activations that are exchanged stay"
+    " as large",
+    read=count_of,
+)
+def tensors(subject: Subject, _: int) -> Effect | str:
+    """Kernels by `sharded_operators`; gradients 1 / tp; of layers cut for the first time four all-reduces
+    each.
+
+    Two forth and two back (Shoeybi et al. 2019, section 3), each of the activations of a micro-batch, none
+    beside the layer's compute; with sequences cut as well the same bytes go as all-gathers and
+    reduce-scatters.
+    """
+    wanted, graph = asked(subject), subject.graph
+    old, new = wanted.old.degrees["tp"], wanted.new.degrees["tp"]
+    if old == new:
+        return "the run has that layout already"
+    card = subject.run.card
+    model = card.workload.model if card else None
+    if model is not None and model.heads is not None and model.heads % new:
+        raise InputError(f"parallelism.tp: {model.heads} heads cannot be cut among {new} ranks")
+    batch = card.workload.batch if card else None
+    tokens = batch.micro * batch.sequence_length if batch and batch.micro and batch.sequence_length else None
+    cutting = Cutting(
+        new / old,
+        hidden=model.hidden if model else None,
+        tokens=tokens,
+        sequences=cuts_sequences(graph, subject.dimensions),
+        accelerator=subject.machine.accelerator.value,
+    )
+    scale, notes = _kernels(subject, cutting)
+    added: tuple[Added, ...] = ()
+    if old == 1:
+        added = (_all_reduces(subject),)
+        notes += (f"{added[0].what} are not in the trace: they are added to the step, none beside compute",)
+    return Effect(graph, scale, {"dp": old / new}, added=added, notes=notes)
+
+
+def _kernels(subject: Subject, cutting: Cutting) -> tuple[Scale, tuple[str, ...]]:
+    """New over old times of what computes, and what they rest on, with its share of the step."""
+    graph = subject.graph
+    nodes = graph.nodes
+    found = cut_kernels(subject.run, [rank.rank for rank in graph.windowed], cutting)
+    chosen = computing(subject)
+    categories = [cutting.of_category(name) for name in graph.categories] + [cutting.either]
+    names: list[Factor | None] = [*(found.by_name.get(name) for name in graph.names), None]
+    linked = np.array([one is not None for one in names], np.bool_)[nodes.name] & chosen
+    arrays = []
+    for field in range(3):
+        by_category = np.array([one[field] for one in categories])[nodes.category]
+        by_name = np.array([np.nan if one is None else one[field] for one in names])[nodes.name]
+        own = np.where(linked, by_name, by_category)
+        own = np.where(nodes.busy > 0, found.together[field], own)
+        arrays.append(np.where(chosen, own, 1.0))
+    on_host = nodes.busy > 0
+    cut = chosen & ~linked & ~on_host & (arrays[1] == arrays[2])
+    either = chosen & ~linked & ~on_host & (arrays[1] != arrays[2])
+    told = [
+        (linked, "kernels whose calls are recorded: by roofline times of cut shapes"),
+        (
+            on_host,
+            f"operators of the CPU, {found.shaped:.0%} of their time by recorded shapes: by the ratio of"
+            " work",
+        ),
+        (cut, "kernels without recorded shapes: by the ratio of work"),
+        (either, "kernels that may be cut or not: between the two, the geometric middle expected"),
+    ]
+    notes = tuple(
+        f"{words}, {subject.share(chosen & part):.1%} of the step"
+        for part, words in told
+        if subject.share(chosen & part)
+    )
+    return Scale(*arrays), notes
+
+
+def _all_reduces(subject: Subject) -> Added:
+    wanted = asked(subject)
+    new = wanted.new
+    what = "the all-reduces of activations, which layers in one piece do not need,"
+    fields = ("batch.micro", "batch.sequence_length", "model.hidden", "element")
+    size = sized(subject.run.card, what, *fields)
+    layers = sized(subject.run.card, what, "model.layers")["model.layers"]
+    count = microbatches(subject.run.card) or 1
+    several = count > 1 or new.degrees["pp"] > 1
+    nbytes = float(np.prod([*size.values()])) / new.degrees["cp"] * (1.0 if several else wanted.share)
+    calls = _ALL_REDUCES * layers / new.degrees["pp"] * count * (wanted.share if several else 1.0)
+    apart = new.stride("tp")
+    time = subject.price("all_reduce", tuple(range(0, new.degrees["tp"] * apart, apart)), nbytes)
+    return Added(
+        f"{calls:g} all-reduces of {nbytes / 1e6:.4g} MB of activations among {new.degrees['tp']} ranks",
+        time.repeated(calls),
+    )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What collectives take that a layout needs and that no trace has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.machine import Machine
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Times
+from cclbench.replay.graph import Graph
+from cclbench.replay.pricing import changed, hockney_line, on_system, ring_growth
+from cclbench.replay.scenario import Scenario
+
+_NS_PER_S = 1e9
+_BASES = ("all_reduce", "all_gather", "reduce_scatter")
+"""Kinds whose times tell those of another one, by a ring's steps and traffic."""
+
+
+def price_new(
+    graph: Graph,
+    change: Scenario,
+    machine: Machine,
+    groups: Mapping[str, tuple[int, ...]],
+    library_version: str | None,
+    kind: str,
+    ranks: tuple[int, ...],
+    nbytes: float,
+) -> Times:
+    """By the catalog's machine; else by the run's own transfers of the kind, or of another ring, in the
+    same tier.
+
+    These are a line t = α + β·S where one fits, else bounds: the median transfer nearest in size, as if it
+    were all latency, and as if it were all bandwidth.  `InputError` where there are none.
+    """
+    system = machine.named_system.value
+    if system is not None:
+        sizes = np.array([nbytes])
+        found, more = on_system(
+            kind, sizes, ranks, machine, system, changed(system, change), library_version, None, uneven=True
+        )
+        expected, low, high = more
+        return Times(
+            float(found.low_s[0]) * low * _NS_PER_S,
+            float(found.time_s[0]) * expected * _NS_PER_S,
+            float(found.high_s[0]) * high * _NS_PER_S,
+        )
+    for base, count, size, taken in _measured(graph, machine, groups, kind, ranks):
+        delay, rate = ring_growth(base, count, kind, len(ranks))
+        line = hockney_line(size, taken)
+        if line is not None:
+            alpha, beta, error = line
+            middle, off = alpha * delay + beta * nbytes * rate, error * delay
+            return Times(max(middle - off, 0.0), middle, middle + off)
+        nearest = size == size[np.argmin(abs(np.log(size / nbytes)))]
+        time = float(np.median(taken[nearest]))
+        ends = time * delay, time * rate * nbytes / float(size[nearest][0])
+        return Times(min(ends), None, max(ends))
+    raise InputError(
+        f"{kind} of {len(ranks):,} ranks is not in the run, and no machine is known to price it on",
+        hint="give --system ID",
+    )
+
+
+def _measured(
+    graph: Graph,
+    machine: Machine,
+    groups: Mapping[str, tuple[int, ...]],
+    kind: str,
+    ranks: tuple[int, ...],
+) -> Iterator[tuple[str, int, Int64, Int64]]:
+    """Kind, ranks, bytes and ns of the run's transfers, of each kind and group in the same tier; one part
+    each."""
+    nodes, calls, tier = graph.nodes, graph.transfers, machine.tier(ranks).value
+    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
+    at = at[calls.known[nodes.call[at]] & (calls.bytes[nodes.call[at]] > 0) & (nodes.dur[at] > 0)]
+    at = at[np.sort(np.unique(calls.instance[nodes.call[at]], return_index=True)[1])]
+    words = [(calls.kind[call], calls.group[call]) for call in nodes.call[at].tolist()]
+    for base in dict.fromkeys((kind, *_BASES)):
+        for group in dict.fromkeys(group for _, group in words):
+            members = groups.get(group or "", ())
+            own = np.array([word == (base, group) for word in words], np.bool_)
+            if own.any() and len(members) > 1 and tier is not None and machine.tier(members).value == tier:
+                yield base, len(members), calls.bytes[nodes.call[at[own]]], nodes.dur[at[own]]

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels take when tensors are cut among k times as many ranks: by recorded shapes, else by category.
+
+One of the three sizes of a matrix product is cut (columns or rows of a weight, or of its gradient), never
+tokens and, where another one can be, not the model's hidden size.  Its time goes as the ratio of roofline
+times, max(FLOPs / peak, bytes / memory bandwidth), at new and old sizes.  Attention is cut by heads, the
+optimizer by parameters: 1 / k.  What is done to activations of the hidden size each rank does in full,
+unless sequences are cut too; to others 1 / k.  Where no shape is recorded work alone counts, and what may
+be either lies between 1 / k and 1, the middle being the geometric one; normalizations are done in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cclbench.hardware.accelerator import Accelerator
+from cclbench.intervals import Int64
+from cclbench.normalize.operators import Ids
+from cclbench.operators.call import Call, NoModel, Tensor, parse
+from cclbench.operators.cost import Cost, cost_of, model_of
+from cclbench.record.run import Run
+
+CUT: Final = ("gemm", "attention", "convolution", "moe", "embedding", "optimizer")
+"""Categories of kernels whose work is cut among the ranks."""
+_MATRIX: Final = {"aten::mm": 0, "aten::addmm": 1, "aten::addmm_": 1, "aten::_int_mm": 0}
+"""Products of two matrices, and where their first one stands."""
+_ATTENTION: Final = "attention"
+_COMMUNICATION: Final = ("c10d::", "_c10d_functional", "gloo:", "nccl:")
+
+
+class Factor(NamedTuple):
+    """New over old time: expected, and its bounds."""
+
+    expected: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """How tensors are cut: k, the model's hidden size and the tokens of a micro-batch on a rank where they
+    are known, whether sequences are cut too, and the accelerator that roofline times are of."""
+
+    k: float
+    hidden: int | None = None
+    tokens: int | None = None
+    sequences: bool = False
+    accelerator: Accelerator | None = None
+
+    @property
+    def cut(self) -> Factor:
+        """Of work that is cut."""
+        return Factor(1 / self.k, 1 / self.k, 1 / self.k)
+
+    @property
+    def either(self) -> Factor:
+        """Of work that is cut, or that each rank does in full."""
+        if self.sequences:
+            return self.cut
+        low, high = sorted((1 / self.k, 1.0))
+        return Factor(sqrt(1 / self.k), low, high)
+
+    def of_category(self, category: str) -> Factor:
+        """Of a kernel of which nothing else is known."""
+        if category == "normalization" and not self.sequences:
+            return Factor(1.0, 1.0, 1.0)
+        return self.cut if category in CUT else self.either
+
+    def of_word(
+        self, name: str, shapes: str | None, dtypes: str | None, values: str | None, phase: str
+    ) -> Factor | None:
+        """Of a call as it is recorded; None where its arguments tell nothing."""
+        return self.of_call(parse(name, shapes, dtypes, None, values), phase)
+
+    def of_call(self, call: Call, phase: str) -> Factor | None:
+        """Of a call; None where its arguments tell nothing."""
+        if phase == "optimizer":
+            return self.cut
+        if call.name in _MATRIX:
+            return self._of_product(call, _MATRIX[call.name])
+        model = model_of(call.name)
+        if model is not None and (model.family == _ATTENTION or call.name in ("aten::bmm", "aten::baddbmm")):
+            return self.cut
+        tensors = [tensor for tensor in call.tensors if tensor.shape]
+        if self.sequences or self.hidden is None or not tensors:
+            return self.either if tensors else None
+        return Factor(1.0, 1.0, 1.0) if self.hidden in tensors[0].shape else self.cut
+
+    def _of_product(self, call: Call, first: int) -> Factor | None:
+        try:
+            a, b = call.tensor(first), call.tensor(first + 1)
+            old = self._least(cost_of(call))
+        except NoModel:
+            return None
+        if len(a.shape) != 2 or len(b.shape) != 2:
+            return self.cut
+        sizes = (a.shape[0], b.shape[1], a.shape[1])
+        open_ = [i for i, size in enumerate(sizes) if size != self.tokens] or [0, 1, 2]
+        axes = [i for i in open_ if sizes[i] != self.hidden] or open_
+        found = []
+        for axis in axes:
+            m, n, k = (size / self.k if i == axis else size for i, size in enumerate(sizes))
+            m, n, k = (max(round(size), 1) for size in (m, n, k))
+            operands = Tensor((m, k), a.dtype), Tensor((k, n), b.dtype)
+            cut = replace(call, name="aten::mm", arguments=operands)
+            found.append(self._least(cost_of(cut)) / old if old else 1 / self.k)
+        return Factor(float(np.exp(np.mean(np.log(found)))), min(found), max(found))
+
+    def _least(self, cost: Cost) -> float:
+        """Roofline time, s; where no accelerator is known FLOPs alone."""
+        if self.accelerator is None or not self.accelerator.hbm_bytes_per_s:
+            return float(cost.flops)
+        peak = self.accelerator.peak_flops_per_s.get(cost.precision or "")
+        arithmetic = cost.flops / float(peak) if peak else 0.0
+        return max(arithmetic, cost.bytes / float(self.accelerator.hbm_bytes_per_s))
+
+
+@dataclass(frozen=True, slots=True)
+class CutKernels:
+    """Factors of kernels by name, of those that calls launched; of a CPU, of all operators together.
+
+    `shaped` is the share of the time whose factor is by recorded arguments.
+    """
+
+    by_name: Mapping[str, Factor]
+    together: Factor
+    shaped: float
+
+
+def cut_kernels(run: Run, ranks: Iterable[int], cutting: Cutting) -> CutKernels:
+    """Those of some ranks of a run, means weighted by time."""
+    names: dict[str, int] = {}
+    sums = np.zeros((4, 0))
+    whole, shaped = np.zeros(4), 0.0
+    factors: dict[tuple[str | None, ...], Factor | None] = {}
+    for rank in ranks:
+        table = run.rank(rank).operators()
+        words, word = _words(table)
+        found = [factors.setdefault(one, cutting.of_word(*one)) for one in words]
+        taken = np.bincount(word, table["device_ns"].to_numpy(), len(words))
+        for one, factor, ns in zip(words, found, taken.tolist(), strict=True):
+            if not one[0].startswith(_COMMUNICATION):
+                whole += ns * np.array([1.0, *(factor or cutting.either)])
+                shaped += ns if factor is not None and one[1] else 0.0
+        known = np.array([[1.0, *factor] if factor else [np.nan] * 4 for factor in found]).reshape(-1, 4)
+        ids = Ids(table["operator"].to_numpy())
+        for batch in run.rank(rank).events(("kernel",), ("name", "operator", "dur_ns")):
+            own = [names.setdefault(name, len(names)) for name in batch["name"].dictionary.to_pylist()]
+            sums = np.pad(sums, ((0, 0), (0, len(names) - sums.shape[1])))
+            called = ids.index_of(batch["operator"].fill_null(-1).to_numpy())
+            own_factor = np.append(known[word], [[np.nan] * 4], axis=0)[called]
+            linked = ~np.isnan(own_factor[:, 0])
+            name = np.array(own, np.int64)[batch["name"].indices.to_numpy()][linked]
+            weight = batch["dur_ns"].to_numpy()[linked]
+            for row, column in zip(sums, own_factor[linked].T, strict=True):
+                row += np.bincount(name, weight * column, len(names))
+    total = whole[0]
+    together = Factor(*(whole[1:] / total).tolist()) if total else cutting.either
+    by_name = {name: Factor(*(sums[1:, i] / sums[0, i]).tolist()) for name, i in names.items() if sums[0, i]}
+    return CutKernels(by_name, together, shaped / total if total else 0.0)
+
+
+def _words(table: pa.Table) -> tuple[list[tuple[str, str | None, str | None, str | None, str]], Int64]:
+    """Name, sizes, types, values and phase of calls, each combination once; and which each call has."""
+    told = table.select(["name", "shapes", "dtypes", "values", "phase"]).combine_chunks()
+    code = np.zeros(len(told), np.int64)
+    for column in told.columns:
+        own = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        index = own.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        code = np.unique(code * (int(index.max(initial=0)) + 1) + index, return_inverse=True)[1]
+    _, first = np.unique(code, return_index=True)
+    return [tuple(row.values()) for row in told.take(first).to_pylist()], code
