@@ -162,7 +162,8 @@ class Replay:
         """The graph with the scenario's registered changes, in order of keys; why some touch nothing."""
         graph, untouched = self.graph, dict[str, str]()
         for key, value in sorted(change.changes.items()):
-            made = CHANGES.get(key).act(Subject(graph, self.since, self.placed), value)
+            subject = Subject(graph, self.since, self.placed, self.machine, self.groups)
+            made = CHANGES.get(key).act(subject, value)
             if isinstance(made, str):
                 untouched[key] = made
             else:

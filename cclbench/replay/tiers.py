@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers of a replay that leave a node: which they are, and in which order they begin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cclbench.errors import InputError
+from cclbench.intervals import Int64
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Subject
+
+UNPLACED = "collectives of unknown group may cross the network or not"
+
+
+def between_nodes(subject: Subject) -> Int64:
+    """Transfers of groups that span several scale-up domains: their nodes in order of rank and of when their
+    data began to move, of which an instance has one time; of two at once the one launched first.
+
+    `InputError` where a group, or what shares a node, is not known.
+    """
+    nodes, calls = subject.graph.nodes, subject.graph.transfers
+    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
+    names = {calls.group[call] for call in np.unique(nodes.call[at]).tolist()}
+    crosses = {name: _crosses(subject, name) for name in names}
+    at = at[np.array([crosses[calls.group[call]] for call in nodes.call[at].tolist()], np.bool_)]
+    gate = subject.graph.gates()[at]
+    feeder = nodes.feeder[at - 1]  # a transfer is launched with its arrival, the node before it
+    launched = np.full(len(nodes), np.iinfo(np.int64).max)
+    np.minimum.at(launched, gate, np.where(feeder >= 0, nodes.start[feeder], nodes.start[at - 1]))
+    return at[np.lexsort((at, gate, launched[gate], nodes.start[gate], nodes.rank[at]))]
+
+
+def _crosses(subject: Subject, group: str | None) -> bool:
+    members = subject.groups.get(group or "")
+    if members is None:
+        raise InputError(UNPLACED, hint="the traces state no process groups")
+    tier = subject.machine.tier(members)
+    if tier.value is None:
+        raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")
+    return len(members) > 1 and tier.value == "scale_out"
