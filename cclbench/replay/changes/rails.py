@@ -13,7 +13,7 @@ from cclbench.replay.sharing import Flows, flows_of, shared
 @change(
     "scale_out.rail_oversubscription",
     values="x4",
-    definition="a rail-optimised network: interfaces of all nodes' k-th accelerators have one leaf switch, and"
+    definition="a rail-optimised network: interfaces of the k-th accelerators of all nodes share a leaf, and"
     " the switches above carry 1/factor of what a leaf does. Groups with the same places in each of their"
     " nodes stay on their rails and lose nothing, others share what leads off a rail max-min fairly",
     read=factor_of,
