@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torus whose idle links carry the job's traffic: bucket algorithms at full egress (Morphlux, arXiv 2508.03674).
+"""Torus whose idle links carry the job's traffic: bucket algorithms at full egress (Morphlux, 2508.03674).
 
 A chip of a torus of d axes has B/d along each.  A slice that spans fewer, or leaves one open, uses
 u = Σ over its axes (1 if it closes into a ring, else 1/2) of the d: B · u/d, and 1 − u/d lies idle.
