@@ -23,7 +23,7 @@ from cclbench.intervals import Int64
 from cclbench.replay.change import Subject
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.tiers import between_nodes
+from cclbench.replay.transfers import between_nodes
 
 _SETTLED_NS = 2
 _PAIRS = ("send", "recv", "send_recv")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers of a replay that leave a node: which they are, and in which order they begin."""
+"""Transfers that changes act on: those of groups within windows, and those that leave a node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from cclbench.replay import nodes as n
 from cclbench.replay.change import Subject
 
 UNPLACED = "collectives of unknown group may cross the network or not"
+
+
+def of_groups(subject: Subject, *kinds: str) -> dict[tuple[str, str], Int64]:
+    """Transfers of those kinds within windows by (kind, group) of several ranks, whose payload is known and
+    whose waiting is told from transfer: their nodes."""
+    nodes, calls = subject.graph.nodes, subject.graph.transfers
+    at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0) & (subject.since >= 0))
+    call = nodes.call[at]
+    at = at[calls.known[call] & (calls.bytes[call] > 0)]
+    found: dict[tuple[str, str], list[int]] = {}
+    for node, one in zip(at.tolist(), nodes.call[at].tolist(), strict=True):
+        kind, group = calls.kind[one], calls.group[one]
+        if kind in kinds and group is not None and len(subject.groups.get(group, ())) > 1:
+            found.setdefault((kind, group), []).append(node)
+    return {word: np.array(members, np.int64) for word, members in found.items()}
 
 
 def between_nodes(subject: Subject) -> Int64:
