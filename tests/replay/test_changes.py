@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -158,7 +159,9 @@ def test_values_that_mean_nothing_are_refused(text: str, says: str) -> None:
         scenario([text])
 
 
-def test_every_change_says_what_it_does() -> None:
+def test_every_change_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "steps.yaml").write_text("kind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5], [1, 0, 0.5]]]\n")
     for key in CHANGES:
         one = CHANGES.get(key)
         assert one.definition

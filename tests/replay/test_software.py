@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Software of a run changed: buckets, launches, algorithms by arrival, schedules, proxies; by hand and again."""
+"""Software of a run changed: buckets, launches, StragglAR, schedules, proxies; by hand and simulated again."""
 
 from __future__ import annotations
 
