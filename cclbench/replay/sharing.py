@@ -23,7 +23,7 @@ from cclbench.intervals import Int64
 from cclbench.replay.change import Subject
 from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
-from cclbench.replay.transfers import between_nodes
+from cclbench.replay.transfers import between_nodes, peers
 
 _SETTLED_NS = 2
 _PAIRS = ("send", "recv", "send_recv")
@@ -90,7 +90,8 @@ def flows_of(subject: Subject) -> Flows | None:
     demand = np.ones(len(gate))
     rate = _interface(system)
     if rate is not None:
-        size = np.array([_sent(subject, int(call)) for call in nodes.call[at]])
+        told_of = zip(nodes.call[at].tolist(), peers(subject, at), strict=True)
+        size = np.array([_sent(subject, call, members) for call, members in told_of])
         moved = np.zeros(len(gate))
         np.maximum.at(moved, of, size)
         told = (moved > 0) & (taken > 0)
@@ -118,11 +119,10 @@ def _interface(system: System | None) -> float | None:
     return line * out.nics / system.per_node
 
 
-def _sent(subject: Subject, call: int) -> float:
+def _sent(subject: Subject, call: int, members: tuple[int, ...]) -> float:
     """Bytes that pass the interface of one of the call's ranks; 0 of unknown."""
     calls = subject.graph.transfers
     kind, size = calls.kind[call], int(calls.bytes[call])
-    members = subject.groups[calls.group[call] or ""]
     if size <= 0 or kind is None:
         return 0.0
     if kind in _PAIRS:

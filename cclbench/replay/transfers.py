@@ -34,11 +34,11 @@ def between_nodes(subject: Subject) -> Int64:
 
     `InputError` where a group, or what shares a node, is not known.
     """
-    nodes, calls = subject.graph.nodes, subject.graph.transfers
+    nodes = subject.graph.nodes
     at = np.flatnonzero((nodes.kind == n.TRANSFER) & (nodes.call >= 0))
-    names = {calls.group[call] for call in np.unique(nodes.call[at]).tolist()}
-    crosses = {name: _crosses(subject, name) for name in names}
-    at = at[np.array([crosses[calls.group[call]] for call in nodes.call[at].tolist()], np.bool_)]
+    members = peers(subject, at)
+    crosses = {own: _crosses(subject, own) for own in set(members)}
+    at = at[np.array([crosses[own] for own in members], np.bool_)]
     gate = subject.graph.gates()[at]
     feeder = nodes.feeder[at - 1]  # a transfer is launched with its arrival, the node before it
     launched = np.full(len(nodes), np.iinfo(np.int64).max)
@@ -46,10 +46,29 @@ def between_nodes(subject: Subject) -> Int64:
     return at[np.lexsort((at, gate, launched[gate], nodes.start[gate], nodes.rank[at]))]
 
 
-def _crosses(subject: Subject, group: str | None) -> bool:
-    members = subject.groups.get(group or "")
-    if members is None:
-        raise InputError(UNPLACED, hint="the traces state no process groups")
+def peers(subject: Subject, at: Int64) -> list[tuple[int, ...]]:
+    """The ranks of each transfer's process group; where no group is stated, those that take part in it.
+
+    `InputError` where those are not known either.
+    """
+    nodes, calls = subject.graph.nodes, subject.graph.transfers
+    call = nodes.call[at]
+    met: dict[int, set[int]] = {}
+    for rank, one, known in zip(
+        nodes.rank[at].tolist(), calls.instance[call].tolist(), calls.known[call].tolist(), strict=True
+    ):
+        if known:
+            met.setdefault(one, set()).add(rank)
+    found = []
+    for one in call.tolist():
+        members = subject.groups.get(calls.group[one] or "") or sorted(met.get(int(calls.instance[one]), ()))
+        if not members:
+            raise InputError(UNPLACED, hint="the traces state no process groups")
+        found.append(tuple(members))
+    return found
+
+
+def _crosses(subject: Subject, members: tuple[int, ...]) -> bool:
     tier = subject.machine.tier(members)
     if tier.value is None:
         raise InputError(tier.reason or "", hint="give --per-node N, or --system ID")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Software of a run changed: buckets, launches, StragglAR, schedules, proxies; by hand and simulated again."""
+"""Software of a run changed: buckets, launches, StragglAR, schedules, proxies; by hand, or simulated."""
 
 from __future__ import annotations
 

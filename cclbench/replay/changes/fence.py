@@ -10,7 +10,7 @@ import numpy as np
 from cclbench.hardware.collectives.cost import ROUNDS
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.replay.transfers import between_nodes
+from cclbench.replay.transfers import between_nodes, peers
 
 _PAIRS = ("send", "recv", "send_recv")
 
@@ -32,20 +32,18 @@ def fence(subject: Subject, cost: int) -> Graph | str:
     if not len(at):
         return "no transfer within the run's windows leaves a node"
     dur = nodes.dur.copy()
-    used = np.unique(nodes.call[at]).tolist()
-    words = {(calls.kind[call], calls.group[call]) for call in used}
-    messages = {word: _messages(subject, *word) for word in words}
-    for node, call in zip(at.tolist(), nodes.call[at].tolist(), strict=True):
-        dur[node] += messages[calls.kind[call], calls.group[call]] * cost
+    kinds = [calls.kind[call] or "" for call in nodes.call[at].tolist()]
+    words = list(zip(kinds, peers(subject, at), strict=True))
+    messages = {word: _messages(subject, *word) for word in set(words)}
+    dur[at] += np.array([messages[word] for word in words], np.int64) * cost
     return replace(graph, nodes=replace(nodes, dur=dur))
 
 
-def _messages(subject: Subject, kind: str | None, group: str | None) -> int:
+def _messages(subject: Subject, kind: str, members: tuple[int, ...]) -> int:
     """Messages that one rank sends to other nodes in a call, one behind the other."""
-    members = subject.groups[group or ""]
     if kind in _PAIRS:
         return 1
     if kind == "all_to_all":
         nodes = [subject.machine.node(rank) for rank in members]
         return max(len(nodes) - nodes.count(node) for node in nodes)
-    return ROUNDS.get(kind or "", 1) * (len(members) - 1)
+    return ROUNDS.get(kind, 1) * (len(members) - 1)

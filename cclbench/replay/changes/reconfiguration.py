@@ -9,7 +9,7 @@ from cclbench.errors import InputError
 from cclbench.intervals import Int64
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
-from cclbench.replay.transfers import between_nodes
+from cclbench.replay.transfers import between_nodes, peers
 
 
 @change(
@@ -25,9 +25,9 @@ def reconfiguration(subject: Subject, latency: int) -> Graph | str:
     """The graph in which each phase of a rank waits for its former one, and so much longer."""
     graph, nodes = subject.graph, subject.graph.nodes
     at = between_nodes(subject)
-    groups = graph.transfers.group
-    code = {name: number for number, name in enumerate(dict.fromkeys(groups))}
-    group = np.array([code[name] for name in groups], np.int64)[nodes.call[at]]
+    members = peers(subject, at)
+    code = {own: number for number, own in enumerate(dict.fromkeys(members))}
+    group = np.array([code[own] for own in members], np.int64)
     rank = nodes.rank[at]
     new_rank = np.diff(rank, prepend=-1) != 0
     phase = np.cumsum(new_rank | (np.diff(group, prepend=-1) != 0)) - 1
