@@ -18,8 +18,8 @@ def costs_of(ranks: int, kind: str = "all_gather") -> tuple[Cost, Cost]:
     """Of a slice of the first so many chips: along its own axes, and with all links."""
     group = group_of(POD, range(ranks))
     assert not isinstance(group, Refusal)
-    found = {cost.algorithm: cost for cost in costs(kind, group, EXPECTED, algorithm="torus_redistributed")}
-    return found["torus_bucket"], found["torus_redistributed"]
+    found = {cost.algorithm: cost for cost in costs(kind, group, EXPECTED, algorithm="torus_egress")}
+    return found["torus_bucket"], found["torus_egress"]
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_it_is_asked_for_by_name_and_never_slower() -> None:
     sizes = np.array([1024.0, 1 << 20, 1 << 30])
     for ranks in (4, 16, 64, 256, 4096):
         own = price("all_reduce", sizes, range(ranks), POD, algorithm="torus_bucket")
-        given = price("all_reduce", sizes, range(ranks), POD, algorithm="torus_redistributed")
+        given = price("all_reduce", sizes, range(ranks), POD, algorithm="torus_egress")
         assert not isinstance(own, Refusal)
         assert not isinstance(given, Refusal)
         assert (given.formula_s <= own.formula_s * (1 + 1e-12)).all()
         chosen = price("all_reduce", sizes, range(ranks), POD)
         assert not isinstance(chosen, Refusal)
-        assert "torus_redistributed" not in chosen.algorithm
+        assert "torus_egress" not in chosen.algorithm
 
 
 def test_it_does_no_all_to_all() -> None:
-    refused = price("all_to_all", 1 << 20, range(16), POD, algorithm="torus_redistributed")
+    refused = price("all_to_all", 1 << 20, range(16), POD, algorithm="torus_egress")
     assert isinstance(refused, Refusal)
