@@ -3,6 +3,8 @@
 
 `replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
 `replay.py truth --layouts 100` replays random layouts under another network and prints how far off that is;
+`replay.py bands --layouts 100` counts how often the bands of predictions hold the step of worlds that deviate
+from the model;
 `replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
 """
 
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +48,9 @@ def main() -> None:
     truth = modes.add_parser("truth", help="random layouts whose step under another network is known")
     truth.add_argument("--layouts", type=int, default=100)
     truth.add_argument("--seed", type=int, default=5)
+    bands = modes.add_parser("bands", help="worlds that deviate from the model: steps within the bands")
+    bands.add_argument("--layouts", type=int, default=100)
+    bands.add_argument("--seed", type=int, default=3)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
     scale.add_argument("--events", type=int, default=100_000, help="of each rank")
@@ -53,6 +59,8 @@ def main() -> None:
         faithful(given.sources, given.store)
     elif given.mode == "truth":
         true(given.layouts, given.seed)
+    elif given.mode == "bands":
+        banded(given.layouts, given.seed)
     else:
         fast(given.ranks, given.events)
 
@@ -73,11 +81,30 @@ def faithful(sources: list[str], store: str | None) -> None:
         )
 
 
-def true(layouts: int, seed: int) -> None:
-    """Errors of random layouts' steps: as they were, and under another network."""
+def banded(layouts: int, seed: int) -> None:
+    """Shares of random layouts whose true step is within the band, below and above it."""
+    perturbed = beside_tests("perturbed")
+    print("| setting | deviates | layouts | within | below | above | band, median |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for setting in ("system=aws-p5", "scale_out.bandwidth=x2", "scale_up.bandwidth=x2"):
+        for whole in (True, False):
+            found = perturbed.held(layouts, seed, setting, whole=whole)
+            shares = [one / max(found.layouts, 1) for one in (found.inside, found.below, found.above)]
+            words = f"`{setting}`", "the machine" if whole else "each group and kind", str(found.layouts)
+            told = " | ".join((*words, *(f"{share:.0%}" for share in shares)))
+            print(f"| {told} | {np.median(found.widths or [1]):.2f} times |", flush=True)
+
+
+def beside_tests(name: str) -> ModuleType:
+    """A module of the replay's tests."""
     tests = Path(__file__).parents[2] / "tests"
     sys.path += [str(tests), str(tests / "replay")]
-    steps = importlib.import_module("true_steps")
+    return importlib.import_module(name)
+
+
+def true(layouts: int, seed: int) -> None:
+    """Errors of random layouts' steps: as they were, and under another network."""
+    steps = beside_tests("true_steps")
     print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for change in (steps.fast, steps.slow):
