@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.classify import bus_factor
+from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import NETWORK_SHARE
 from cclbench.hardware.fairness import max_min
@@ -71,7 +72,7 @@ def flows_of(subject: Subject) -> Flows | None:
     system = subject.machine.system.value
     ranks = nodes.rank[at].tolist()
     where = dict(zip(ranks, _places(subject, system, ranks), strict=True))
-    per_node = (system.domain if system else None) or subject.machine.per_node.value
+    per_node = _held(system) if system else subject.machine.per_node.value
     place, local = (np.array([where[rank][i] for rank in ranks], np.int64) for i in (0, 1))
     gate, of = np.unique(gates[at], return_inverse=True)
     least, most = np.full(len(gate), np.iinfo(np.int64).max), np.full(len(gate), -1)
@@ -100,11 +101,16 @@ def flows_of(subject: Subject) -> Flows | None:
     return Flows(at, of, place, local, kinds != "recv", kinds != "send", gate, taken, demand, held)
 
 
+def _held(system: System) -> int:
+    """Accelerators of a node, or of a scale-up domain of several."""
+    return max(system.domain, system.per_node)
+
+
 def _places(subject: Subject, system: System | None, ranks: Sequence[int]) -> list[tuple[int, int]]:
-    """Scale-up domain of each rank, and its place there."""
+    """Node, or scale-up domain of several, of each rank, and its place there."""
     placed = None if system is None else subject.machine.numbered_in(system, ranks)
     if system is not None and placed is not None:
-        return [divmod(one, system.domain) for one in placed]
+        return [divmod(one, _held(system)) for one in placed]
     devices = [subject.machine.device(rank) for rank in ranks]
     assert None not in devices  # noqa: S101 - the groups' tiers are known
     return [device for device in devices if device is not None]
@@ -140,17 +146,16 @@ def shared(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Float
     Durations follow from when flows begin, and that from durations: replays are repeated until both agree,
     each right for at least one begin or end more.
     """
-    nodes = graph.nodes
-    start = nodes.start[flows.gate]
-    work = _moved(start, start + flows.taken, use, before, flows.demand)
+    begun = simulate(graph.nodes, graph.cut).start[flows.gate]
+    work = _moved(begun, begun + flows.taken, use, before, flows.demand)
     now = flows.taken
-    while True:
-        times = simulate(_lasting(graph, flows, now).nodes, graph.cut)
-        begun = times.start[flows.gate]
+    for _ in range(2 * len(now) + 1):
         new = np.rint(_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
         if abs(new - now).max() <= _SETTLED_NS:
             return _lasting(graph, flows, new)
         now = new
+        begun = simulate(_lasting(graph, flows, now).nodes, graph.cut).start[flows.gate]
+    raise InputError("transfers that share links wait for one another in no order that settles")
 
 
 def _lasting(graph: Graph, flows: Flows, taken: Int64) -> Graph:
