@@ -26,7 +26,7 @@ from cclbench.replay.graph import Graph
 from cclbench.replay.simulate import simulate
 from cclbench.replay.transfers import between_nodes, peers
 
-_SETTLED_NS = 2
+_SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
 _PAIRS = ("send", "recv", "send_recv")
 
 
@@ -143,15 +143,16 @@ def _sent(subject: Subject, call: int, members: tuple[int, ...]) -> float:
 def shared(graph: Graph, flows: Flows, use: Floats, before: Floats, after: Floats) -> Graph:
     """The graph whose flows share links of capacity `after`, shape (links,), in place of `before`.
 
-    Durations follow from when flows begin, and that from durations: replays are repeated until both agree,
-    each right for at least one begin or end more.
+    Durations follow from when flows begin, and that from durations: replays are repeated, each right for at
+    least one begin or end more, until no duration changes by more than a millionth of the time of all flows.
     """
     begun = simulate(graph.nodes, graph.cut).start[flows.gate]
     work = _moved(begun, begun + flows.taken, use, before, flows.demand)
     now = flows.taken
+    settled = max(_SETTLED_NS, int((begun + now).max() - begun.min()) // _SETTLED_SHARE)
     for _ in range(2 * len(now) + 1):
         new = np.rint(_ends(begun, work, use, after, flows.demand) - begun).astype(np.int64)
-        if abs(new - now).max() <= _SETTLED_NS:
+        if abs(new - now).max() <= settled:
             return _lasting(graph, flows, new)
         now = new
         begun = simulate(_lasting(graph, flows, now).nodes, graph.cut).start[flows.gate]
