@@ -192,6 +192,7 @@ class Replay:
                 placed=self.placed,
                 run=self.run,
                 machine=self.machine,
+                groups=self.groups,
                 relayout=wanted,
                 dimensions=self.dimensions if wanted else {},
                 settings=change.changes,

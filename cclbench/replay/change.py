@@ -12,14 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cclbench.errors import UsageError
+from cclbench.errors import CclbenchError, UsageError
 from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
+from cclbench.units import parse_quantity
 
 if TYPE_CHECKING:
     from cclbench.machine import Machine
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _FACTOR = re.compile(r"[x×](\d{1,7}(?:\.\d{1,6})?)")
 _LARGEST_FACTOR: Final = 1e6
+_LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s"), "time": (1.0, "1 s")}
+"""Beyond these no link is: a unit is mistaken."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,10 +39,11 @@ class Subject:
     """What a change acts on: the graph, and what else is known of the run.
 
     `since` is how long before each node begins its rank's windows had begun, ns, shape (nodes,), −1 outside
-    of all windows, where nothing may change; `placed` each rank's place by parallel dimension; `relayout` the
-    layouts before and after, where the scenario changes how ranks are laid out, `dimensions` those of its
-    groups by their ids, `settings` all that the scenario's changes are set to; `price` what a collective of
-    that kind, of ranks of the new layout, of so many bytes takes under the scenario.
+    of all windows, where nothing may change; `placed` each rank's place by parallel dimension; `groups` the
+    ranks of each process group; `relayout` the layouts before and after, where the scenario changes how ranks
+    are laid out, `dimensions` those of its groups by their ids, `settings` all that the scenario's changes
+    are set to; `price` what a collective of that kind, of ranks of the new layout, of so many bytes takes
+    under the scenario.
     """
 
     graph: Graph
@@ -47,6 +51,7 @@ class Subject:
     placed: Mapping[str, Mapping[int, int]]
     run: Run
     machine: Machine
+    groups: Mapping[str, tuple[int, ...]]
     relayout: Relayout | None
     dimensions: Mapping[str, Dimension]
     settings: Mapping[str, Any]
@@ -124,8 +129,9 @@ Act = Callable[[Subject, Any], "Graph | Effect | str"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting of `cclbench whatif`: `read` makes a value of KEY=VALUE (as written) and VALUE, `UsageError`
-    where it is none; `act` gives the changed graph, or why the setting touches nothing in the run."""
+    """A setting of `cclbench whatif`: `read` makes of KEY=VALUE (as written) and VALUE what `act` takes,
+    `UsageError` where it means nothing; `act` gives the changed graph, or why it touches nothing in the run.
+    """
 
     key: str
     values: str
@@ -157,6 +163,24 @@ def factor_of(text: str, value: str) -> float:
         limits = f"no factor above 0 and up to {_LARGEST_FACTOR:,.0f}, of 6 decimals at most"
         raise UsageError(f"{text}: {value!r} is {limits}", hint="such as x2 or x0.5")
     return factor
+
+
+def amount_of(text: str, value: str, dimension: Literal["bandwidth", "time"]) -> float:
+    """The rate or time that `400Gb/s` or `5us` is, in base SI; `text` is the whole setting."""
+    spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
+    try:
+        amount = parse_quantity(spaced, dimension)
+    except CclbenchError as error:
+        raise UsageError(f"{text}: {error.what}", hint=error.hint) from None
+    most, words = _LARGEST[dimension]
+    if amount > most:
+        raise UsageError(f"{text} is more than {words}", hint="is the unit right?")
+    return amount
+
+
+def time_of(text: str, value: str) -> int:
+    """The time that `25ms` is, ns."""
+    return round(amount_of(text, value, "time") * 1e9)
 
 
 def share_of(text: str, value: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,27 @@ class Graph:
     """Of each rank."""
     inferred: Counter[str]
     traced: Counter[str]
+
+    def edges(self) -> tuple[Int64, Int64, Int64]:
+        """Source, target and lag of all waits but those for the node before in the lane."""
+        told = ~self.cut.own
+        return self.cut.source[told], self.cut.head[self.cut.target[told]], self.cut.lag[told]
+
+    def waiting(self, source: Int64, target: Int64, lag: Int64) -> Graph:
+        """The graph with these waits besides; `InputError` where ranks then wait in a circle."""
+        old = self.edges()
+        joined = (np.concatenate([a, b]) for a, b in zip(old, (source, target, lag), strict=True))
+        return replace(self, cut=pieces(self.nodes, *joined))
+
+    def gates(self) -> Int64:
+        """The node with which each transfer's data begins to move: its rendezvous, else itself; −1 of other
+        nodes, shape (nodes,)."""
+        nodes = self.nodes
+        found = np.where(nodes.kind == n.TRANSFER, np.arange(len(nodes)), -1)
+        source, target, _ = self.edges()
+        met = (nodes.kind[source] == n.RENDEZVOUS) & (nodes.kind[target] == n.TRANSFER)
+        found[target[met]] = source[met]
+        return found
 
 
 def build(ranks: Sequence[GraphInput]) -> Graph:

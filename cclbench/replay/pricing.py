@@ -295,16 +295,16 @@ def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, 
     rate = (change.bandwidth.get(tier, Quantity(1.0)).factor or 1.0) / (moves * new.payload * new.repeats)
     delay = (change.latency.get(tier, Quantity(1.0)).factor or 1.0) * steps * new.repeats
     usable = parts.once & (parts.size > 0) & (parts.taken > 0)
-    line = hockney_line(parts.size[usable], parts.taken[usable])
+    fit = hockney_line(parts.size[usable], parts.taken[usable])
     times = np.maximum(parts.taken, 1).astype(np.float64)
-    if line is None:
+    if fit is None:
         most = float(times[usable].min()) if usable.any() else float(times.min(initial=1))
         shares = np.array([np.zeros(len(times)), np.minimum(most / times, 1.0)])
         ends = shares * delay + (1 - shares) / rate
         low, high = ends.min(axis=0), ends.max(axis=0)
         why = "latency's share is not known: bracketed by the shortest transfer"
         return np.where(low == high, low, np.nan), low, high, why
-    alpha, beta, error = line
+    alpha, beta, error = fit
     sized = parts.size > 0
     moved = np.where(sized, np.maximum(alpha + beta * np.maximum(parts.size, 0), 1.0), times)
     shares = np.clip(np.array([alpha, alpha - error, alpha + error])[:, None] / moved, 0, 1)

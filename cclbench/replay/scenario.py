@@ -18,12 +18,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from cclbench.errors import CclbenchError, UsageError, near
+from cclbench.errors import UsageError, near
 from cclbench.hardware import catalog
 from cclbench.machine import Tier
-from cclbench.replay.change import CHANGES, factor_of
+from cclbench.replay.change import CHANGES, amount_of, factor_of
 from cclbench.schema import COLLECTIVE_KINDS
-from cclbench.units import parse_quantity
 
 TIERS: Final[tuple[Tier, ...]] = ("scale_up", "scale_out")
 _SWEEP = re.compile(r"([x×][\d.]+)\.\.([x×][\d.]+)")
@@ -41,8 +40,6 @@ KEYS: Final = {
     "rank.<N>.compute": ("x0.9", "kernels take so many times as long on rank N"),
 }
 """Examples of values, and what each sets; others are registered (`CHANGES`)."""
-_LARGEST: Final[dict[str, tuple[float, str]]] = {"bandwidth": (1e14, "100 TB/s"), "time": (1.0, "1 s")}
-"""Beyond these no link is: a unit is mistaken."""
 _MOST_DOUBLINGS: Final = 16
 
 
@@ -178,12 +175,4 @@ def _accelerator(text: str) -> str:
 def _quantity(key: str, value: str, dimension: Literal["bandwidth", "time"]) -> Quantity:
     if value[0] in "x×":
         return Quantity(factor=factor_of(f"{key}={value}", value))
-    spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
-    try:
-        absolute = parse_quantity(spaced, dimension)
-    except CclbenchError as error:
-        raise UsageError(f"{key}={value}: {error.what}", hint=error.hint) from None
-    most, words = _LARGEST[dimension]
-    if absolute > most:
-        raise UsageError(f"{key}={value} is more than {words}", hint="is the unit right?")
-    return Quantity(absolute=absolute)
+    return Quantity(absolute=amount_of(f"{key}={value}", value, dimension))

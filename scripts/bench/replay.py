@@ -4,6 +4,8 @@
 `replay.py identity SOURCE...` replays runs unchanged and prints their steps beside the measured ones;
 `replay.py truth --layouts 100` replays random layouts under another network and prints how far off that is;
 `replay.py scaling --jobs 36` predicts simulated jobs of 8 ranks at 64, and prints how far off that is;
+`replay.py bands --layouts 100` counts how often the bands of predictions hold the step of worlds that deviate
+from the model;
 `replay.py scale --ranks 64 --events 100000` makes a run of that size and times a prediction from it.
 """
 
@@ -49,6 +51,9 @@ def main() -> None:
     truth.add_argument("--seed", type=int, default=5)
     scaling = modes.add_parser("scaling", help="jobs of 8 ranks predicted at 64, and simulated there")
     scaling.add_argument("--jobs", type=int, default=36)
+    bands = modes.add_parser("bands", help="worlds that deviate from the model: steps within the bands")
+    bands.add_argument("--layouts", type=int, default=100)
+    bands.add_argument("--seed", type=int, default=3)
     scale = modes.add_parser("scale", help="time and memory of a large run")
     scale.add_argument("--ranks", type=int, default=64)
     scale.add_argument("--events", type=int, default=100_000, help="of each rank")
@@ -59,6 +64,8 @@ def main() -> None:
         true(given.layouts, given.seed)
     elif given.mode == "scaling":
         scaled(given.jobs)
+    elif given.mode == "bands":
+        banded(given.layouts, given.seed)
     else:
         fast(given.ranks, given.events)
 
@@ -81,7 +88,7 @@ def faithful(sources: list[str], store: str | None) -> None:
 
 def scaled(count: int) -> None:
     """Errors of jobs at 64 ranks by what grows, and how often bounds hold."""
-    jobs = _of_tests("scaled_jobs")
+    jobs = beside_tests("scaled_jobs")
     found = [jobs.scaled(jobs.job(seed)) for seed in range(count)]
     print("| what grows | jobs | error, median | most | true step within bounds |")
     print("| --- | ---: | ---: | ---: | ---: |")
@@ -95,15 +102,30 @@ def scaled(count: int) -> None:
         print(f"| {words} | {len(own)} | {np.median(off):.1%} | {off.max():.1%} | {held:.0%} |")
 
 
-def _of_tests(module: str) -> ModuleType:
+def banded(layouts: int, seed: int) -> None:
+    """Shares of random layouts whose true step is within the band, below and above it."""
+    perturbed = beside_tests("perturbed")
+    print("| setting | deviates | layouts | within | below | above | band, median |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for setting in ("system=aws-p5", "scale_out.bandwidth=x2", "scale_up.bandwidth=x2"):
+        for whole in (True, False):
+            found = perturbed.held(layouts, seed, setting, whole=whole)
+            shares = [one / max(found.layouts, 1) for one in (found.inside, found.below, found.above)]
+            words = f"`{setting}`", "the machine" if whole else "each group and kind", str(found.layouts)
+            told = " | ".join((*words, *(f"{share:.0%}" for share in shares)))
+            print(f"| {told} | {np.median(found.widths or [1]):.2f} times |", flush=True)
+
+
+def beside_tests(name: str) -> ModuleType:
+    """A module of the replay's tests."""
     tests = Path(__file__).parents[2] / "tests"
     sys.path += [str(tests), str(tests / "replay")]
-    return importlib.import_module(module)
+    return importlib.import_module(name)
 
 
 def true(layouts: int, seed: int) -> None:
     """Errors of random layouts' steps: as they were, and under another network."""
-    steps = _of_tests("true_steps")
+    steps = beside_tests("true_steps")
     print("| network | events | layouts | replayed unchanged, most | predicted, median | p90 | most |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for change in (steps.fast, steps.slow):

@@ -27,6 +27,18 @@ PAGES = {
     "add-a-machine.md": 2,
     "operators.md": 1,
     "export.md": 2,
+    **dict.fromkeys(
+        (
+            *("questions/opus.md", "questions/morphlux.md", "questions/lumion.md", "questions/stragglar.md"),
+            *(
+                "questions/taccl.md",
+                "questions/perseus.md",
+                "questions/teal.md",
+                "questions/disaggregated.md",
+            ),
+        ),
+        1,
+    ),
 }
 """With the number of commands on each."""
 

@@ -27,6 +27,13 @@ KEYS = (
     "compute",
     "rank",
 )
+EITHER = ("copies", "host", "loader")
+"""Registered settings that make a run faster or slower, and those that do only one of them."""
+FASTER = ("launches", "stragglar")
+SLOWER = (
+    *("scale_out.reconfiguration", "scale_out.oversubscription", "scale_out.rail_oversubscription"),
+    *("scale_out.failed_links", "scale_out.fence"),
+)
 SYSTEMS = (None, "dgx-h100", "aws-p5", "mi300x-8gpu")
 """By the run's own fit, or by the model of a machine."""
 
@@ -65,7 +72,7 @@ def drawn(count: int, each: int, seed: int) -> Drawn:
             hosted = case.layout.gpus_per_host
             replay.machine = Machine(Hardware(per_node=hosted, system=random.choice(SYSTEMS)))
             faster = random.choice((True, False, None))
-            texts = [_setting(random, key, faster, case.layout.world) for key in _keys(random)]
+            texts = [_setting(random, key, faster, case.layout.world) for key in _keys(random, faster)]
             found.settings += 1
             _check(replay, texts, faster, found)
 
@@ -73,13 +80,25 @@ def drawn(count: int, each: int, seed: int) -> Drawn:
     return found
 
 
-def _keys(random: Random) -> list[str]:
-    return random.sample(KEYS, random.choice((1, 1, 2, 3)))
+def _keys(random: Random, faster: bool | None) -> list[str]:
+    only = {True: FASTER, False: SLOWER, None: SLOWER[1:]}
+    return random.sample((*KEYS, *EITHER, *only[faster]), random.choice((1, 1, 2, 3)))
 
 
 def _setting(random: Random, key: str, faster: bool | None, world: int) -> str:
     """The key with a factor that makes it faster, slower, or (None) neither."""
     factor = 1.0 if faster is None else round(1 + random.random() * random.choice((0.1, 1, 10)), 4)
+    if key in FASTER:
+        return {"launches": "launches=graph", "stragglar": "stragglar=measured"}[key]
+    if key.endswith("failed_links"):
+        return f"{key}=0:{round(1 - 1 / factor, 4):g}"
+    if key.endswith(("reconfiguration", "fence")):
+        return f"{key}={round(10 * (factor - 1), 3):g}us"
+    if key.endswith("oversubscription"):
+        return f"{key}=x{factor}"
+    if key in EITHER:
+        faster_by = factor if key == "copies" else 1 / factor
+        return f"{key}=x{faster_by if faster is not False else 1 / faster_by:.6f}"
     if key == "rank":
         key = f"rank.{random.randrange(world)}.compute"
     more = faster is not False if key.endswith("bandwidth") else faster is False

@@ -7,66 +7,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from programs import program, replayed, simulated, step
 from synthetic import (
     Await,
     Case,
     Collective,
     Compute,
     Copy,
-    Distortion,
     Layout,
-    Link,
-    Network,
     Pause,
-    Program,
-    Truth,
     layouts,
-    simulate,
     simulation,
-    write,
 )
 from synthetic.program import Op
 from true_steps import _true_step
 
-import cclbench
-from cclbench.card.model import Hardware
 from cclbench.errors import InputError, UsageError
-from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
 from cclbench.replay.change import CHANGES
 from cclbench.replay.scenario import scenario
 
 LOADS = ("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
 HOST_TIMES = ("STEP_NS", "OP_NS", "LAUNCH_NS", "LATENCY_NS", "SYNCHRONISE_NS")
-
-
-def replayed(truth: Truth) -> Replay:
-    """The replay of its traces."""
-    with TemporaryDirectory() as folder:
-        write(truth, Path(folder) / "traces", Distortion(events=True))
-        run = cclbench.ingest(Path(folder) / "traces", store=Path(folder) / "store")
-        return Replay(run, machine=Machine(Hardware(per_node=truth.layout.gpus_per_host)))
-
-
-def step(replay: Replay, *texts: str) -> float:
-    found = replay.predict(scenario(texts))
-    assert found.idle is None, found.idle
-    assert found.step_ns is not None
-    return found.step_ns
-
-
-def program(*ops: Op, steps: int = 4, **more: object) -> Program:
-    return Program(ops, steps=steps, closing=True, **more)  # type: ignore[arg-type]
-
-
-def simulated(ops: Program, layout: Layout | None = None) -> Truth:
-    return simulate(layout or Layout(dp=2), ops, Network(Link(5_000, 100)))
 
 
 @contextmanager
@@ -192,7 +159,9 @@ def test_values_that_mean_nothing_are_refused(text: str, says: str) -> None:
         scenario([text])
 
 
-def test_every_change_says_what_it_does() -> None:
+def test_every_change_says_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "steps.yaml").write_text("kind: all_gather\nranks: 2\nsteps: [[[0, 1, 0.5], [1, 0, 0.5]]]\n")
     for key in CHANGES:
         one = CHANGES.get(key)
         assert one.definition

@@ -38,7 +38,8 @@ class Group:
 
     Rates are usable ones, per direction, B/s: `up_bytes_per_s` of one accelerator to its island's others in
     the group, `pair_bytes_per_s` of it to one of them, `out_bytes_per_s` of an island to the others,
-    `nic_bytes_per_s` what one accelerator has of that.  Latencies are s; those inside an island are
+    `nic_bytes_per_s` what one accelerator has of that; `egress_bytes_per_s` of a torus all links of a chip,
+    those along axes that the group does not span too.  Latencies are s; those inside an island are
     `up_latency` times the library's or the hop's.  `dims` are the lengths of the group's block of a torus,
     `rings` which of them close.  `hosted` is how many of the ranks are on one host.  Of the network's
     software are the latencies (ranges) and the protocols it lets through: these, or `surely` only those.
@@ -52,6 +53,7 @@ class Group:
     host_cpu: str | None
     peers: str
     up_bytes_per_s: float = 0.0
+    egress_bytes_per_s: float = 0.0
     pair_bytes_per_s: float = 0.0
     up_hop_s: float | None = None
     up_latency: float = 1.0
@@ -116,7 +118,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
     rate, assumptions = _usable(up, SCALE_UP_SHARE, "links'")
     if rate is None:
         return Refusal(f"{system}: scale_up.bytes_per_s is not known", "scale_up.bytes_per_s")
-    pair = rate
+    pair, egress = rate, 0.0
     block: tuple[tuple[int, bool], ...] = ()
     if up.peers == "mesh":
         if up.domain < 2:
@@ -129,6 +131,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
             dims = " x ".join(map(str, up.dims or ()))
             shape = f"no block of its torus {dims}" if dims else "on a torus of unknown dims"
             return Refusal(f"{system}: these {len(island)} ranks are {shape}", "scale_up.dims")
+        egress = rate
         rate *= len(block) / len(up.dims or ())
         pair = rate / len(block) / 2
     closes = _CLOSES.get(up.fabric.id, 3)
@@ -139,6 +142,7 @@ def _inside(group: Group, system: str, up: ScaleUp, island: list[int]) -> Group 
         peers=up.peers,
         up_bytes_per_s=rate,
         pair_bytes_per_s=pair,
+        egress_bytes_per_s=egress,
         up_hop_s=up.fabric.hop_latency_s,
         up_latency=1.0 if up.latency_factor is None else up.latency_factor,
         reduces=up.in_network_reduction,

@@ -22,7 +22,7 @@ _HOP_S: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class _Axes:
+class Axes:
     """A group's axes, (length, closes into a ring), and what its calls and hops take."""
 
     axes: tuple[tuple[int, bool], ...]
@@ -36,12 +36,12 @@ class _Axes:
         return Steps(rounds * hops, self.hop_s, "hops along the axes")
 
 
-def _axes(call: Call) -> _Axes | None:
+def axes_of(call: Call) -> Axes | None:
     """None off a torus, and over several of them."""
     group, assumed = call.group, call.assumed
     if not group.dims or group.nodes > 1:
         return None
-    return _Axes(
+    return Axes(
         tuple(zip(group.dims, group.rings, strict=True)),
         group.up_bytes_per_s / len(group.dims),
         Steps(1, assumed.launch_s, "launch"),
@@ -52,7 +52,7 @@ def _axes(call: Call) -> _Axes | None:
 @algorithm("torus_bucket", on_torus=True)
 def bucket(call: Call) -> Iterator[Cost]:
     """All-reduce and its halves along all axes at once."""
-    axes, rounds = _axes(call), ROUNDS.get(call.kind)
+    axes, rounds = axes_of(call), ROUNDS.get(call.kind)
     if axes is None or rounds is None:
         return
     n = call.group.ranks
@@ -68,7 +68,7 @@ def bucket(call: Call) -> Iterator[Cost]:
 @algorithm("torus_all_to_all", on_torus=True)
 def all_to_all(call: Call) -> Iterator[Cost]:
     """All-to-all, by the traffic through the middle of the longest axis."""
-    axes = _axes(call)
+    axes = axes_of(call)
     if axes is None or call.kind != "all_to_all":
         return
     # Half of every S crosses the middle of the longest axis: n/2 · S/2 over n/X links, twice with rings.
@@ -85,7 +85,7 @@ def all_to_all(call: Call) -> Iterator[Cost]:
 @algorithm("torus_neighbour", on_torus=True)
 def neighbour(call: Call) -> Iterator[Cost]:
     """Send and receive between neighbours."""
-    axes = _axes(call)
+    axes = axes_of(call)
     if axes is None or call.kind not in PAIRS:
         return
     yield Cost(

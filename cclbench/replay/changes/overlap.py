@@ -26,12 +26,11 @@ from cclbench.replay.simulate import pieces
 )
 def overlap(subject: Subject, _: float) -> Graph | str:
     """The graph with those waits; `InputError` where ranks would wait for one another in a circle."""
-    graph, nodes, cut = subject.graph, subject.graph.nodes, subject.graph.cut
+    graph, nodes = subject.graph, subject.graph.nodes
     if any(rank.on_host for rank in graph.windowed):
         raise InputError("overlap=off: the kernels of a CPU are its operators, which are no rows of a replay")
     place = _launched(nodes, subject.since)
-    known = ~cut.own
-    source, target, lag = cut.source[known], cut.head[cut.target[known]], cut.lag[known]
+    source, target, lag = graph.edges()
     # what was held up by a row launched later has another order now
     against = (
         (nodes.rank[source] == nodes.rank[target]) & (place[target] >= 0) & (place[source] > place[target])

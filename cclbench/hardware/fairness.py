@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that share links: max-min fair rates, by progressive filling (Bertsekas, Gallager, Data Networks)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cclbench.hardware.collectives.cost import Floats
+
+
+def max_min(use: Floats, capacity: Floats, demand: Floats) -> Floats:
+    """Rates, shape (flows,), of flows that want `demand` and load link l by `use`[flow, l] of their rate.
+
+    All rates rise together; a flow stops at its demand, or when a link that it uses is full.  So no rate can
+    be larger unless one that is no larger becomes smaller.  `use` has shape (flows, links), `capacity`
+    (links,); a demand may be infinite where the flow uses a link.
+    """
+    rate = np.zeros(len(demand))
+    rising = demand > 0
+    while rising.any():
+        load = use[rising].sum(axis=0)
+        room = np.maximum(capacity - rate @ use, 0.0)
+        by_link = np.full(len(capacity), np.inf)
+        np.divide(room, load, out=by_link, where=load > 0)
+        by_flow = np.where(use > 0, by_link, np.inf).min(axis=1, initial=np.inf)
+        left = np.where(rising, np.minimum(demand - rate, by_flow), np.inf)
+        step = left.min()
+        rate[rising] += step
+        rising &= left > step * (1 + 1e-12)
+    return rate

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`launches=graph`: kernels between two waits of their host are launched all at once, as by a CUDA graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cclbench.intervals import Int64, Mask
+from cclbench.replay import nodes as n
+from cclbench.replay.change import Subject, change, word
+from cclbench.replay.graph import Graph
+
+
+@change(
+    "launches",
+    values="graph",
+    definition="a launching thread takes no time between two launches if it waits for nothing between"
+    " them, as where a CUDA or HIP graph launches both; latencies from a launch to its row, wake-ups,"
+    " data loaders, and the device's gaps between rows stay. Whether the work can be captured is not"
+    " checked",
+    read=word("graph"),
+)
+def launches(subject: Subject, _: float) -> Graph | str:
+    """The graph with those gaps."""
+    graph, nodes = subject.graph, subject.graph.nodes
+    on_host = np.isin(nodes.rank, [rank.rank for rank in graph.windowed if rank.on_host])
+    host = np.flatnonzero((nodes.kind == n.HOST) & ~on_host)
+    launch = np.zeros(len(nodes), np.bool_)
+    launch[nodes.feeder[nodes.feeder >= 0]] = True
+    awaits = np.zeros(len(nodes), np.bool_)
+    awaits[graph.edges()[1]] = True
+    # a stretch is what lies behind a launch, up to the next one and with that
+    stretch: Int64 = np.cumsum(launch[host]) - launch[host]
+    first = np.diff(nodes.lane[host], prepend=-1) != 0
+
+    def holds(what: Mask) -> Mask:
+        return np.asarray((np.bincount(stretch, what, minlength=1) > 0)[stretch])
+
+    between = holds(launch[host]) & ~holds(awaits[host] | first)
+    own = np.maximum(nodes.gap[host] - nodes.loading[host], 0)
+    saved = np.where(between, np.clip(subject.since[host], 0, own), 0)
+    if not (saved > 0).any():
+        return "no host takes time between two launches within the run's windows"
+    gap = nodes.gap.copy()
+    gap[host] -= saved
+    return replace(graph, nodes=replace(nodes, gap=gap))

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of the machine's model for changes that need one: collectives of a group of the run, by formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cclbench.errors import InputError
+from cclbench.hardware.collectives import Refusal, price
+from cclbench.hardware.collectives.cost import Floats
+from cclbench.hardware.collectives.group import Group, group_of
+from cclbench.replay.change import Subject
+
+
+def modelled_s(
+    subject: Subject, what: str, kind: str, members: tuple[int, ...], size: ArrayLike, **how: Any
+) -> Floats:
+    """Formula times of collectives of those sizes on the run's named machine, s; `how` as in `price`.
+
+    `InputError`, which begins with `what`, where no machine is named or it has no price.
+    """
+    system, devices = _placed(subject, what, members)
+    named = "send_recv" if kind in ("send", "recv") else kind
+    found = price(named, np.asarray(size, np.float64), devices, system, **how)
+    if isinstance(found, Refusal):
+        raise InputError(f"{what}: {found.reason}", where=system.id)
+    return found.formula_s
+
+
+def modelled_group(subject: Subject, what: str, members: tuple[int, ...]) -> Group:
+    """The group on the run's named machine; `InputError` as in `modelled_s`."""
+    system, devices = _placed(subject, what, members)
+    found = group_of(system, devices)
+    if isinstance(found, Refusal):
+        raise InputError(f"{what}: {found.reason}", where=system.id)
+    return found
+
+
+def _placed(subject: Subject, what: str, members: tuple[int, ...]) -> Any:
+    named = subject.machine.named_system
+    if named.value is None:
+        raise InputError(
+            f"{what}: {named.reason or 'needs a machine to start from'}", hint="give --system ID"
+        )
+    devices = subject.machine.numbered_in(named.value, members)
+    if devices is None:
+        raise InputError(f"{what}: which ranks share a node is not known", hint="give --per-node N")
+    return named.value, devices

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that carry less, or fail: transfers that share links, by hand and simulated again."""
+
+from __future__ import annotations
+
+import pytest
+from programs import program, replayed, simulated, step
+from synthetic import Collective, Compute, Layout, Link, Network, Transfer, simulate
+from true_steps import _true_step
+
+from cclbench.card.model import Hardware
+from cclbench.errors import UsageError
+from cclbench.machine import Machine
+from cclbench.replay.scenario import scenario
+
+MIB_NS = 5_000 + 100 * 1024
+"""What a MiB takes in `simulated`."""
+NODES = Layout(dp=2, tp=2, gpus_per_host=2)
+"""Two nodes of two: groups of tp are nodes, those of dp cross."""
+
+
+def reduced(*dimensions: str, together: bool = False) -> object:
+    """A kernel, then an all-reduce in each dimension, one after the other or all at once."""
+    labels = [f"{number}" if together else None for number in range(len(dimensions))]
+    calls = (Collective("all_reduce", d, 1 << 20, label) for d, label in zip(dimensions, labels, strict=True))
+    return program(Compute(200_000), *calls)
+
+
+def test_groups_that_send_at_the_same_time_share_the_uplink_of_their_node() -> None:
+    """Both dp groups reduce at once and fill a node's two interfaces: half of the uplink, twice the time."""
+    replay = replayed(simulated(reduced("dp"), NODES))
+    unchanged = replay.unchanged.step_ns
+    assert step(replay, "scale_out.oversubscription=x1") == unchanged
+    assert step(replay, "scale_out.oversubscription=x2") == pytest.approx(unchanged + MIB_NS, abs=20)
+    assert step(replay, "scale_out.oversubscription=x4") == pytest.approx(unchanged + 3 * MIB_NS, abs=20)
+
+
+def test_a_group_alone_has_the_uplink_to_itself() -> None:
+    """One of four ranks of a node crosses: a quarter of the uplink carries it whole, an eighth half of it."""
+    layout = Layout(pp=2, tp=4, gpus_per_host=4)
+    ops = (Transfer("recv", 1 << 20), Compute(200_000), Transfer("send", 1 << 20))
+    late = {rank: 1_000 + 2_000 * (rank % 4) for rank in range(8)}
+    replay = replayed(simulated(program(*ops, slow=late, steps=1), layout))
+    assert step(replay, "scale_out.oversubscription=x4") == replay.unchanged.step_ns
+    assert step(replay, "scale_out.oversubscription=x8") > replay.unchanged.step_ns
+
+
+def test_a_quarter_of_a_node_s_interfaces_gone_is_a_third_more_of_transfer() -> None:
+    """Two flows of demand 1 share 1.5 interfaces: 4/3 of the time."""
+    replay = replayed(simulated(reduced("dp"), NODES))
+    found = step(replay, "scale_out.failed_links=1:0.25") - replay.unchanged.step_ns
+    assert found == pytest.approx(MIB_NS / 3, abs=20)
+    assert step(replay, "scale_out.failed_links=1:0") == replay.unchanged.step_ns
+
+
+def test_a_flow_wants_no_more_than_its_measured_rate_where_the_catalog_tells_the_interface_s() -> None:
+    """A MiB in 107 µs are 9.8 GB/s of an interface of 46: with a half of the uplink it takes as long."""
+    replay = replayed(simulated(reduced("dp"), NODES))
+    replay.machine = Machine(Hardware(per_node=2, system="dgx-h100"))
+    assert step(replay, "scale_out.oversubscription=x2") == replay.unchanged.step_ns
+    assert step(replay, "scale_out.oversubscription=x64") > replay.unchanged.step_ns
+
+
+def test_groups_on_rails_lose_nothing_where_rails_are_thinly_joined() -> None:
+    replay = replayed(simulated(reduced("dp"), NODES))
+    found = replay.predict(scenario(["scale_out.rail_oversubscription=x8"]))
+    assert "stay on their rails" in str(found.idle)
+
+
+def test_a_group_off_its_rails_shares_what_leads_off_them() -> None:
+    """Rank 1 of node 0 sends to rank 0 of node 1: a rail of two nodes has 2/4 of an interface upward."""
+    layout = Layout(pp=4, gpus_per_host=2)
+    ops = (Transfer("recv", 1 << 20), Compute(200_000), Transfer("send", 1 << 20))
+    replay = replayed(simulated(program(*ops, steps=3), layout))
+    assert step(replay, "scale_out.rail_oversubscription=x2") == replay.unchanged.step_ns
+    found = step(replay, "scale_out.rail_oversubscription=x4") - replay.unchanged.step_ns
+    assert found == pytest.approx(MIB_NS, rel=0.35)
+
+
+def test_the_step_is_that_simulated_again_where_all_groups_are_slowed_alike() -> None:
+    """Four groups of one dimension, always at the same time, half of the uplink: links of half the rate."""
+    layout = Layout(dp=4, tp=4, gpus_per_host=4)
+    ops = program(
+        *(Compute(150_000), Collective("all_gather", "dp", 1 << 20, "early"), Compute(60_000)),
+        *(Collective("all_reduce", "tp", 1 << 18), Compute(40_000)),
+        *(Collective("reduce_scatter", "dp", 1 << 20), Compute(30_000)),
+    )
+    before, after = Link(0, 100), Link(0, 200)
+    truth = simulate(layout, ops, Network(before))
+    own = {(kind, "dp"): after for kind in ("all_gather", "reduce_scatter")}
+    other = simulate(layout, ops, Network(before, own))
+    found = step(replayed(truth), "scale_out.oversubscription=x2")
+    assert found == pytest.approx(_true_step(other), rel=1e-4)
+
+
+def test_a_transfer_speeds_up_once_the_one_beside_it_has_ended() -> None:
+    """Two groups' flows of 1 and 3 MiB begin together, half of the uplink: 2 t, then the rest at full rate.
+
+    The short one has 1/2 of an interface for 2 MIB times; of the long one 2 are left then, at 1: 4 in all,
+    where it took 3 alone.
+    """
+    layout = Layout(dp=2, tp=2, gpus_per_host=2)
+    network = Network(Link(0, 100), {("all_reduce", (0, 2)): Link(0, 300)})
+    replay = replayed(simulate(layout, reduced("tp", "dp"), network))
+    found = step(replay, "scale_out.oversubscription=x2") - replay.unchanged.step_ns
+    assert found == pytest.approx(100 * 1024, abs=20)
+
+
+@pytest.mark.parametrize("factor", [2, 4, 16])
+def test_more_oversubscription_shortens_no_step(factor: int) -> None:
+    replay = replayed(simulated(reduced("dp", "world", together=True), NODES))
+    less, more = (step(replay, f"scale_out.oversubscription=x{f}") for f in (factor / 2, factor))
+    assert replay.unchanged.step_ns <= less <= more
+
+
+@pytest.mark.parametrize("value", ["0", "0:1", "0:1.5", "x2", "-1:0.5"])
+def test_links_fail_on_a_node_in_part(value: str) -> None:
+    with pytest.raises(UsageError, match="node and share"):
+        scenario([f"scale_out.failed_links={value}"])

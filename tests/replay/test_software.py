@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Software of a run changed: buckets, launches, StragglAR, schedules, proxies; by hand, or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import program, replayed, simulated, step
+from synthetic import Await, Collective, Compute, Layout, Link, Network, Pause, Program, simulate, simulation
+from true_steps import _true_step
+
+from cclbench.card.model import Hardware
+from cclbench.errors import InputError, UsageError
+from cclbench.hardware import catalog
+from cclbench.hardware.collectives import price
+from cclbench.hardware.collectives.schedule import read_schedule
+from cclbench.machine import Machine
+from cclbench.replay.answer import Replay
+from cclbench.replay.scenario import scenario
+
+MIB = 1 << 20
+MIB_NS = 5_000 + 100 * 1024
+
+
+def on(replay: Replay, system: str, per_node: int) -> Replay:
+    replay.machine = Machine(Hardware(per_node=per_node, system=system))
+    return replay
+
+
+def calls(*sizes: int) -> Program:
+    """Gradients, each ready after a kernel, reduced beside the kernels and awaited at the end."""
+    made = ((Compute(150_000), Collective("all_reduce", "dp", s, f"{at}")) for at, s in enumerate(sizes))
+    return program(*(op for pair in made for op in pair))
+
+
+def test_buckets_of_one_change_nothing_and_others_need_a_fit_or_a_machine() -> None:
+    replay = replayed(simulated(calls(MIB, MIB, MIB, MIB)))
+    assert "could be one" in str(replay.predict(scenario(["buckets=1"])).idle)
+    with pytest.raises(InputError, match="no fit of its own"):
+        replay.predict(scenario(["buckets=2"]))
+    size = np.array([1.0 * MIB, 4.0 * MIB])
+    apart, joined = price("all_reduce", size, range(2), catalog.system("dgx-h100")).formula_s  # type: ignore[union-attr]
+    # of all four in one bucket: measured x t(4 MiB) / 4 t(1 MiB), behind the last kernel of 4 x 150 µs
+    end = step(on(replay, "dgx-h100", 8), "buckets=4")
+    assert end == pytest.approx(600_000 + 4 * MIB_NS * joined / (4 * apart), rel=0.02)
+
+
+def test_buckets_by_the_run_s_own_fit() -> None:
+    merged = (
+        *(Compute(150_000), Compute(150_000), Collective("all_reduce", "dp", 3 * MIB, "a")),
+        *(Compute(150_000), Compute(150_000), Collective("all_reduce", "dp", 3 * MIB, "b")),
+    )
+    replay = replayed(simulated(calls(MIB, 2 * MIB, MIB, 2 * MIB)))
+    found = step(replay, "buckets=2")
+    assert found == pytest.approx(_true_step(simulated(program(*merged))), rel=1e-4)
+
+
+def test_a_bucket_that_is_awaited_before_it_is_full_is_refused() -> None:
+    gathers = tuple(
+        op
+        for size in (MIB, 2 * MIB, MIB, 2 * MIB)
+        for op in (Collective("all_gather", "dp", size), Compute(100_000))
+    )
+    replay = replayed(simulated(program(*gathers)))
+    with pytest.raises(InputError, match="awaited before the last"):
+        replay.predict(scenario(["buckets=2"]))
+
+
+@contextmanager
+def launched_at_once() -> Iterator[None]:
+    """The generator's hosts take no time for a launch, or for the op around it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulation, "LAUNCH_NS", 0)
+        patch.setattr(simulation, "OP_NS", 0)
+        yield
+
+
+def test_launches_of_a_graph_cost_their_host_nothing_in_between() -> None:
+    """Forty kernels of 1 µs, launched 2 µs apart: the device waits for its host, with a graph it does not."""
+    ops = (*([Compute(1_000)] * 40), Collective("all_reduce", "dp", MIB))
+    replay = replayed(simulated(program(*ops)))
+    with launched_at_once():
+        true = _true_step(simulated(program(*ops)))
+    assert replay.unchanged.step_ns > true + 30_000
+    assert step(replay, "launches=graph") == pytest.approx(true, rel=2e-3)
+
+
+def test_a_graph_does_not_hide_what_the_host_waits_for() -> None:
+    """Where each step waits for its device, that remains; a pause between two launches goes."""
+    ops = (Compute(10_000), Pause(200_000), Compute(10_000), Collective("all_reduce", "dp", MIB))
+    replay = replayed(simulated(program(*ops)))
+    paused = replay.unchanged.step_ns
+    assert step(replay, "launches=graph") == pytest.approx(paused - 200_000, abs=10_000)
+    assert step(replay, "launches=graph") >= step(replay, "host=x0")
+
+
+def late_rank(ns: int, world: int = 8) -> Replay:
+    layout = Layout(dp=world, gpus_per_host=8)
+    ops = (Compute(500_000), Collective("all_reduce", "dp", 256 * MIB))
+    network = Network(Link(20_000, 5))
+    truth = simulate(layout, program(*ops, slow={3: 1000 + ns // 500}), network)
+    return on(replayed(truth), "dgx-a100", 8)
+
+
+def test_stragglar_turns_waiting_into_work_as_far_as_the_last_rank_is_late() -> None:
+    """Eight ranks: (n + log2 n - 2) / (n - 1) = 9/7 of S after a rank that is late enough, of a ring 14/8."""
+    enough, none = late_rank(2_000_000), late_rank(0)
+    ring_ns = 20_000 + 5 * 256 * 1024
+    saved = enough.unchanged.step_ns - step(enough, "stragglar=measured")
+    system = catalog.system("dgx-a100")
+    size = np.array([256.0 * MIB])
+    now = price("all_reduce", size, range(8), system)
+    rounds = price("all_reduce", size, range(8), system, algorithm="stragglar")
+    share = 1 - float(rounds.formula_s[0] / now.formula_s[0])  # type: ignore[union-attr]
+    assert saved == pytest.approx(share * ring_ns, rel=1e-3, abs=20)
+    assert 0.22 < share < 0.28
+    assert step(none, "stragglar=measured") == none.unchanged.step_ns
+
+
+def test_stragglar_needs_a_machine_and_four_ranks() -> None:
+    few = replayed(simulated(program(Compute(100_000), Collective("all_reduce", "dp", MIB))))
+    assert "four ranks" in str(few.predict(scenario(["stragglar=measured"])).idle)
+    replay = late_rank(100_000)
+    replay.machine = Machine(Hardware(per_node=8))
+    with pytest.raises(InputError, match="needs a machine"):
+        replay.predict(scenario(["stragglar=measured"]))
+
+
+def test_a_schedule_takes_the_place_of_what_the_library_chose(tmp_path: Path) -> None:
+    """Recursive doubling of four ranks, in the ratio of the model's times."""
+    path = tmp_path / "steps.yaml"
+    path.write_text(
+        "kind: all_gather\nranks: 4\nsteps:\n"
+        "  - [[0, 1, 0.25], [1, 0, 0.25], [2, 3, 0.25], [3, 2, 0.25]]\n"
+        "  - [[0, 2, 0.5], [2, 0, 0.5], [1, 3, 0.5], [3, 1, 0.5]]\n"
+    )
+    ops = (Compute(100_000), Collective("all_gather", "dp", 64 * MIB))
+    truth = simulate(Layout(dp=4), program(*ops), Network(Link(0, 10)))
+    replay = on(replayed(truth), "dgx-h100", 8)
+    system, size = catalog.system("dgx-h100"), np.array([64.0 * MIB])
+    new = price("all_gather", size, range(4), system, plan=read_schedule(path)).formula_s[0]  # type: ignore[union-attr]
+    old = price("all_gather", size, range(4), system).formula_s[0]  # type: ignore[union-attr]
+    moved = 10 * 64 * 1024
+    more = step(replay, f"schedule={path}") - replay.unchanged.step_ns
+    assert more == pytest.approx((new / old - 1) * moved, abs=50)
+    with pytest.raises(InputError, match="missing"):
+        scenario([f"schedule={tmp_path / 'missing.yaml'}"])
+
+
+def test_a_fence_is_paid_for_each_message_to_another_node() -> None:
+    """An all-to-all of four ranks on two nodes sends two messages off each node's rank: 2 x 7 µs."""
+    ops = (Compute(200_000), Collective("all_to_all", "ep", MIB))
+    replay = replayed(simulated(program(*ops), Layout(ep=4, gpus_per_host=2)))
+    more = step(replay, "scale_out.fence=7us") - replay.unchanged.step_ns
+    assert more == pytest.approx(14_000, abs=20)
+    # a ring of four ranks has 2 x 3 steps
+    ops = (Compute(200_000), Collective("all_reduce", "dp", MIB))
+    ring = replayed(simulated(program(*ops), Layout(dp=4, gpus_per_host=2)))
+    assert step(ring, "scale_out.fence=1us") - ring.unchanged.step_ns == pytest.approx(6_000, abs=20)
+    near = replayed(simulated(program(*ops), Layout(dp=4)))
+    assert "crosses scale_out" in str(near.predict(scenario(["scale_out.fence=1us"])).idle)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("buckets=0", "from 1"),
+        ("buckets=x2", "from 1"),
+        ("launches=none", "'graph'"),
+        ("stragglar=x2", "measured"),
+    ],
+)
+def test_values_that_mean_nothing(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        scenario([text])
+
+
+def test_an_await_is_no_bucket() -> None:
+    """What awaits the first of a bucket awaits the whole: the step cannot get shorter than without it."""
+    ops = (
+        *(Compute(50_000), Collective("all_reduce", "dp", MIB, "a"), Compute(50_000)),
+        *(Collective("all_reduce", "dp", 2 * MIB, "b"), Compute(10_000), Await("a"), Compute(400_000)),
+    )
+    replay = replayed(simulated(program(*ops)))
+    assert step(replay, "buckets=2") > replay.unchanged.step_ns
