@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from cclbench.findings.finding import Confidence, Evidence, Found
 from cclbench.machine import Machine, machine_of_entries
-from cclbench.record.manifest import Manifest
-from cclbench.record.results import Results
-from cclbench.record.rows import Row
+
+if TYPE_CHECKING:
+    from cclbench.record.manifest import Manifest
+    from cclbench.record.results import Results
+    from cclbench.record.rows import Row
 
 
 class Case:

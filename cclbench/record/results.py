@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.intervals import Int64
 from cclbench.record.rows import Row, rows_of, table_of, words_of
 from cclbench.record.stored_rows import IN_MEMORY, StoredRows, joined
