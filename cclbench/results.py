@@ -33,6 +33,8 @@ from cclbench.record.run import Made, Rank, Run
 from cclbench.record.selection import Selection, Steps
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cclbench.card import Card
     from cclbench.replay.answer import Ratio
     from cclbench.replay.stragglers import Slowdown
@@ -138,11 +140,13 @@ def _stored(run: Run, metrics: Sequence[Metric], selection: Selection) -> tuple[
 
 def _with_replays(results: Results, instead: Callable[[Row], list[Row]]) -> Results:
     """The rows, with what stands `instead` of the first one of each metric that replays the run."""
-    tables = results.tables_by_metric()
-    for name, table in tables.items():
-        if METRICS.get(name).replays:
-            tables[name] = table_of(instead(rows_of(table.slice(0, 1))[0]))
-    return Results.joined(tables.values())
+
+    def rows(metric: str) -> pa.Table:
+        former = results.of_metric(metric)
+        replays = METRICS.get(metric).replays
+        return table_of(instead(rows_of(former.slice(0, 1))[0])) if replays else former
+
+    return Results.joined(map(rows, results.metrics))
 
 
 def _replayed(run: Run, selection: Selection, former: Row) -> list[Row]:
@@ -174,7 +178,8 @@ def _computed(
 ) -> tuple[Results, str]:
     """The metrics' rows, computed; all of a whole run are kept with it.
 
-    Ranks' answers wait on disk, so that memory holds those of one metric at a time.
+    Ranks' answers wait on disk, so that memory holds those of one metric at a time; so do the rows, where
+    they are many.
     """
     ranks = selection.ranks
     of_ranks = [metric for metric in metrics if metric.per_rank is not None]
@@ -231,12 +236,13 @@ def _computed(
 
 def _chosen(results: Results, chosen: Chosen) -> Results:
     """The rows of the chosen metrics, in that order."""
-    tables = results.tables_by_metric()
-    return Results.joined(
-        table_of(select(rows_of(tables[metric.name]), alias)) if alias else tables[metric.name]
-        for metric, alias in chosen
-        if metric.name in tables
-    )
+
+    def rows(metric: str, alias: Alias | None) -> pa.Table:
+        own = results.of_metric(metric)
+        return table_of(select(rows_of(own), alias)) if alias else own
+
+    known = set(results.metrics)
+    return Results.joined(rows(metric.name, alias) for metric, alias in chosen if metric.name in known)
 
 
 def _text_bytes(task: _RankTask) -> int:

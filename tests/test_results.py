@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from report_run import by_rank, by_step, results, row, table
 from typed import figures, run_of
 
 from cclbench.record import results as of_record
+from cclbench.record import stored_rows
 from cclbench.record.results import Results
 from cclbench.record.rows import rows_of, table_of
 from cclbench.schema import RESULTS
@@ -84,14 +86,51 @@ def test_rows_come_one_by_one_as_they_were_given(monkeypatch: pytest.MonkeyPatch
     assert list(Results.joined(())) == []
 
 
-def test_rows_by_metric_keep_their_order_wherever_they_stand() -> None:
+def test_rows_of_a_metric_keep_their_order_wherever_they_stand() -> None:
     given = figures([row("b", 1.0), row("a", 2.0), row("a", 3.0, rank=0), row("b", 4.0, rank=0)])
-    found = Results.joined([table_of(given[:3]), table_of(given[3:])]).tables_by_metric()
-    assert {name: [one.value for one in rows_of(own)] for name, own in found.items()} == {
-        "b": [1.0, 4.0],
-        "a": [2.0, 3.0],
-    }
-    assert Results.joined(()).tables_by_metric() == {}
+    found = Results.joined([table_of(given[:3]), table_of(given[3:])])
+    assert found.metrics == ["b", "a"]
+    assert [one.value for one in rows_of(found.of_metric("b"))] == [1.0, 4.0]
+    assert [one.value for one in rows_of(found.of_metric("a"))] == [2.0, 3.0]
+    assert rows_of(found.of_metric("c")) == []
+    assert Results.joined(()).metrics == []
+
+
+@pytest.mark.parametrize("in_memory", [0, 1, 3])
+def test_rows_that_lie_in_a_file_answer_as_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int
+) -> None:
+    given = figures(results())
+    near = Results.of(given)
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    far = Results.joined(table_of([one]) for one in given)
+    assert isinstance(far.table, stored_rows.StoredRows)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(far) == len(given)
+    assert list(far) == given
+    assert far.rows == near.rows
+    assert far.scope == near.scope
+    assert list(far.in_short) == list(near.in_short)
+    for metric in near.metrics:
+        assert rows_of(far.of_metric(metric)) == rows_of(near.of_metric(metric))
+        assert far.ranks(metric) == near.ranks(metric)
+    assert [len(part) for part in far.slices(2)] == [len(part) for part in near.slices(2)]
+    del far
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stored_rows_stay_those_that_they_were_when_others_take_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", 1)
+    run = run_of(tmp_path / "run", ["a.json"])
+    given = figures(results())
+    run.save_results(Results.of(given))
+    before = run.saved_results
+    run.save_results(Results.of(given[:1]))
+    assert before is not None
+    assert list(before) == given
 
 
 def test_in_short_there_are_no_parts_of_single_ranks() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, Unknown, Value, metric
 from cclbench.analyzers.view.collectives import LARGE_SIDE, durations, group_sizes, payload
 from cclbench.analyzers.view.rank_view import RankView

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Value, mean_over_ranks, metric
 from cclbench.analyzers.view.columns import codes, is_category, spans

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.run_view import RunView

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import Coverage, NotApplicable, Value, metric
 from cclbench.analyzers.view.columns import codes, spans
 from cclbench.analyzers.view.rank_view import RankView

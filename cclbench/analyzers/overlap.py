@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import GROUPS, NotApplicable, Unknown, Value, counts, metric
 from cclbench.analyzers.view.arrivals import matched
 from cclbench.analyzers.view.collectives import UNKNOWN, Label

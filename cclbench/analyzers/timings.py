@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.metric import NotApplicable, Value, no_value, run_metric
 from cclbench.analyzers.view.collectives import UNKNOWN
 from cclbench.analyzers.view.run_view import RunView

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_uppercase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cclbench.analyzers.view.values import ALL_OPEN
 from cclbench.machine import Machine, machine_of
-from cclbench.published.leaderboard import PublishedRow
 from cclbench.record.results import Results
 from cclbench.record.run import Run
+
+if TYPE_CHECKING:
+    from cclbench.published.leaderboard import PublishedRow
 
 _PUBLISHED_TEXTS: Final = {
     "workload.model.name": "model_family",
@@ -152,6 +154,8 @@ class Subject:
     @cached_property
     def published_row(self) -> PublishedRow:
         """The metadata that were published with its figures, without the figures."""
+        from cclbench.published.leaderboard import PublishedRow
+
         published = self.stored.record.published
         return PublishedRow(0, published.metadata if published else {}, {}, "")
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from cclbench.findings.finding import Confidence, Evidence, Found
 from cclbench.machine import Machine, machine_of_entries
-from cclbench.record.manifest import Manifest
-from cclbench.record.results import Results
-from cclbench.record.rows import Row
+
+if TYPE_CHECKING:
+    from cclbench.record.manifest import Manifest
+    from cclbench.record.results import Results
+    from cclbench.record.rows import Row
 
 
 class Case:
@@ -57,9 +62,10 @@ class Case:
         """
         exposed = self.ranks("time.exposed_comm")
         kept, freed = [0.0], [0.0]
+        of_ranks = np.array([0.0, *lost.values()])
         for rank, length in self.windows.items():
             own, beside = lost.get(rank, 0.0), exposed.get(rank, 0.0)
-            others = sum(max(0.0, other - own) for other in lost.values())
+            others = float(np.maximum(of_ranks - own, 0.0).cumsum()[-1])  # in the order of ranks
             kept.append(length - own)
             freed.append(length - own - min(beside, others + (own if idle else 0.0)))
         most = max(0.0, self.step_s - max(freed))

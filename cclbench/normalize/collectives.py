@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.classify import CollectiveName, element_bytes, kind_of
 from cclbench.formats import Payload, StatedPayloads

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import classify
 from cclbench.formats import Names, Rows
 from cclbench.schema import CATEGORIES, COPY_DIRECTIONS, EVENTS, KINDS, SIDES

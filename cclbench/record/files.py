@@ -77,18 +77,24 @@ def opened_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> It
     Texts of the columns `words` are read as dictionaries, as which the schema has them.
     """
     refuse_links(path)
+    with reading(path), pq.ParquetFile(path, read_dictionary=list(words)) as file:
+        _require_schema(file, schema)
+        yield file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """`InputError` where the Parquet file that is read meanwhile is damaged."""
     try:
-        with pq.ParquetFile(path, read_dictionary=list(words)) as file:
-            _require_schema(file, schema)
-            yield file
+        yield
     except (OSError, pa.ArrowException, OverflowError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise damaged(path, first) from None
 
 
-def check_table(path: Path, schema: pa.Schema) -> None:
-    """`InputError` where a file is no table of that schema; its rows are not read."""
-    with opened_table(path, schema):
+def check_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> None:
+    """`InputError` where a file is no table of that schema; its rows are not read.  See `opened_table`."""
+    with opened_table(path, schema, words):
         pass
 
 

@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.intervals import Int64
-from cclbench.record.rows import COMPACT, Row, rows_of, table_of, words_of
+from cclbench.record.rows import Row, rows_of, table_of, words_of
+from cclbench.record.stored_rows import IN_MEMORY, StoredRows, joined
 from cclbench.schema import HAS_VALUE, OPEN
 
 MOST_PARTS: Final = 200
@@ -47,9 +48,9 @@ class Grid:
 
 
 class Results:
-    """Rows of `schema.RESULTS` in an Arrow table: they come one by one, few of them a `Row` at a time."""
+    """Rows of `schema.RESULTS`, of which few are a `Row` at a time, and of many few are in memory."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table | StoredRows) -> None:
         self.table = table
         """As `schema.RESULTS` or `rows.COMPACT`."""
 
@@ -61,8 +62,7 @@ class Results:
     @classmethod
     def joined(cls, parts: Iterable[pa.Table]) -> Results:
         """The rows of those tables of `rows.COMPACT`, one after another."""
-        nothing = pa.Table.from_batches([], COMPACT)  # unlike `empty_table` it does not import pandas
-        return cls(pa.concat_tables([nothing, *parts]).unify_dictionaries())
+        return cls(joined(parts))
 
     def __len__(self) -> int:
         return len(self.table)
@@ -71,36 +71,43 @@ class Results:
         for part in self.slices(ROWS_AT_ONCE):
             yield from rows_of(part)
 
-    def slices(self, rows: int) -> Iterator[pa.Table]:
+    def slices(self, rows: int = IN_MEMORY) -> Iterator[pa.Table]:
         """The table in parts of that many rows."""
         for first in range(0, len(self), rows):
             yield self.table.slice(first, rows)
 
-    def tables_by_metric(self) -> dict[str, pa.Table]:
-        """The rows of each metric, in the order in which metrics first come."""
-        metric = self.table["metric"].dictionary_encode().combine_chunks()
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The names of the metrics, in the order in which they first come."""
+        return list(self._places)
+
+    def of_metric(self, metric: str) -> pa.Table:
+        """The rows of that metric; none where there is no such."""
+        places = self._places.get(metric, [(0, 0)])
+        return pa.concat_tables(self.table.slice(first, rows) for first, rows in places)
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[int, int]]]:
+        """Where each metric's rows lie: the first, and how many from there on."""
+        metric = self.table["metric"].dictionary_encode().unify_dictionaries().combine_chunks()
         runs = pc.run_end_encode(metric.indices)
         ends = runs.run_ends.to_pylist()
-        found: dict[str, list[pa.Table]] = {}
+        found: dict[str, list[tuple[int, int]]] = {}
         for name, (first, end) in zip(
             metric.dictionary.take(runs.values).to_pylist(), pairwise([0, *ends]), strict=True
         ):
-            found.setdefault(name, []).append(self.table.slice(first, end - first))
-        return {name: pa.concat_tables(parts) for name, parts in found.items()}
+            found.setdefault(name, []).append((first, end - first))
+        return found
 
     @property
     def in_short(self) -> Results:
         """Without the parts of single ranks: their steps, groups, collectives, categories and statistics."""
-        table = self.table
-        whole = table["rank"].is_null()
-        narrowed = [table[key].is_valid() for key in ("step", *KEYS)]
-        return Results(table.filter(pc.or_(whole, pc.invert(reduce(pc.or_, narrowed)))))
+        return Results.joined(map(_in_short, self.slices()))
 
     @cached_property
     def rows(self) -> list[Row]:
         """The rows about the whole run: of no single rank, of no single step."""
-        table = self.table
-        return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
+        return list(chain.from_iterable(map(_of_run, self.slices())))
 
     @cached_property
     def _by_key(self) -> dict[tuple[str | None, ...], Row]:
@@ -180,19 +187,25 @@ class Results:
         Modelled ones are left out.
         """
         if metric not in self._read:
-            self._read[metric] = _by_keys(self._tables.get(metric, self.table.slice(0, 0)))
+            self._read[metric] = _by_keys(self.of_metric(metric))
         return self._read[metric].get(tuple(keys.get(key) for key in KEYS), ())
 
     @cached_property
     def _read(self) -> dict[str, dict[tuple[str | None, ...], list[_Number]]]:
         return {}
 
-    @cached_property
-    def _tables(self) -> dict[str, pa.Table]:
-        return self.tables_by_metric()
-
 
 _Number = tuple[int | None, int | None, float]
+
+
+def _in_short(table: pa.Table) -> pa.Table:
+    """The rows about the whole run, and those about a whole rank."""
+    narrowed = [table[key].is_valid() for key in ("step", *KEYS)]
+    return table.filter(pc.or_(table["rank"].is_null(), pc.invert(reduce(pc.or_, narrowed))))
+
+
+def _of_run(table: pa.Table) -> list[Row]:
+    return rows_of(table.filter(pc.and_(table["rank"].is_null(), table["step"].is_null())))
 
 
 def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:

@@ -21,7 +21,8 @@ from cclbench.record.facts import TraceFacts
 from cclbench.record.files import UNFINISHED, damaged, opened_table, read_table, unwritable, whole
 from cclbench.record.manifest import MANIFEST, Manifest, RankEntry
 from cclbench.record.results import Results
-from cclbench.record.rows import COMPACT, WORDS, builtins
+from cclbench.record.rows import builtins
+from cclbench.record.stored_rows import rows_at
 from cclbench.schema import COLLECTIVES, EVENTS, EVIDENCE, GROUPS, KINDS, OPERATORS, RESULTS, STEPS, TABLES
 from cclbench.scratch import scratch
 
@@ -202,7 +203,7 @@ class Run:
     def saved_results(self) -> Results | None:
         """The result rows of the last full computation, None before the first."""
         path = self.path / RESULTS_FILE
-        return Results.joined([read_table(path, COMPACT, WORDS)]) if path.is_file() else None
+        return Results(rows_at(path)) if path.is_file() else None
 
     def saved_value(self, metric: str) -> float | None:
         """The run's number of a metric in the last full computation, None where there is none."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cclbench.card import load, validate
 from cclbench.errors import CheckFailed, InputError
+from cclbench.yaml_file import parse
 
 
 def test_every_part_is_an_attribute(complete: Path) -> None:
@@ -131,3 +133,23 @@ def test_what_is_not_yaml_is_input_that_cannot_be_read(complete: Path) -> None:
     for read in (load, validate):
         with pytest.raises(InputError, match=r"tiny\.yaml:2:5: is not valid YAML"):
             read(complete)
+
+
+@pytest.mark.parametrize("text", ["id: dgx\tb200\n", "  id: dgx\n\ufeff name: b200\n"])
+def test_what_libyaml_would_take_is_refused_as_without_it(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = []
+    for with_libyaml in (True, False):
+        monkeypatch.setattr(yaml, "__with_libyaml__", with_libyaml)
+        with pytest.raises(InputError, match="is not valid YAML") as refused:
+            parse(text, "card.yaml", "workload card")
+        messages.append(str(refused.value))
+    assert messages[0] == messages[1]
+
+
+def test_libyaml_reads_what_the_parser_in_python_reads(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [path.read_text() for path in sorted((repository / "workload_cards").glob("*.yaml"))]
+    with_libyaml = [parse(text, "card.yaml", "workload card") for text in texts]
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    assert [parse(text, "card.yaml", "workload card") for text in texts] == with_libyaml

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.view.collectives import Label, labels
 from cclbench.intervals import Int64, Intervals, Mask

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench import intervals
 from cclbench.analyzers.metric import NotApplicable, Unknown
 from cclbench.analyzers.view import exposed, idle

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cclbench import arrow_functions as pc
 from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners
 from cclbench.intervals import Int64
 

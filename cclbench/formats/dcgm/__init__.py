@@ -158,8 +158,10 @@ def _metrics(rows: CounterRows, lines: Iterable[str]) -> None:
 
 def _columns(head: str) -> tuple[int, int] | None:
     """Where a CSV head has the time and the GPU (−1: nowhere); None where it is no head of DCGM's fields."""
+    if "dcgm_fi_" not in head.lower():
+        return None
     names = [name.strip().lower() for name in head.split(",")]
-    if "dcgm_fi_" not in head.lower() or not set(names) & set(_TIMES):
+    if not set(names) & set(_TIMES):
         return None
     gpu = next((names.index(name) for name in _GPUS if name in names), -1)
     return next(names.index(name) for name in _TIMES if name in names), gpu

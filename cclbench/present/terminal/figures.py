@@ -45,13 +45,12 @@ def figures(rows: Sequence[Row]) -> list[Figure]:
     found: dict[str, Figure] = {}
     for row in rows:
         figure = found.setdefault(row.metric, Figure(row.metric))
-        narrowed = any(getattr(row, key) is not None for key in _NARROWED)
-        if row.step is not None:
-            continue
         if row.rank is not None:
-            if not narrowed and row.stat is None and row.has_value:
+            if not row.narrowed and row.has_value:
                 figure.ranks.append(row)
-        elif narrowed:
+        elif row.step is not None:
+            continue
+        elif any(getattr(row, key) is not None for key in _NARROWED):
             if row.stat is None and row.has_value:
                 figure.parts.append(row)
         elif row.stat is None:
