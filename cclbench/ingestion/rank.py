@@ -129,7 +129,15 @@ def finish_rank(task: RankTask) -> RankDone:
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
     origin, of_graphs, operators = write_operators(
-        task.folder, task.rank, pending, files, launches, annotated, task.captures, on_device=on_device
+        task.folder,
+        task.rank,
+        pending,
+        files,
+        launches,
+        annotated,
+        or_none(found.numbers, step),
+        task.captures,
+        on_device=on_device,
     )
     notes += of_graphs
     oversized += fill_in(files, task.rank, found, step, pending, origin)

@@ -50,6 +50,17 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::baddbmm", (bf16(5, 2, 4), bf16(5, 2, 3), bf16(5, 3, 4), 1, 1), (240, 260, 80, "bf16")),
     # two products of one result: 2·2·4·(5·3)
     ("aten::addbmm", (t(2, 4), t(5, 2, 3), t(5, 3, 4), 1, 1), (240, 392, 32, "fp32")),
+    # of XLA: a[2,3,5]·b[2,5,7] over 5, by the first dimension; a[5,3]·b[7,5] over 5, bf16 results
+    (
+        "dot_general",
+        (t(2, 3, 5, dtype="f32"), t(2, 5, 7, dtype="f32"), (2,), (1,), (0,), (0,), "f32"),
+        (420, 400, 168, "fp32"),
+    ),
+    (
+        "dot_general",
+        (t(5, 3, dtype="f8e4m3fn"), t(7, 5, dtype="f8e4m3fn"), (0,), (1,), (), (), "bf16"),
+        (210, 50, 42, "fp8"),
+    ),
     ("aten::mv", (t(2, 3), t(3)), (12, 36, 8, "fp32")),
     ("aten::addmv", (t(2), t(2, 3), t(3), 1, 1), (12, 44, 8, "fp32")),
     ("aten::dot", (t(3), t(3)), (6, 24, 4, "fp32")),
@@ -448,6 +459,7 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
     ("aten::index", (t(9, 4), None), "indices of aten::index"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
+    ("dot_general", (t(2, 3), t(3, 4)), "does more than this product"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it trains"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
