@@ -64,8 +64,12 @@ def of_text(found: hlo.Instruction, stats: proto.Stats) -> Origin:
 
 
 def line_of(file: str, line: int, function: str = "") -> str | None:
-    """A line of Python as PyTorch's profiler names one, `file.py(31): f`; None where no file is stated."""
-    return f"{file}({line}){f': {function}' if function else ''}" if file else None
+    """A line of Python as PyTorch's profiler names one, `file.py(31): f`; None where no file is stated.
+
+    Without the file's folders, which tell of the machine and its user.
+    """
+    name = re.split(r"[/\\]", file)[-1]
+    return f"{name}({line}){f': {function}' if function else ''}" if name else None
 
 
 def columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
