@@ -82,16 +82,27 @@ EVENTS: Final = _schema(
         "id of an operator's call: of an op its own, of a device event that of the innermost op which"
         " launched it",
     ),
-    _nullable("shapes", _NAME, "of an op: sizes of its inputs, as a JSON list"),
-    _nullable("dtypes", _NAME, "of an op: element types of its inputs, as a JSON list"),
+    _nullable(
+        "framework_op",
+        _NAME,
+        "of a device event that is an instruction of a compiled program: path of the framework's op that it"
+        " comes from; its opcode where the compiler states none",
+    ),
+    _nullable("call_site", _NAME, "of such an instruction: line of Python that it comes from"),
+    _nullable("shapes", _NAME, "of an op or instruction: sizes of its inputs, as a JSON list"),
+    _nullable("dtypes", _NAME, "of an op or instruction: element types of its inputs, as a JSON list"),
     _nullable("strides", _NAME, "of an op: strides of its inputs in elements, as a JSON list"),
-    _nullable("values", _NAME, "of an op: its inputs that are no tensors, as a JSON list of texts"),
+    _nullable(
+        "values", _NAME, "of an op or instruction: its inputs that are no tensors, as a JSON list of texts"
+    ),
     _nullable("sequence", pa.int64(), "of an op: number that a backward op shares with its forward op"),
     _nullable(
         "forward_thread", pa.int64(), "of a backward op: framework's number of its forward op's thread"
     ),
     _nullable("phase", _WORD, "of a device event, what its launch was for: " + ", ".join(PHASES)),
-    _nullable("module", _NAME, "of a device event: path of the nn.Module that launched it"),
+    _nullable(
+        "module", _NAME, "of a device event: path of the nn.Module that launched it, or of JAX's name scopes"
+    ),
     _nullable("launched", _NAME, "of a launch: the kernel's name, where the runtime states it"),
     _nullable("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks"),
     _nullable(
@@ -114,13 +125,17 @@ OPERATORS: Final = _schema(
     _nullable("dtypes", _NAME, "element types of its inputs, as a JSON list"),
     _nullable("strides", _NAME, "strides of its inputs in elements, as a JSON list"),
     _nullable("values", _NAME, "its inputs that are no tensors, as a JSON list of texts"),
-    _known("track", pa.int64(), "thread that called it"),
-    _known("start_ns", pa.int64(), "begin of the call", "ns"),
-    _known("end_ns", pa.int64(), "end of the call", "ns"),
+    _known("track", pa.int64(), "thread that called it; of a compiled program's op as in events"),
+    _known("start_ns", pa.int64(), "begin of the call; of a compiled program's op of its run", "ns"),
+    _known("end_ns", pa.int64(), "its end", "ns"),
     _nullable("sequence", pa.int64(), "number that a backward op shares with its forward op"),
     _nullable("step", pa.int32(), "step that holds it"),
     _known("phase", _WORD, "what it was for: " + ", ".join(PHASES)),
-    _nullable("module", _NAME, "path of the nn.Module that called it, of a backward op of its forward op"),
+    _nullable(
+        "module",
+        _NAME,
+        "path of the nn.Module that called it, of a backward op of its forward op; of JAX's name scopes",
+    ),
     _nullable("call_site", _NAME, "innermost line of Python outside of the framework that called it"),
     _nullable("annotation", _NAME, "serving engine's name of the step that holds it"),
     _known("recomputed", pa.bool_(), "whether it is a forward op run again for the backward pass"),

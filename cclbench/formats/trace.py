@@ -59,6 +59,8 @@ class Rows:
     grid_z: Column | None = None
     blocks: Column | None = None
     operator: Column | None = None
+    framework_op: pa.DictionaryArray | None = None
+    call_site: pa.DictionaryArray | None = None
     shapes: pa.DictionaryArray | None = None
     dtypes: pa.DictionaryArray | None = None
     strides: pa.DictionaryArray | None = None

@@ -18,7 +18,13 @@ from cclbench.errors import InputError
 from cclbench.formats import StatedPayloads, execution_trace_reader
 from cclbench.ingestion import entry
 from cclbench.ingestion.part import DEVICE_WORK
-from cclbench.ingestion.part_file import Launches, PartRead, concatenated, read_part_file
+from cclbench.ingestion.part_file import (
+    NO_LAUNCHES,
+    Launches,
+    PartRead,
+    concatenated,
+    read_part_file,
+)
 from cclbench.ingestion.pending import (
     Pending,
     fill_in,
@@ -84,9 +90,7 @@ def finish_rank(task: RankTask) -> RankDone:
     rows: Counter[str] = sum((p.rows for p in parts), Counter())
     dropped: Counter[str] = sum((p.dropped for p in parts), Counter())
     on_device = any(rows[kind] for kind in DEVICE_WORK)
-    launches = concatenated([p.launches for p in parts])
-    by_correlation = np.argsort(launches.correlation, kind="stable")
-    launches = Launches._make(column[by_correlation] for column in launches)
+    launches = _launches(parts)
     facts = merge_facts([p.facts for p in parts])
     facts = msgspec.structs.replace(
         facts,
@@ -129,7 +133,15 @@ def finish_rank(task: RankTask) -> RankDone:
     write_table(task.folder / "steps" / f"rank={task.rank}.parquet", steps.table(task.rank, windows))
     calls, groups, ungrouped, oversized = _collectives(task, told, facts, pending, launches, found, step)
     origin, of_graphs, operators = write_operators(
-        task.folder, task.rank, pending, files, launches, annotated, task.captures, on_device=on_device
+        task.folder,
+        task.rank,
+        pending,
+        files,
+        launches,
+        annotated,
+        or_none(found.numbers, step),
+        task.captures,
+        on_device=on_device,
     )
     notes += of_graphs
     oversized += fill_in(files, task.rank, found, step, pending, origin)
@@ -162,6 +174,15 @@ def finish_rank(task: RankTask) -> RankDone:
     names = frozenset(name for payload in told.payloads if (name := payload.group_name))
     spent = [*task.parts, *files, *(p.counters for p in parts if p.counters is not None)]
     return RankDone(told_of_rank, groups, descriptions, names, spent)
+
+
+def _launches(parts: list[PartRead]) -> Launches:
+    """All launches by correlation, taken out of the parts: they are held once."""
+    whole = concatenated([part.launches for part in parts])
+    for part in parts:
+        part.launches = NO_LAUNCHES
+    order = np.argsort(whole.correlation, kind="stable")
+    return Launches._make(column[order] for column in whole)
 
 
 def _require_own_rows(pending: Pending, set_aside: Mapping[str, int], where: str) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cclbench.formats import Names
 from cclbench.ingestion.graph_captures import (
     Capture,
     Launch,
@@ -26,6 +27,8 @@ from cclbench.ingestion.operators import Host, Launched
 from cclbench.ingestion.part import ROW_GROUP, finished
 from cclbench.ingestion.part_file import Launches
 from cclbench.ingestion.pending import Pending, or_none
+from cclbench.ingestion.program_operators import ProgramOperators
+from cclbench.intervals import Int64
 from cclbench.normalize import steps
 from cclbench.record.files import TableFile
 from cclbench.schema import OPERATORS, PHASES
@@ -39,13 +42,15 @@ def write_operators(
     files: Sequence[Path],
     launches: Launches,
     annotated: steps.Marks,
+    step: Int64,
     captures: Sequence[SourceFile],
     *,
     on_device: bool,
 ) -> tuple[dict[str, pa.Array], list[str], int]:
     """The columns of device rows that say what launched them, notes, and how many operators are written.
 
-    `files` hold the pending rows, `annotated` are the steps, `captures` traces of the rank's graphs.
+    `files` hold the pending rows, `annotated` are the steps of the host, `step` is the number of each pending
+    row's (−1: none), `captures` are traces of the rank's graphs.
     """
     launched = None
     if on_device:
@@ -58,23 +63,42 @@ def write_operators(
         )
     host = Host(folder / "events" / f"rank={rank}", launched)
     operator, origin, notes = pending.operator, dict[str, pa.Array](), list[str]()
-    tables: list[pa.Table] = []
+    tables: Iterable[pa.Table] = []
     if on_device:
         operator = np.where(operator >= 0, operator, host.operator_of_rows())
         phase, module = host.of_rows(operator)
         if captures:
             found = _replays(folder, rank, host, captures, pending, files, launches, annotated)
             operator = np.where(found.operator >= 0, found.operator, operator)
-            module = pc.coalesce(found.module, module.cast(pa.string())).dictionary_encode()
+            module = _first_known(found.module.dictionary_encode(), module)
             tables, notes = found.calls, found.notes
+        first = max(int(operator.max(initial=0)), int(host.id.max(initial=0))) + 1
+        compiled = ProgramOperators(files, pending, first)
+        if compiled.stated.any():
+            operator = np.where(compiled.stated, compiled.operator, operator)
+            phase = _first_known(compiled.words("phase"), phase)
+            module = _first_known(compiled.words("module"), module)
+            tables = chain(tables, compiled.rows(rank, step))
         origin = {"operator": pa.array(operator, mask=operator < 0), "phase": phase, "module": module}
-    step = or_none(annotated.numbers, annotated.holding(host.start_ns)).astype(np.int32)
+    of_calls = or_none(annotated.numbers, annotated.holding(host.start_ns)).astype(np.int32)
     count = 0
     with finished(TableFile(folder / "operators" / f"rank={rank}.parquet", OPERATORS)) as file:
-        for rows in _row_groups(chain(host.operators(rank, operator, step), tables)):
+        for rows in _row_groups(chain(host.operators(rank, operator, of_calls), tables)):
             count += len(rows)
             file.write(rows)
     return origin, notes, count
+
+
+def _first_known(one: pa.Array, other: pa.Array) -> pa.Array:
+    """The words of one, of the other where one has none, coded as the other."""
+    words = Names()
+    own, others = (
+        pa.array([words[word] for word in column.dictionary.to_pylist()], other.type.index_type).take(
+            column.indices
+        )
+        for column in (one, other)
+    )
+    return pa.DictionaryArray.from_arrays(pc.coalesce(own, others), pa.array(list(words), pa.string()))
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

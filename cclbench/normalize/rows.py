@@ -21,7 +21,7 @@ _COLUMNS = (
     *("device", "correlation", "bytes", "flops", "hbm_bytes", "grid_x", "grid_y", "grid_z"),
     *("blocks", "operator", "event_stream", "event_record", "sequence", "forward_thread", "reserved"),
 )
-_TEXTS = ("shapes", "dtypes", "strides", "values", "launched")
+_TEXTS = ("framework_op", "call_site", "shapes", "dtypes", "strides", "values", "launched")
 
 Codes = npt.NDArray[np.int8]
 

@@ -14,6 +14,7 @@ from formats.xplane_host_files import (
 
 from cclbench.formats.xplane.hlo import Participants
 from cclbench.formats.xplane.hlo_proto import Instruction, Program
+from cclbench.formats.xplane.origins import Origin
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,15 @@ def test_bytes_are_those_of_all_operands_and_results() -> None:
         ]
     )
     found = Program(program, "here").instructions
-    assert found["r"] == Instruction("all-reduce", "communication", "bf16", 22, 22, Participants())
+    assert found["r"] == Instruction(
+        "all-reduce",
+        "communication",
+        "bf16",
+        22,
+        22,
+        Participants(),
+        Origin("all-reduce", shapes="[[8],[3]]", dtypes='["bf16","bf16"]'),
+    )
     assert (found["absurd"].in_bytes, found["absurd"].out_bytes) == (16, None)
     assert (found["nibbles"].dtype, found["nibbles"].in_bytes, found["nibbles"].out_bytes) == (
         None,
@@ -116,3 +125,65 @@ def test_replica_groups_that_cannot_be_are_unknown(fields):
     found = Program(hlo_field(1, hlo_field(3, body)), "here").instructions["r"].participants
     assert found is not None
     assert found.groups is None
+
+
+def dot(name: str, at: int, path: str = "", *, frame: int = 0) -> bytes:
+    """a[2,3,5] times b[2,5,7] per entry of the first dimension, of operands 1 and 2."""
+    dimensions = message((1, b"\x02"), (2, b"\x01"), (3, b"\x00"), (4, b"\x00"))
+    metadata = message((2, path), (15, frame))
+    return instruction(name, "dot", array(2, 3, 7), at, 1, 2) + message((7, metadata), (30, dimensions))
+
+
+OPERANDS = [
+    instruction("a", "parameter", array(2, 3, 5), 1),
+    instruction("b", "parameter", array(2, 5, 7), 2),
+]
+PRODUCT = {
+    "shapes": "[[2,3,5],[2,5,7]]",
+    "dtypes": '["f32","f32"]',
+    "values": '["","","[2]","[1]","[0]","[0]","f32"]',
+}
+
+
+def test_a_product_states_its_op_operands_and_dimensions() -> None:
+    found = Program(hlo([*OPERANDS, dot("d", 3, "jit(f)/jvp(M)/dot_general")]), "here").instructions
+    assert found["d"].origin == Origin("jit(f)/jvp(M)/dot_general", **PRODUCT)
+
+
+def test_a_product_is_one_whatever_it_was_merged_with() -> None:
+    """XLA merges a product with a transpose and keeps the latter's metadata, or wraps it in a fusion."""
+    fusion = instruction("alone", "fusion", array(2, 3, 7), 90, 1, 2, calls=1)
+    more = instruction("both", "fusion", array(2, 3, 7), 91, 1, 2, calls=2)
+    found = Program(
+        hlo(
+            [*OPERANDS, dot("inner", 3)],
+            [*OPERANDS, dot("sum", 3), instruction("e", "exponential", array(2, 3, 7), 4, 3)],
+            [*OPERANDS, fusion, more, dot("turned", 3, "jit(f)/transpose(jvp(M))/transpose")],
+        ),
+        "here",
+    ).instructions
+    assert found["turned"].origin == Origin("jit(f)/transpose(jvp(M))/dot_general", **PRODUCT)
+    assert found["alone"].origin == Origin("dot_general", **PRODUCT)
+    both = found["both"].origin
+    assert both is not None
+    assert (both.framework_op, both.values) == ("fusion", None)
+    assert found["inner"].origin is None
+
+
+def test_a_line_of_python_stands_in_the_metadata_or_in_the_module_s_table() -> None:
+    direct = message((7, message((2, "add"), (3, "train.py"), (4, 7))))
+    frames = message(
+        *((1, file) for file in ("a.py", "b.py")),
+        (2, "loss"),
+        (3, message((1, 2), (2, 1), (3, 31))),
+        (4, message((1, 1))),
+    )
+    computation = [
+        instruction("direct", "add", array(1), 1) + direct,
+        dot("framed", 3, "jit(f)/dot_general", frame=1),
+        dot("lost", 4, "jit(f)/dot_general", frame=9),
+    ]
+    module = message((3, message((5, 1), *((2, i) for i in computation))), (17, frames))
+    found = Program(message((1, module)), "here").instructions
+    sites = {name: one.origin and one.origin.call_site for name, one in found.items()}
+    assert sites == {"direct": "train.py(7)", "framed": "b.py(31): loss", "lost": None}

@@ -31,6 +31,8 @@ def test_cuda_kernel(read, write, event):
         "grid_z": 2,
         "blocks": 24,
         "operator": None,
+        "framework_op": None,
+        "call_site": None,
         "shapes": None,
         "dtypes": None,
         "strides": None,

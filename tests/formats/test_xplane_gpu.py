@@ -10,6 +10,7 @@ from formats.xplane_files import (
     array,
     environment,
     gpu_file,
+    hlo_field,
     instruction,
     listed,
     programs,
@@ -90,6 +91,25 @@ def test_a_kernel_whose_name_tells_nothing_is_what_its_program_says(tmp_path):
     }
     (payload,), (row,) = trace.told.payloads, trace.told.row
     assert (payload.collective, payload.library, row) == ("all_reduce", "xla", 1)
+
+
+def test_a_product_of_several_kernels_has_operands_but_not_what_its_cost_follows_from(tmp_path):
+    """Nothing tells which kernels are one run of it: a cost would count once for each of them."""
+    operands = hlo_field(36, b"\x01\x01")
+    dots = [instruction(name, "dot", array(4), at, operands) for at, name in enumerate("ab", 2)]
+    program = programs([[0]], instruction("p", "parameter", array(4), 1), *dots)
+    kernels = [
+        ("gemm", 0, 5, {"program_id": 7, "hlo_op": "a"}),
+        ("gemm", 10, 5, {"program_id": 7, "hlo_op": "b"}),
+        ("reduce", 15, 5, {"program_id": 7, "hlo_op": "b"}),
+        ("unlinked", 20, 5, {}),
+    ]
+    plane = Plane("/device:GPU:0", device_vendor="Nvidia").line("Stream #7(Kernel)", kernels)
+    _, rows = read(write(tmp_path, space(plane, program, environment())), "/device:GPU:0")
+    made = rows["device kernel"]
+    assert made.framework_op.to_pylist() == ["dot_general"] * 3 + [None]
+    assert made.shapes.to_pylist() == ["[[4],[4]]"] * 3 + [None]
+    assert made.values.to_pylist() == ['["","","[]","[]","[]","[]","f32"]', None, None, None]
 
 
 class TestIdleDevices:

@@ -43,6 +43,17 @@ def test_a_device_is_a_chip_or_one_of_its_cores(megacore, device):
     assert global_id({"core_details": b"\x28\x03\x30\x07", **megacore}, "a profile") == device
 
 
+def test_an_op_of_a_tpu_states_where_it_comes_from_and_its_operands(tmp_path):
+    _, rows = read(
+        write(tmp_path, space(tpu(0, [("loop", 10, 30, {}), ("dot", 40, 50, {})]))), "/device:TPU:0"
+    )
+    kernels = rows["device kernel"]
+    assert kernels.framework_op.to_pylist() == ["fusion", "jit(f)/dot_general"]
+    assert kernels.call_site.to_pylist() == [None, "train.py(31)"]
+    assert kernels.shapes.to_pylist() == ["[[4]]", "[[8,8],[8,8]]"]
+    assert kernels.dtypes.to_pylist() == ['["f32"]', '["bf16","bf16"]']
+
+
 def test_a_container_without_rows_of_its_own_is_work(tmp_path):
     _, rows = read(
         write(tmp_path, space(tpu(0, [("while", 0, 100, {}), ("loop", 100, 30, {})]))), "/device:TPU:0"

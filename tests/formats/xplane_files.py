@@ -125,7 +125,7 @@ def tpu(device: int, events: Sequence[Event], *, first: int = 4, **lines: Sequen
         if key in ACCESSES:
             told["memory_access_breakdown"] = ACCESSES[key]
         if key == "dot":
-            told["tf_op"] = "jit(f)/dot_general:"
+            told |= {"tf_op": "jit(f)/dot_general:", "source": "train.py:31"}
         plane.described(text, **told)
     plane.line("XLA Ops", [(OPS[key], *rest) for key, *rest in events], track=3)
     for number, (name, marks) in enumerate(lines.items()):

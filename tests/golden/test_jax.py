@@ -18,6 +18,7 @@ import pytest
 
 from cclbench.formats.xplane.collectives import Member, of_program
 from cclbench.formats.xplane.space import XSpace
+from cclbench.operator_table import operators_by
 from cclbench.record.run import Run
 
 Measure = Callable[..., Run]
@@ -182,6 +183,29 @@ def test_times_are_those_of_a_sweep_over_the_events(run: Run, profile: Path, dev
         }
         assert measured == parts, step
         assert min(parts["time.compute_only"], parts["time.overlapped"], parts["time.exposed_comm"]) > 0
+
+
+def test_products_count_the_flops_of_the_model_and_phases_sum_to_all_time(run: Run) -> None:
+    """2·M·N·K of each product in a step of a device, by the model's own sizes.
+
+    Weights: forward, and a product for either gradient. Attention: two products forward, four backward. The
+    forward product of the vocabulary runs in one kernel with the loss, so that it is no product alone.
+    """
+    by_op, by_phase = operators_by(run, ("op", "phase"))
+    (products,) = (row for row in by_op.rows if row.key == "dot_general")
+    tokens, heads_size = BATCH // DP * SEQUENCE, HIDDEN // TP
+    weights = 3 * 2 * tokens * 12 * HIDDEN**2 // TP
+    attention = 6 * 2 * (BATCH // DP) * SEQUENCE**2 * heads_size
+    vocabulary = 2 * 2 * (tokens // TP) * HIDDEN * VOCABULARY
+    steps = by_op.windows
+    assert steps == 88
+    assert products.flops == steps * (LAYERS * (weights + attention) + vocabulary)
+    assert by_op.linked_share == 1
+    assert {row.key for row in by_phase.rows} == {"forward", "backward", "other"}
+    assert sum(row.time_ns for row in by_phase.rows) == sum(row.time_ns for row in by_op.rows)
+    table = run.operators().to_pandas()
+    (line,) = set(table[table.shapes == "[[256,32],[32,128]]"].call_site)
+    assert line == "tiny_jax.py(83): attention"
 
 
 def test_every_collective_is_matched_on_all_devices_of_its_group(run: Run, profile: Path) -> None:

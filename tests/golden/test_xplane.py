@@ -266,6 +266,8 @@ def test_nothing_of_the_machine_is_handed_on(name, known, test_data, tmp_path):
     kept = set(texts(tmp_path / "store"))
     assert len(kept) > 15
     assert not [text for text in kept for word in known if word in text]
+    # Paths of JAX's ops are none of a machine's: jit(f)/jit(main)/add.
+    kept = {text for text in kept if not text.startswith("jit(")}
     assert not [text for text in kept if re.search(r"(?:^|[^\w])/\w|\w/\w+/|\w/[\w.]+\.py", text)]
 
 

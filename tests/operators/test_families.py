@@ -50,6 +50,78 @@ WORKED: list[tuple[str, tuple[Any, ...], tuple[int, int, int, str | None]]] = [
     ("aten::baddbmm", (bf16(5, 2, 4), bf16(5, 2, 3), bf16(5, 3, 4), 1, 1), (240, 260, 80, "bf16")),
     # two products of one result: 2·2·4·(5·3)
     ("aten::addbmm", (t(2, 4), t(5, 2, 3), t(5, 3, 4), 1, 1), (240, 392, 32, "fp32")),
+    # K² = 6·12/8 = 9; a bias and a mask beside the operands, the weight as it is stored
+    ("triton_tem_fused_mm_3", (t(2, 3), t(3, 4), t(2, 4)), (48, 72, 32, "fp32")),
+    (
+        "triton_tem_fused_addmm_relu_3",
+        (bf16(4), bf16(1, 2, 3), bf16(4, 3), bf16(1, 2, 4), 2, 4, 3),
+        (48, 44, 16, "bf16"),
+    ),
+    # of XLA: a[2,3,5]·b[2,5,7] over 5, by the first dimension; a[5,3]·b[7,5] over 5, bf16 results
+    (
+        "dot_general",
+        (t(2, 3, 5, dtype="f32"), t(2, 5, 7, dtype="f32"), (2,), (1,), (0,), (0,), "f32"),
+        (420, 400, 168, "fp32"),
+    ),
+    (
+        "dot_general",
+        (t(5, 3, dtype="f8e4m3fn"), t(7, 5, dtype="f8e4m3fn"), (0,), (1,), (), (), "bf16"),
+        (210, 50, 42, "fp8"),
+    ),
+    # 6 rows of 3 times (5, 3), in two groups, with biases: 2·6·5·3; (18 + 2·15 + 2·5)·2, 30·2
+    ("_GroupedLinear", (bf16(6, 3), bf16(5, 3), bf16(5, 3), bf16(5), bf16(5)), (180, 116, 60, "bf16")),
+    # LSTM of 2 layers, both directions: 2·(4·4·(3 + 4) + 4·4·(8 + 4)) = 608 weights and 128 biases for
+    # 5 steps of 2; states 4·(4 + 4) a sequence, result 5·2·8
+    (
+        "aten::_cudnn_rnn",
+        (t(5, 2, 3), None, 4, None, t(4, 2, 4), t(4, 2, 4), 2, 4, 0, 2, False, 0.0, True, True, ()),
+        (2 * 10 * 608, (30 + 736 + 64) * 4, (80 + 64) * 4, "fp32"),
+    ),
+    # the same with states projected to 2, one layer and direction, no biases, packed: 4·4·(3 + 2) + 2·4
+    (
+        "aten::_cudnn_rnn",
+        (t(7, 3), None, 3, None, t(1, 2, 2), t(1, 2, 4), 2, 4, 2, 1, False, 0.0, True, False, (2, 2, 2, 1)),
+        (2 * 7 * 88, (21 + 88 + 12) * 4, (14 + 12) * 4, "fp32"),
+    ),
+    # GRU, batch first: 3·4·(3 + 4) = 84 and 24 biases, both gradients of 2·5 steps
+    (
+        "aten::miopen_rnn_backward",
+        (
+            *(t(2, 5, 3), None, 4, None, t(1, 2, 4), None, t(2, 5, 4), t(2, 5, 4), None, None),
+            *(3, 4, 1, True, 0.0, True, False, (), None, None, (True, False, False, True)),
+        ),
+        (2 * 2 * 10 * 84, (30 + 108 + 2 * (8 + 40)) * 4, (30 + 8 + 108) * 4, "fp32"),
+    ),
+    # 2·10·(48 + 64); one layer and direction of an LSTM on a CPU
+    (
+        "aten::mkldnn_rnn_layer",
+        (t(5, 2, 3), t(16, 3), t(16, 4), t(16), t(16), t(2, 4), t(2, 4)),
+        (2240, (30 + 48 + 64 + 32 + 16) * 4, (40 + 16) * 4, "fp32"),
+    ),
+    # 5·16·log2 8 for two transforms of 8; 2.5·64·log2 64 of 8 × 8, half of it real
+    ("aten::_fft_c2c", (t(2, 8, dtype="c10::complex<float>"), (1,), 0, True), (240, 128, 128, "fp32")),
+    ("aten::_fft_r2c", (t(8, 8), (0, 1), 0, True), (960, 256, 320, "fp32")),
+    ("aten::_fft_c2r", (t(8, 5, dtype="c10::complex<double>"), (0, 1), 2, 8), (960, 640, 512, "fp64")),
+    # 2 tables of 6 columns, 4 bags of each: 7 rows; unpooled, weighted
+    (
+        "fbgemm::dense_embedding_codegen_lookup_function",
+        (t(60, dtype="c10::Half"), i64(2), t(3, dtype="int"), 12, 6, i64(3), 5, i64(7), i64(9), 0),
+        (42, 7 * 8 + 9 * 8 + 84, 4 * 12 * 4, "fp32"),
+    ),
+    (
+        "fbgemm::split_embedding_codegen_lookup_adagrad_function",
+        (
+            *(t(0), t(60), t(0), t(0, 0), t(2, dtype="int"), i64(2), t(3, dtype="int"), 12, 6, i64(3), 5),
+            *(i64(7), i64(9), 1, t(7)),
+        ),
+        (84, 56 + 72 + 28 + 168, 192, "fp32"),
+    ),
+    ("fbgemm::permute_pooled_embs_auto_grad", (t(4, 12), i64(3)), (0, 192, 192, None)),
+    (
+        "fbgemm::permute_2D_sparse_data",
+        (t(2, dtype="int"), t(2, 5, dtype="int"), i64(9), None),
+        (0, 8 + 40 + 72, 112, None),
+    ),
     ("aten::mv", (t(2, 3), t(3)), (12, 36, 8, "fp32")),
     ("aten::addmv", (t(2), t(2, 3), t(3), 1, 1), (12, 44, 8, "fp32")),
     ("aten::dot", (t(3), t(3)), (6, 24, 4, "fp32")),
@@ -448,10 +520,33 @@ WITHOUT: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten::where", (t(3, dtype="bool"),), "how many elements are true"),
     ("aten::index", (t(9, 4), None), "indices of aten::index"),
     ("aten::sum", (t(9, 4), "x", True, None), "dimensions that it reduces are not recorded"),
+    ("dot_general", (t(2, 3), t(3, 4)), "does more than this product"),
     ("aten::mm", (), "a capture with record_shapes=True has them"),
     ("aten::native_batch_norm", (t(2, 3, 4), t(3), t(3), t(3), t(3)), "whether it trains"),
     ("vllm::moe_forward", (bf16(2, 4), bf16(2, 8)), "weights of its experts"),
-    ("triton_tem_fused_mm_3", (t(2, 3), t(3, 4), t(2, 4)), "made from a template"),
+    ("triton_tem_fused_bmm_3", (t(5, 2, 3), t(5, 3, 4), t(5, 2, 4)), "made from a template"),
+    # of three square matrices every two could be meant; 3·4·4/8 is no square
+    ("triton_tem_fused_mm_3", (t(2, 2), t(2, 2), t(2, 2), t(2, 2)), "which of its tensors are multiplied"),
+    ("triton_tem_fused_mm_3", (t(3, 4), t(4, 1), t(2, 4)), "which of its tensors are multiplied"),
+    ("aten::_cudnn_rnn", (t(5, 2, 3), None, 4, None, t(1, 2, 4), t(1, 2, 4)), "mode, sizes or number"),
+    ("aten::_fft_c2c", (t(8, dtype="c10::complex<float>"), None, 0, True), "dimensions or element type"),
+    (
+        "fbgemm::dense_embedding_codegen_lookup_function",
+        (t(60), i64(2), t(3, dtype="int"), 8, 6, i64(3), 5, i64(7), i64(9), 0),
+        "of several widths",
+    ),
+    (
+        "fbgemm::split_embedding_codegen_lookup_adagrad_function",
+        (t(0), t(60), t(0), t(0, 0), t(2), i64(2), t(3), None, None),
+        "widths of its tables are not recorded",
+    ),
+    (
+        "fbgemm::permute_2D_sparse_data",
+        (t(3, dtype="int"), t(2, 5, dtype="int"), i64(9)),
+        "leaves out or repeats",
+    ),
+    ("torch::autograd::CppNode<SplitLookupFunction_adagrad_Op>", (t(8, 6),), "saved in its context"),
+    ("_GroupedLinear", (bf16(6, 4), bf16(5, 3)), "weights are not recorded"),
     ("record_param_comms", (t(9),), "is communication"),
     ("_LinearBackward", (t(2, 3),), "saved in its context"),
     ("aten::add", (t(2, 3, dtype="int5"), t(2, 3)), "element of type 'int5'"),

@@ -264,10 +264,10 @@ def _on_device(rank: RankView) -> Works:
     kinds += single
     cost_flops, cost_bytes = _costs(kinds)
     stated_flops, stated_bytes = (
-        table[column].cast(pa.float64()).fill_null(np.nan).to_numpy()[head]
+        np.bincount(work, table[column].cast(pa.float64()).fill_null(np.nan).to_numpy(), len(first))
         for column in ("flops", "hbm_bytes")
     )
-    stated = ~np.isnan(stated_flops) & ~of_call
+    stated = ~np.isnan(stated_flops)
     recomputed = np.zeros(len(first), np.bool_)
     recomputed[of_call] = calls.recomputed[owner[head][of_call]]
     return Works(

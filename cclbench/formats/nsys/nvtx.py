@@ -19,13 +19,16 @@ from cclbench.formats.nsys.rows import NO_NAME, Codes, Columns, TableReader
 from cclbench.intervals import Int64
 
 _SIZES: Final = r"\[[\[\]\d, ]*\]"
-_SUFFIX: Final = rf", (?:(?:seq|op_id) = -?\d+(?:, .*)?|sizes = {_SIZES}(?:, input_op_ids = .*)?)$"
+_SEQUENCE: Final = r"(?:seq = |(?:stashed )?seq=)"
+"""`seq = 3`; until torch 1.1 `seq=3`, and `stashed seq=3` of a node of the backward graph."""
+_SUFFIX: Final = rf", (?:(?:{_SEQUENCE}|op_id = )-?\d+(?:, .*)?|sizes = {_SIZES}(?:, input_op_ids = .*)?)$"
 """What PyTorch's emit_nvtx appends to an operator's name: autograd's number, its own, sizes of its inputs."""
 _TOLD: Final = (
-    r"(?:, seq = (?P<sequence>\d{1,18}))?(?:, op_id = (?P<operator>\d{1,18}))?"
+    rf"(?:, {_SEQUENCE}(?P<sequence>\d{{1,18}}))?(?:, op_id = (?P<operator>\d{{1,18}}))?"
     rf"(?:, sizes = (?P<shapes>{_SIZES}))?(?:, (?:sizes|input_op_ids) = .*)?$"
 )
-"""The same with what it tells, as torch/csrc/profiler/util.cpp writes it: each part where it is known."""
+"""The same with what it tells, as torch/csrc/profiler/util.cpp writes it (until torch 1.1
+torch/csrc/autograd/profiler.cpp): each part where it is known."""
 _INSTANTS: Final = (34, 65)
 _LABELS: Final = (33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
 _FRAMEWORK: Final = re.compile(r"[^\s:]+::?\S+$|record_param_comms$")
@@ -51,7 +54,7 @@ def ranges(reader: TableReader) -> Iterator[Rows]:
             for pattern in (_FRAMEWORK, _OPERATOR, _MPI)
         )
         # Only operators get a number of autograd's.
-        numbered = np.asarray(pc.match_substring(whole, ", seq = "))
+        numbered = np.asarray(pc.match_substring_regex(whole, f", {_SEQUENCE}"))
         own = np.asarray(batch["domain"].fill_null(0), np.int64) == 0
         op = (own & (operator | (suffixed & (framework | numbered)))) | (~own & mpi)
         for kind, chosen in (("op", op), ("annotation", ~op)):

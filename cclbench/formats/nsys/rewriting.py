@@ -28,6 +28,7 @@ _PAIRS: Final = ("name", "value")
 _LONGEST: Final = 64 * MIB
 _OPERATOR: Final = (
     "text GLOB 'aten::*' OR text GLOB 'autograd::*' OR text GLOB '*, seq = *' OR text GLOB '*, op_id = *'"
+    " OR text GLOB '*, seq=*' OR text GLOB '*, stashed seq=*'"
 )
 
 

@@ -39,7 +39,7 @@ _PROGRAM: Final = re.compile(r".*\((\d{1,20})\)")
 _NUMBER: Final = re.compile(r"-?\d{1,20}")
 _LONGEST_US: Final = 1 << 42
 _OPAQUE: Final = "memory_access_breakdown"
-_OF_OP: Final = frozenset({"hlo_category", "tf_op", "model_flops", "flops", "bytes_accessed"})
+_OF_OP: Final = frozenset({"hlo_category", "tf_op", "source", "model_flops", "flops", "bytes_accessed"})
 """Args that a plane keeps with an op, not with each of its runs."""
 _OF_EVENT: Final = frozenset(
     {

@@ -18,9 +18,10 @@ from cclbench import classify
 from cclbench.errors import InputError
 from cclbench.formats import Payload, Rows, Trace
 from cclbench.formats.trace import NO_GRID, amount, grid_columns
-from cclbench.formats.xplane import proto
+from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction, Program
+from cclbench.formats.xplane.origins import Origin
 from cclbench.formats.xplane.rows import DERIVED, Line, rows, steps
 from cclbench.intervals import Int64
 
@@ -117,6 +118,7 @@ def batches(
         found.append(Line(name, line.id, code, start, dur))
     ran, where = list(codes), str(path)
     kinds = np.array([run.kind for run in ran])
+    origins_of = _origins(ran, programs)
     for kind in ("kernel", "copy", "memset"):
         columns = {"correlation": pa.array([run.correlation for run in ran], pa.int64())}
         if kind == "kernel":
@@ -127,6 +129,7 @@ def batches(
             texts = [f"{run.name} {run.copy}" for run in ran]
             ways = [next((way for way, known in _DIRECTIONS if known.search(text)), None) for text in texts]
             columns["copy_direction"] = pa.array(ways, pa.string())
+        columns |= origins.columns(origins_of)
         chosen = [line.where(kinds[line.code] == kind) for line in found if len(line)]
         made = rows(
             kind,
@@ -175,6 +178,24 @@ def _tell(
 def _instruction(run: Run, programs: Mapping[int, Program]) -> Instruction | None:
     program = programs.get(run.program) if run.program is not None else None
     return program.instructions.get(run.op) if program is not None else None
+
+
+def _origins(ran: Sequence[Run], programs: Mapping[int, Program]) -> list[Origin | None]:
+    """Each row's origin; without what its cost follows from where the instruction runs as several kernels.
+
+    Nothing tells which of these kernels are one run of it, so that its cost would count once for each.
+    """
+    kernels: dict[tuple[int | None, str], set[str]] = defaultdict(set)
+    for run in ran:
+        kernels[run.program, run.op].add(run.name)
+    found: list[Origin | None] = []
+    for run in ran:
+        instruction = _instruction(run, programs)
+        known = instruction.origin if instruction is not None else None
+        if known is not None and len(kernels[run.program, run.op]) > 1:
+            known = replace(known, values=None)
+        found.append(known)
+    return found
 
 
 def _category(run: Run, programs: Mapping[int, Program]) -> str | None:

@@ -108,6 +108,15 @@ def shapes(text: str) -> list[Shape]:
     return [_shape(*found) for found in _SHAPE.findall(text)]
 
 
+def arrays(text: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Element type and sizes of all arrays of typed operands, in order; none whose sizes are open."""
+    return [
+        (dtype, tuple(map(int, lengths)))
+        for dtype, dimensions, _ in _SHAPE.findall(text)
+        if _are_known(lengths := dimensions.split(",") if dimensions else [])
+    ]
+
+
 def total_bytes(arrays: list[Shape]) -> int | None:
     """Σ bytes; None where there is no array or the bytes of one are open."""
     known = [array.bytes for array in arrays if array.bytes is not None]
@@ -204,12 +213,16 @@ def _integers(text: str) -> tuple[int, ...]:
 def _shape(dtype: str, dimensions: str, layout: str) -> Shape:
     space, packed = _SPACE.search(layout), _PACKED.search(layout)
     lengths = dimensions.split(",") if dimensions else []
-    known = all(length.isdecimal() and len(length) < 19 for length in lengths)
+    known = _are_known(lengths)
     return Shape(
         dtype,
         array_bytes(dtype, map(int, lengths), int(packed[1][:3]) if packed else None) if known else None,
         int(space[1][:9]) if space else 0,
     )
+
+
+def _are_known(lengths: Sequence[str]) -> bool:
+    return all(length.isdecimal() and len(length) < 19 for length in lengths)
 
 
 def array_bytes(dtype: str, lengths: Iterable[int], bits: int | None = None) -> int | None:

@@ -9,7 +9,7 @@ the bytes that JAX 0.10 writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.formats.xplane import hlo, proto
+from cclbench.formats.xplane.origins import Origin, line_of, origin
 from cclbench.intervals import Int64
 from cclbench.protobuf_schema import described_class
 
@@ -33,11 +34,17 @@ _MESSAGES: Final = {
     "Axis": "index=1:int64 part=2:SubAxis",
     "MeshGroups": "mesh=1:Mesh axes=2:Axis*",
     "Pair": "source=1:int64 target=2:int64",
-    "Instruction": "name=1:string opcode=2:string shape=3:Shape channel_id=26:int64 id=35:int64"
+    "Metadata": "op_name=2:string source_file=3:string source_line=4:int32 stack_frame=15:int32",
+    "Dot": "lhs_contracting=1:int64* rhs_contracting=2:int64* lhs_batch=3:int64* rhs_batch=4:int64*",
+    "Instruction": "name=1:string opcode=2:string shape=3:Shape metadata=7:Metadata"
+    " channel_id=26:int64 dot=30:Dot id=35:int64"
     " operand_ids=36:int64* called_computation_ids=38:int64* groups=49:Group* pairs=52:Pair*"
     " global_ids=71:bool listed=87:Listed iota=92:Iota mesh=93:MeshGroups",
     "Computation": "instructions=2:Instruction* id=5:int64",
-    "Module": "computations=3:Computation*",
+    "Location": "file=1:int32 function=2:int32 line=3:int32",
+    "Frame": "location=1:int32",
+    "Frames": "files=1:string* functions=2:string* locations=3:Location* frames=4:Frame*",
+    "Module": "computations=3:Computation* stack=17:Frames",
     "Hlo": "hlo_module=1:Module",
     "Column": "ids=1:int64*",
     "Assignment": "columns=3:Column*",
@@ -70,6 +77,9 @@ _MOVES: Final = re.compile(
     r"(?:dynamic-)?slice|dynamic-update-slice|bitcast(?:-convert)?|broadcast|concatenate|constant|convert|copy"
     r"|get-tuple-element|iota|pad|parameter|reshape|reverse|transpose|tuple"
 )
+_KEEPS: Final = re.compile(r"parameter|dot|bitcast|reshape|transpose|copy")
+"""What a fusion may hold that is a product alone: nothing that computes or changes a type."""
+_PRODUCT: Final = re.compile(r"dot_general|(Batch)?MatMul.*|Einsum")
 _TELLING: Final = (
     ("gemm", frozenset({"dot"})),
     ("convolution", frozenset({"convolution"})),
@@ -91,6 +101,8 @@ class Instruction(msgspec.Struct, frozen=True):
     out_bytes: int | None
     participants: hlo.Participants | None = None
     """Of a collective."""
+    origin: Origin | None = None
+    """None of what runs within a fusion, not by itself."""
 
 
 class Program:
@@ -115,6 +127,18 @@ class Program:
         """All its instructions by name."""
         module = self._as("Hlo").hlo_module
         inside = {c.id: frozenset(i.opcode for i in c.instructions) for c in module.computations}
+        called = {
+            number: i
+            for c in module.computations
+            for i in c.instructions
+            if i.opcode == "fusion"
+            for number in i.called_computation_ids
+        }
+        products = {
+            called[c.id].name: product
+            for c in module.computations
+            if c.id in called and (product := _sole_product(c)) is not None
+        }
         found = {}
         for computation in module.computations:
             shapes = {i.id: i.shape for i in computation.instructions}
@@ -137,6 +161,9 @@ class Program:
                     in_bytes=_bytes(operands),
                     out_bytes=_bytes([i.shape]),
                     participants=participants,
+                    origin=None
+                    if computation.id in called
+                    else _origin(i, operands, module.stack, products.get(i.name)),
                 )
         return found
 
@@ -159,6 +186,67 @@ def programs(plane: Any, where: str) -> dict[int, Program]:
         if isinstance(program, bytes) and isinstance(number, int):
             found[number % (1 << 64)] = Program(program, where)
     return found
+
+
+class _Product(msgspec.Struct, frozen=True):
+    """A dot with its operands."""
+
+    dot: Any
+    operands: list[Any | None]
+
+
+def _sole_product(computation: Any) -> _Product | None:
+    """The dot of a fusion that does nothing else; None of any other."""
+    dots = [i for i in computation.instructions if i.opcode == "dot"]
+    if len(dots) != 1 or not all(_KEEPS.fullmatch(i.opcode) for i in computation.instructions):
+        return None
+    shapes = {i.id: i.shape for i in computation.instructions}
+    return _Product(dots[0], [shapes.get(operand) for operand in dots[0].operand_ids])
+
+
+def _origin(i: Any, operands: list[Any | None], stack: Any, product: _Product | None) -> Origin:
+    """The framework's op and line that it states, its operands, and of a product which dimensions it sums.
+
+    A product has as further arguments the dimensions that it contracts and those of its batch, left and
+    right, and its result's type, as JAX's dot_general has.  XLA lets one take in what it is transposed by,
+    whose name it may then keep.
+    """
+    path, values = i.metadata.op_name, tuple[Any, ...]()
+    if i.opcode == "dot":
+        product = _Product(i, operands)
+    if product is not None:
+        operands, dot = product.operands, product.dot.dot
+        path = path or product.dot.metadata.op_name
+        dimensions = (dot.lhs_contracting, dot.rhs_contracting, dot.lhs_batch, dot.rhs_batch)
+        values = (*map(list, dimensions), _TYPES.get(product.dot.shape.element_type, ""))
+        scopes, _, last = path.rpartition("/")
+        if not _PRODUCT.fullmatch(last):
+            path = f"{scopes}/dot_general".lstrip("/")
+    leaves = [leaf for shape in operands if shape is not None for leaf in _leaves(shape)]
+    return origin(
+        path,
+        i.opcode,
+        [(_TYPES.get(leaf.element_type, ""), tuple(leaf.dimensions)) for leaf in leaves],
+        _call_site(i.metadata, stack),
+        values,
+    )
+
+
+def _call_site(metadata: Any, stack: Any) -> str | None:
+    """The line in the metadata itself, or the innermost of its stack in the module's table, from 1 on."""
+    if metadata.source_file:
+        return line_of(metadata.source_file, metadata.source_line)
+    frame = _numbered(stack.frames, metadata.stack_frame)
+    place = frame and _numbered(stack.locations, frame.location)
+    if not place:
+        return None
+    file, function = _numbered(stack.files, place.file), _numbered(stack.functions, place.function)
+    return line_of(file or "", place.line, function or "")
+
+
+def _numbered(listed: Sequence[Any], number: int) -> Any | None:
+    """The entry of that number, counted from 1; None where there is none."""
+    return listed[number - 1] if 0 < number <= len(listed) else None
 
 
 def _groups(i: Any) -> hlo.Groups | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from msgspec.structs import replace
 
 from cclbench.errors import InputError
@@ -25,6 +26,7 @@ from cclbench.formats.xplane.collectives import Member, Named, of_program
 from cclbench.formats.xplane.hlo_proto import Instruction
 from cclbench.formats.xplane.host_events import HostProfile, HostRow, Op, Rendezvous, devices
 from cclbench.formats.xplane.ops import CONTAINERS
+from cclbench.formats.xplane.origins import columns
 from cclbench.formats.xplane.proto import AGAIN
 from cclbench.record.facts import HOST_DEVICE, TraceFacts
 
@@ -82,25 +84,30 @@ def read(profile: HostProfile, part: Part) -> Trace:
 
 def _contains(profile: HostProfile, op: Op) -> bool:
     """Whether the op is a loop or call around ops that have rows of their own."""
-    known = _instruction(profile, op)
+    known = _instruction(profile, op.program, op.name)
     opcode = known.opcode if known else op.name.partition(".")[0]
     return opcode in CONTAINERS
 
 
-def _instruction(profile: HostProfile, op: Op) -> Instruction | None:
-    program = None if op.program is None else profile.programs.get(op.program)
-    return program.instructions.get(op.name) if program else None
+def _instruction(profile: HostProfile, number: int | None, name: str) -> Instruction | None:
+    program = None if number is None else profile.programs.get(number)
+    return program.instructions.get(name) if program else None
 
 
 def _ops(kind: str, ops: Sequence[Op], profile: HostProfile, place: int) -> Rows:
     rows = _rows(kind, ops, place)
+    numbers: dict[tuple[int | None, str], int] = {}
+    number = pa.array([numbers.setdefault((op.program, op.name), len(numbers)) for op in ops], pa.int64())
+    instructions = [_instruction(profile, program, name) for program, name in numbers]
+    of_program = columns([None if known is None else known.origin for known in instructions])
     told: dict[int, set[str | None]] = defaultdict(set)
     for code, op in zip(rows.codes.tolist(), ops, strict=True):
-        known = _instruction(profile, op)
+        known = _instruction(profile, op.program, op.name)
         told[code].add("communication" if op.meeting else known.category if known else None)
     return dataclasses.replace(
         rows,
         correlation=[op.run for op in ops],
+        **{name: column.take(number) for name, column in of_program.items()},
         # Programs may use one name for different things; then the name alone has to tell.
         name_categories={
             code: category
@@ -193,7 +200,7 @@ class _Calls:
         return self.known[key]
 
     def _payload(self, op: Op) -> Payload | None:
-        known, met = _instruction(self.profile, op), op.meeting
+        known, met = _instruction(self.profile, op.program, op.name), op.meeting
         told = of_program(known, op.program, Member(op.device, self.placed)) if known else None
         if met is not None:
             told = told or Payload(source="kernel", collective=_CALLED.get(met.collective, met.collective))

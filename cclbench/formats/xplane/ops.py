@@ -12,6 +12,7 @@ import msgspec
 from cclbench import classify
 from cclbench.formats import Payload
 from cclbench.formats.xplane import collectives, hlo, proto
+from cclbench.formats.xplane.origins import Origin, of_text
 
 CONTAINERS: Final = ("while", "conditional", "call")
 """Opcodes whose rows hold the rows of the computations they call."""
@@ -44,6 +45,7 @@ class Op(msgspec.Struct, frozen=True):
     bytes: int | None = None
     copy_direction: str | None = None
     payload: Payload | None = None
+    origin: Origin | None = None
     waits_for: str | None = None
     """Of a wait: the name of the op that issued what it waits for."""
 
@@ -77,6 +79,7 @@ def op(text: str, display: str, stats: proto.Stats, member: collectives.Member, 
         bytes=size,
         copy_direction=direction,
         payload=payload,
+        origin=of_text(found, stats),
         waits_for=found.first_operand if waits else None,
     )
 

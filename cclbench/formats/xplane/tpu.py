@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cclbench import units
 from cclbench.formats import Rows, Trace
-from cclbench.formats.xplane import proto
+from cclbench.formats.xplane import origins, proto
 from cclbench.formats.xplane.clock import Clock, on_host
 from cclbench.formats.xplane.collectives import Member
 from cclbench.formats.xplane.ops import Op, op, transfer
@@ -227,13 +227,16 @@ def _whole(stat: Any) -> int:
 
 
 def _columns(kind: str, ops: list[Op]) -> dict[str, pa.Array]:
-    hbm = {"hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64())}
+    both = {
+        "hbm_bytes": pa.array([op.hbm_bytes for op in ops], pa.int64()),
+        **origins.columns([op.origin for op in ops]),
+    }
     if kind == "kernel":
-        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **hbm}
+        return {"flops": pa.array([op.flops for op in ops], pa.float64()), **both}
     return {
         "bytes": pa.array([op.bytes for op in ops], pa.int64()),
         "copy_direction": pa.array([op.copy_direction for op in ops], pa.string()),
-        **hbm,
+        **both,
     }
 
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from itertools import pairwise
 from typing import Final
 
-from cclbench.operators.call import Call, NoModel
+from cclbench.operators.call import Call, NoModel, Tensor
 from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.element_types import matrix_precision
 
 FAMILY = "compiled kernel"
 _INTEGERS: Final = r"(?i)(?:c10::)?(?:(?:unsigned )?(?:int|long|short)\w*(?: int)?|u?int\d+)"
@@ -33,9 +36,49 @@ def fused_kernel(call: Call) -> Cost:
     )
 
 
-@cost_model(FAMILY, r"triton_(?:tem|mm|bmm|addmm|flex)\w*")
+# Names that template_kernel matches too are its own: of several models the first by name counts.
+@cost_model(FAMILY, r"triton_tem_fused_\w*mm\w*")
+def template_product(call: Call) -> Cost:
+    """A product of two matrices from a template, with what is fused to it.
+
+    Its tensors are recorded as they are stored, views undone: the sizes follow from the elements, which are
+    M·K, K·N and M·N of the result, the last tensor: K² = |A|·|B| / |C|.
+
+    FLOPs: 2·M·N·K
+    Bytes: each tensor once
+    Source: torch/_inductor/select_algorithm.py: (prefix inputs, arg_A, arg_B, further inputs, out_ptr)
+    """
+    *read, out = call.tensors
+    pairs = [(a, b, _inner(a, b, out)) for a, b in pairwise(read)]
+    found = [(a, k) for a, _, k in pairs if k is not None]
+    if len(found) != 1:
+        raise NoModel("which of its tensors are multiplied does not follow from their sizes")
+    ((a, k),) = found
+    return Cost.of(
+        flops=2 * out.elements * k,
+        precision=matrix_precision(call, a),
+        reads=read,
+        writes=(out,),
+        assumes="arithmetic that is fused to the product is not recorded",
+    )
+
+
+def _inner(a: Tensor, b: Tensor, out: Tensor) -> int | None:
+    """The inner size of the product of two matrices with that result; None where they have none."""
+    if min(len(a.shape), len(b.shape), len(out.shape)) < 2 or not out.elements:
+        return None
+    k = math.isqrt(a.elements * b.elements // out.elements)
+    fits = k * k * out.elements == a.elements * b.elements
+    return k if fits and k in a.shape and k in b.shape else None
+
+
+@cost_model(
+    FAMILY,
+    r"triton_(?:tem|mm|bmm|addmm|flex)\w*(?:bmm|conv|attention)\w*",
+    r"triton_(?:mm|bmm|addmm|flex)\w*",
+)
 def template_kernel(call: Call) -> Cost:
-    """A product or attention from a template: which of its arguments are multiplied is not recorded.
+    """A batched product, convolution or attention: its sizes do not follow from its arguments.
 
     FLOPs: none stated
     Bytes: none stated

@@ -40,10 +40,28 @@ def te_layer_norm_linear(call: Call) -> Cost:
     return replace(alone, flops=alone.flops + 7 * x.elements, assumes=OWN_TYPE)
 
 
+@cost_model(FAMILY, r"_GroupedLinear")
+def te_grouped_linear(call: Call) -> Cost:
+    """x·Wᵀ + bias, a group of the rows of x with a weight and bias of its own each.
+
+    FLOPs: 2·M·N·K, M the rows of all groups
+    Bytes: input, weights, biases, result
+    Source: transformer_engine/pytorch/module/grouped_linear.py: _GroupedLinear.forward(inp, ...,
+    *weights_and_biases)
+    """
+    x, *others = call.tensors
+    weights = [one for one in others if len(one.shape) == 2 and one.shape[1] == x.shape[-1]]
+    if not weights or len({one.shape for one in weights}) > 1:
+        raise NoModel("its weights are not recorded, or of several sizes")
+    biases = [one for one in others if one.shape == weights[0].shape[:1]]
+    alone = rows_times_weight(call, x, weights[0], with_=(*weights[1:], *biases))
+    return replace(alone, assumes=f"{OWN_TYPE}; no group is empty")
+
+
 @cost_model(
     FAMILY,
     r"_(?:Linear|LayerNormLinear|LayerNormMLP|GroupedLinear)Backward",
-    r"_LayerNormMLP|_GroupedLinear",
+    r"_LayerNormMLP",
     r"FusedAttnFunc(?:Backward)?",
 )
 def te_unrecorded(call: Call) -> Cost:

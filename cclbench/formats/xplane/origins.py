@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an instruction of a compiled program comes from: framework's op, line of Python, operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from cclbench.formats.xplane import hlo, proto
+
+Array = tuple[str, tuple[int, ...]]
+"""Element type as HLO names it, and sizes."""
+
+_SOURCE: Final = re.compile(r"(.+):(\d{1,9})")
+_COLUMNS: Final = ("framework_op", "call_site", "shapes", "dtypes", "values")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """An instruction's origin, each part as `schema.EVENTS` has the column of that name."""
+
+    framework_op: str
+    call_site: str | None = None
+    shapes: str | None = None
+    dtypes: str | None = None
+    values: str | None = None
+
+
+def origin(
+    path: str,
+    opcode: str,
+    operands: Iterable[Array],
+    call_site: str | None = None,
+    values: Sequence[str | list[int]] = (),
+) -> Origin:
+    """The origin of an instruction whose metadata has that `path`, empty where it has none.
+
+    `values` stand behind the operands as further arguments of the call.
+    """
+    listed = list(operands)
+    texts = [value if isinstance(value, str) else _text(value) for value in values]
+    return Origin(
+        framework_op=path or opcode,
+        call_site=call_site,
+        shapes=_text([sizes for _, sizes in listed]) if listed else None,
+        dtypes=_text([dtype for dtype, _ in listed]) if listed else None,
+        values=_text([*[""] * len(listed), *texts]) if texts else None,
+    )
+
+
+def of_text(found: hlo.Instruction, stats: proto.Stats) -> Origin:
+    """The origin that a TPU's op states beside its HLO text, as `tf_op` and `source`: `file.py:31`."""
+    source = _SOURCE.fullmatch(str(stats.get("source", "")))
+    return origin(
+        # XLA appends the op's type behind a colon, which JAX leaves empty.
+        path=str(stats.get("tf_op", "")).rpartition(":")[0] or str(stats.get("tf_op", "")),
+        opcode=found.opcode,
+        operands=hlo.arrays(", ".join(found.operands)),
+        call_site=line_of(source[1], int(source[2])) if source else None,
+    )
+
+
+def line_of(file: str, line: int, function: str = "") -> str | None:
+    """A line of Python as PyTorch's profiler names one, `file.py(31): f`; None where no file is stated.
+
+    Without the file's folders, which tell of the machine and its user.
+    """
+    name = re.split(r"[/\\]", file)[-1]
+    return f"{name}({line}){f': {function}' if function else ''}" if name else None
+
+
+def columns(origins: Sequence[Origin | None]) -> dict[str, pa.Array]:
+    """Columns of `Rows`, null where there is no origin."""
+    return {
+        name: pa.array([one and getattr(one, name) for one in origins], pa.string()).dictionary_encode()
+        for name in _COLUMNS
+    }
+
+
+def _text(listed: list[Any]) -> str:
+    return msgspec.json.encode(listed).decode()

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of compiled programs (XLA): a device row of an instruction is a call of the op it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cclbench.formats import Names
+from cclbench.ingestion.part import ROW_GROUP
+from cclbench.ingestion.pending import Pending
+from cclbench.intervals import Index, Int64, Mask
+from cclbench.normalize.name_stacks import name_stack
+from cclbench.schema import OPERATORS
+
+_COLUMNS: Final = ("track", "start_ns", "dur_ns", "call_site", "shapes", "dtypes", "values")
+
+
+class ProgramOperators:
+    """The calls of a rank's compiled programs, by its pending rows; arrays of shape (rows,)."""
+
+    def __init__(self, files: Sequence[Path], pending: Pending, first: int) -> None:
+        """`files` hold the pending rows; calls are numbered from `first`."""
+        self._files, self._pending = files, pending
+        paths = Names()
+        codes = [np.empty(0, np.int32)]
+        for batch in self._batches("framework_op"):
+            words, index = batch["framework_op"].dictionary, batch["framework_op"].indices
+            numbers = np.array([*(paths[word] for word in words.to_pylist()), -1], np.int32)
+            codes.append(numbers[index.fill_null(-1).to_numpy()])
+        self._code: Index = np.concatenate(codes)
+        self._stacks = [name_stack(path) for path in paths]
+        self.stated: Mask = self._code >= 0
+        """Which rows are calls."""
+        self.operator: Int64 = np.where(self.stated, first + np.cumsum(self.stated) - 1, -1)
+        """Id of each, −1 for none."""
+
+    def words(self, part: str, rows: slice = slice(None)) -> pa.DictionaryArray:
+        """`operator`, `module` or `phase` of those rows, null where they have none."""
+        listed = [getattr(stack, part) for stack in self._stacks]
+        words = Names()
+        numbers = np.array([*(-1 if word is None else words[word] for word in listed), -1], np.int32)
+        index = numbers[self._code[rows]]
+        return pa.DictionaryArray.from_arrays(
+            pa.array(index, mask=index < 0), pa.array(list(words), pa.string())
+        )
+
+    def rows(self, rank: int, step: Int64) -> Iterator[pa.Table]:
+        """Rows of `schema.OPERATORS`; `step` is the number of each row's, −1 for none."""
+        recomputed = np.array([*(stack.recomputed for stack in self._stacks), False])
+        read = 0
+        for batch in self._batches(*_COLUMNS) if self.stated.any() else ():
+            here = slice(read, read + len(batch))
+            read += len(batch)
+            start, number = batch["start_ns"].to_numpy(), step[here]
+            columns: dict[str, Any] = {
+                "rank": np.full(len(batch), rank, np.int32),
+                "operator": self.operator[here],
+                "name": self.words("operator", here),
+                "track": batch["track"],
+                "start_ns": start,
+                "end_ns": start + batch["dur_ns"].to_numpy(),
+                "step": pa.array(number, mask=number < 0),
+                "phase": self.words("phase", here),
+                "module": self.words("module", here),
+                "recomputed": recomputed[self._code[here]],
+                "kernels": np.ones(len(batch), np.int64),
+                "device_ns": batch["dur_ns"],
+                **{name: batch[name] for name in ("call_site", "shapes", "dtypes", "values")},
+            }
+            absent = {field.name: pa.nulls(len(batch), field.type) for field in OPERATORS}
+            made = pa.table({**absent, **columns}).filter(pa.array(self.stated[here]))
+            yield made.cast(OPERATORS)
+
+    def _batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
+        """The pending rows, without those that are set aside."""
+        read = 0
+        for path in self._files:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(ROW_GROUP, columns=list(columns), use_threads=False):
+                    kept = self._pending.kept[read : read + len(batch)]
+                    read += len(batch)
+                    yield batch.filter(pa.array(kept))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FBGEMM's tables of embeddings, many in one operator, and how it orders their inputs and results."""
+
+from __future__ import annotations
+
+from cclbench.operators.call import Call, NoModel, Tensor
+from cclbench.operators.cost import Cost, cost_model
+from cclbench.operators.families.lookups import DISTINCT
+
+FAMILY = "embedding tables"
+_SPLIT, _DENSE = (1, 6), (0, 2)
+"""Where the tables, and the widths behind which the other arguments follow, stand."""
+_UNPOOLED = 2
+"""`PoolingMode.NONE`: a row an index, not their sum."""
+
+
+@cost_model(
+    FAMILY,
+    r"(?:fbgemm|fb)::split_embedding_codegen_lookup_\w+_function",
+    r"(?:fbgemm|fb)::dense_embedding_codegen_lookup_function",
+)
+def table_batched_lookup(call: Call) -> Cost:
+    """Rows of T tables, summed by bag, where all tables are equally wide: D = total_D / T.
+
+    FLOPs: 1 an element of the rows that are summed, 2 where they are weighted; 0 unpooled
+    Bytes: indices, offsets, weights of rows, a row each; the result
+    Source: FBGEMM fbgemm_gpu/codegen: split_...(placeholder_autograd_tensor, dev_weights, uvm_weights,
+    lxu_cache_weights, weights_placements, weights_offsets, D_offsets, total_D, max_D, hash_size_cumsum,
+    total_hash_size_bits, indices, offsets, pooling_mode, indice_weights, ...); dense_...(dev_weights,
+    weights_offsets, D_offsets, total_D, ...)
+    """
+    tables, at = _SPLIT if "::split" in call.name else _DENSE
+    weights, count = call.tensor(tables), call.tensor(at).elements - 1
+    total, widest, mode = call.value(at + 1), call.value(at + 2), call.value(at + 7)
+    if type(total) is not int or type(widest) is not int or type(mode) is not int:
+        raise NoModel("the widths of its tables are not recorded")
+    if widest * count != total:
+        raise NoModel("its tables are of several widths: how many indices each has lies in device memory")
+    indices, offsets, weighting = call.tensor(at + 5), call.tensor(at + 6), call.optional(at + 8)
+    rows = indices.elements * widest
+    pooled = mode != _UNPOOLED
+    bags = (offsets.elements - 1) // count
+    return Cost.of(
+        flops=rows * (2 if weighting else 1) * pooled,
+        precision="fp32",
+        reads=(indices, offsets, weighting, Tensor((rows,), weights.dtype)),
+        writes=(Tensor((bags, total) if pooled else (rows,), "float"),),
+        assumes=f"{DISTINCT}; the result is of float",
+    )
+
+
+@cost_model(
+    FAMILY,
+    r"(?:fbgemm|fb)::permute_pooled_embs\w*",
+    r"(?:fbgemm|fb)::recat_embedding_grad_output_mixed_D(?:_batch)?",
+    r"torch::autograd::CppNode<.*PermutePooledEmbsFunction.*>",
+)
+def pooled_permutation(call: Call) -> Cost:
+    """Pooled embeddings, or their gradient, with their columns or parts in another order.
+
+    FLOPs: 0
+    Bytes: the embeddings; the same again
+    Source: FBGEMM fbgemm_gpu/src/permute_pooled_embedding_ops: permute_pooled_embs(pooled_embs, ...);
+    recat_embedding_grad_output_mixed_D_batch(grad_output, dim_sum_per_rank, cumsum_dim_sum_per_rank)
+    """
+    embeddings = call.tensor(0)
+    return Cost.of(reads=(embeddings,), writes=(embeddings,))
+
+
+@cost_model(FAMILY, r"(?:fbgemm|fb)::permute_(?:sparse_features|[12]D_sparse_data)")
+def sparse_permutation(call: Call) -> Cost:
+    """Features in another order: their lengths, indices and weights.
+
+    FLOPs: 0
+    Bytes: order, lengths, indices, weights; lengths, indices and weights again
+    Source: FBGEMM fbgemm_gpu/src/sparse_ops: permute_2D_sparse_data(permute, lengths, indices, weights, ...)
+    """
+    order, lengths, indices, weights = call.tensor(0), call.tensor(1), call.tensor(2), call.optional(3)
+    if order.elements != lengths.shape[0]:
+        raise NoModel("it leaves out or repeats features, of which each has its own number of indices")
+    moved = (lengths, indices, weights)
+    return Cost.of(reads=(order, *moved), writes=moved)
+
+
+@cost_model(FAMILY, r"torch::autograd::CppNode<.*LookupFunction.*>")
+def table_batched_update(call: Call) -> Cost:
+    """The update of the rows that a lookup read, by the gradient of its result.
+
+    FLOPs: none stated
+    Bytes: none stated
+    Source: torch/csrc/autograd/custom_function.h: a C++ function's operands are saved in its context
+    """
+    raise NoModel(f"the tables and indices of {call.name} are not recorded: they are saved in its context")
