@@ -61,6 +61,12 @@ def test_a_row_has_the_schemas_columns_in_their_order() -> None:
     assert pa.Table.from_pylist(rows, schema=RESULTS).num_rows == len(rows)
 
 
+@pytest.mark.parametrize("status", ["failed", "not_applicable"])
+def test_a_number_that_its_status_denies_is_no_number(status: str) -> None:
+    rows = a_row({0: [Value(value=3.0, status=status, reason="why")]})
+    assert {(row["value"], row["status"]) for row in rows} == {(None, status)}
+
+
 def test_the_runs_row_comes_first_then_breakdowns_then_ranks() -> None:
     ranks = {
         1: [

@@ -151,16 +151,19 @@ def test_caveats_count_without_flagged_values_and_other_spellings() -> None:
         evidence("b", step=2.0, overlap=0.2, model="deep-seek", reason="sampled"),
         evidence("c", step=3.0, overlap=0.3, model="deep_seek"),
         evidence("d", step=4.0, overlap=0.305, model="deep_seek"),
+        # a percentage point exactly, of a model of its own
+        evidence("e", step=1.0, overlap=0.0, model="other"),
+        evidence("f", step=2.0, overlap=0.01, model="other"),
     ]
     claim = examine_overlap(runs)
-    assert (claim.counts["pairs"], claim.counts["longer"]) == (2, 2)
+    assert (claim.counts["pairs"], claim.counts["longer"]) == (3, 3)
     assert claim.caveats == (
-        "the pairs share runs: 2 pairs of 4 runs",
-        "counting steps that are longer by less too: 2 of 2",
-        "only pairs whose overlaps differ by a percentage point or more: 1 of 1",
+        "the pairs share runs: 3 pairs of 6 runs",
+        "counting steps that are longer by less too: 3 of 3",
+        "only pairs whose overlaps differ by a percentage point or more: 2 of 2",
         "only pairs of different parallel plans: 0 of 0",
-        "without pairs that rest on a flagged value: 1 of 1 (sampled)",
-        "models count as equal where their names do; with deep-seek and deep_seek as one model: 6 of 6",
+        "without pairs that rest on a flagged value: 2 of 2 (sampled)",
+        "models count as equal where their names do; with deep-seek and deep_seek as one model: 7 of 7",
     )
 
 

@@ -318,6 +318,16 @@ def test_a_command_with_variables_is_no_environment() -> None:
     assert Scrubber(Learner()).text(dumped, by_line=True)[0] == "redacted-environment\n"
 
 
+def test_assignments_without_a_shell_s_own_are_an_environment_from_twelve_on() -> None:
+    """With one of a shell's own from five on."""
+    few = [f"PLAN_{i}=x" for i in range(11)]
+    text = " ".join(few)
+    assert Scrubber(Learner()).text(text) == (text, {})
+    assert Scrubber(Learner()).text(" ".join([*few, "PLAN_11=x"]))[0] == "redacted-environment"
+    shells_own = "HOME=/x USER=y SHELL=/bin/z PWD=/w LANG=C"
+    assert Scrubber(Learner()).text(shells_own)[0] == "redacted-environment"
+
+
 def test_an_environment_is_apart_by_nul_and_semicolon_too() -> None:
     for between in ("\0", ";", "\n"):
         text = between.join(["USER=bobby", "HOSTNAME=gpu-17", "A=1", "B=2", "WORLD_SIZE=8"])

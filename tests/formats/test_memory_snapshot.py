@@ -266,6 +266,14 @@ def test_one_list_many_times_is_bounded(read: Read, monkeypatch: pytest.MonkeyPa
         read(snapshot([], *[events] * 101))
 
 
+def test_blocks_of_all_segments_are_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_snapshot, "_MOST_ENTRIES", 3)
+    two, one = segment(block(4096, 8), block(4104, 8)), segment(block(8192, 8), address=8192)
+    assert len(rows(read(snapshot([two, one], [])), "memory_blocks", "address")) == 3
+    with pytest.raises(InputError, match="more than 3 entries"):
+        read(snapshot([two, segment(block(8192, 8), block(8200, 8), address=8192)], []))
+
+
 class TestStacks:
     """A stack as one line."""
 

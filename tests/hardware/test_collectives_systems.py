@@ -190,6 +190,15 @@ def test_a_transport_is_one_of_the_machine_s_network() -> None:
         check_transport(TORUS, "mine")
 
 
+def test_a_torus_of_other_links_has_its_shape_and_a_mesh_has_none() -> None:
+    newer = msgspec.structs.replace(ICI, id="ici-v7x", links=6, link_bytes_per_s=200e9)
+    assert TORUS.scale_up.on(newer).dims == (2, 4)
+    wrapped = msgspec.structs.replace(TORUS.scale_up, wraps=True)
+    assert wrapped.on(newer).wraps is True
+    mesh = msgspec.structs.replace(newer, topology="mesh")
+    assert (wrapped.on(mesh).dims, wrapped.on(mesh).wraps) == (None, None)
+
+
 def test_what_software_adds_to_a_hop_is_the_documented_range(repository: Path) -> None:
     """The table of docs/hardware-model.md, µs; software that the page does not list adds no such range."""
     page = (repository / "docs" / "hardware-model.md").read_text().partition("| software | least, µs |")[2]

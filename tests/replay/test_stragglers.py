@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from replay_rows import item, rank
 from synthetic import (
@@ -23,7 +25,7 @@ from synthetic import (
 import cclbench
 from cclbench.errors import InputError
 from cclbench.replay.graph import build
-from cclbench.replay.stragglers import Slowdown, coordinates, of_graph, slowdown
+from cclbench.replay.stragglers import Slowdown, _roles, coordinates, of_graph, slowdown
 from cclbench.replay.tables import GraphInput
 
 STAGES = {"pp": {0: 0, 1: 0, 2: 0, 3: 1, 4: 1, 5: 1}, "dp": {r: r % 3 for r in range(6)}}
@@ -35,6 +37,12 @@ time: {unit: us, from: step}
 place: {dp: replica, pp: stage}
 operators: {fwd: {does: compute}, send: {does: send, peer: {pp: 1}}, recv: {does: recv, peer: {pp: -1}}}
 """
+
+
+def test_ranks_of_no_stage_are_compared_among_themselves() -> None:
+    graph = SimpleNamespace(nodes=SimpleNamespace(rank=np.array([-1, 0, 1, 3])), windowed=[])
+    ranks, role = _roles(graph, {"pp": {0: 0, 1: 1}})  # type: ignore[arg-type]
+    assert (ranks, role.tolist()) == ([0, 1, 3], [0, 1, -1, -1])
 
 
 def three(late: float) -> list[GraphInput]:
