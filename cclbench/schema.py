@@ -92,16 +92,12 @@ EVENTS: Final = _schema(
     _nullable("shapes", _NAME, "of an op or instruction: sizes of its inputs, as a JSON list"),
     _nullable("dtypes", _NAME, "of an op or instruction: element types of its inputs, as a JSON list"),
     _nullable("strides", _NAME, "of an op: strides of its inputs in elements, as a JSON list"),
-    _nullable(
-        "values", _NAME, "of an op or instruction: its inputs that are no tensors, as a JSON list of texts"
-    ),
+    _nullable("values", _NAME, "of an op or instruction: inputs that are no tensors, a JSON list of texts"),
     _nullable("sequence", pa.int64(), "of an op: number that a backward op shares with its forward op"),
-    _nullable(
-        "forward_thread", pa.int64(), "of a backward op: framework's number of its forward op's thread"
-    ),
+    _nullable("forward_thread", pa.int64(), "of a backward op: framework's number of its forward's thread"),
     _nullable("phase", _WORD, "of a device event, what its launch was for: " + ", ".join(PHASES)),
     _nullable(
-        "module", _NAME, "of a device event: path of the nn.Module that launched it, or of JAX's name scopes"
+        "module", _NAME, "of a device event: path of the nn.Module that launched it, or of name scopes"
     ),
     _nullable("launched", _NAME, "of a launch: the kernel's name, where the runtime states it"),
     _nullable("event_stream", pa.int64(), "of a wait for an event: stream whose work it marks"),
@@ -400,6 +396,4 @@ def group_id(ranks: tuple[int, ...]) -> str:
         stride = strides.pop()
         return f"{ordered[0]}-{ordered[-1]}" + (f":{stride}" if stride > 1 else "")
     listed = ",".join(map(str, ordered))
-    if len(ordered) <= 8:
-        return listed
-    return f"n{len(ordered)}:{sha256(listed.encode()).hexdigest()[:8]}"
+    return listed if len(ordered) <= 8 else f"n{len(ordered)}:{sha256(listed.encode()).hexdigest()[:8]}"

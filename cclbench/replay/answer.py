@@ -18,6 +18,7 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
+from cclbench.replay.answer_rows import NS_PER_S, modelled_row, path_rows, predicted_rows
 from cclbench.replay.change import CHANGES, Effect, Subject
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
@@ -41,14 +42,10 @@ from cclbench.replay.stragglers import coordinates
 from cclbench.replay.windows import Pace, Window, step_time, windows
 from cclbench.schema import group_id
 
-NS_PER_S: Final = 10**9
 DECISIVE: Final = 0.01
 """Bounds whose steps differ by no more than this share of one give a value: their middle."""
 FAITHFUL: Final = 0.01
 """An unchanged replay further off the measured step than this is said to be."""
-KNEE: Final = 0.05
-"""Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +317,9 @@ def answer(
     rows = [
         modelled_row("whatif.measured_step", replay.measured_ns / NS_PER_S, provenance="measured"),
         modelled_row("whatif.replayed_step", unchanged.step_ns / NS_PER_S, reason=_faith(replay)),
-        *_path_rows(unchanged.path, None),
-        *(row for one in predicted for row in _predicted_rows(one, unchanged)),
-        *map(_knee, swept),
+        *path_rows(unchanged.path, None),
+        *(row for one in predicted for row in predicted_rows(one, unchanged)),
+        *map(knee_row, swept),
     ]
     figures = [row.noted(replay.caveat) if row.provenance == "modelled" else row for row in rows]
     said = (*notes, *_notes(replay))
@@ -332,61 +329,6 @@ def answer(
 def _named(one: str | FilePath) -> tuple[str, Sequence[str]]:
     """What results call a scenario, and its settings."""
     return read_scenario(FilePath(one)) if is_scenario_file(one) else (str(one), str(one).split(","))
-
-
-def _predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
-    label = one.scenario.label
-    reason = "; ".join(one.basis) or None
-    if one.idle is not None:
-        names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
-        return [
-            modelled_row(name, None, unit=unit, better=better, category=label, reason=reason)
-            for name, unit, better in names
-        ]
-    open_ended = None
-    if one.step_ns is None:
-        open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
-    gain = partial(modelled_row, "whatif.speedup", unit="ratio", better="higher", category=label)
-    step = partial(modelled_row, "whatif.step", category=label)
-    return [
-        step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
-        step(one.low_ns / NS_PER_S, stat="low"),
-        step(one.high_ns / NS_PER_S, stat="high"),
-        gain(one.step_ns and unchanged.step_ns / one.step_ns, reason=open_ended),
-        gain(unchanged.step_ns / one.high_ns, stat="low"),
-        gain(unchanged.step_ns / one.low_ns, stat="high"),
-        *_path_rows(one.path, label),
-    ]
-
-
-def _path_rows(path: Path, label: str | None) -> list[Row]:
-    """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
-    whole = max(path.length_ns, 1)
-    share = partial(modelled_row, "whatif.critical_path", unit="1", better=None, category=label)
-    return [
-        *(share(ns / whole, stat=place) for place, ns in path.places.items()),
-        *(
-            share(ns / whole, stat="communication", collective=kind, group=group)
-            for (kind, group), ns in path.communication.items()
-        ),
-        *(share(ns / whole, rank=rank) for rank, ns in sorted(path.ranks.items())),
-    ]
-
-
-def _knee(curve: Sequence[tuple[float, Predicted]]) -> Row:
-    """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
-    label = curve[0][1].scenario.label.partition("=")[0]
-    row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
-    if curve[0][1].idle is not None:
-        return row(None, reason=curve[0][1].idle)
-    known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
-    if len(known) < len(curve):
-        unknown = len(curve) - len(known)
-        return row(None, reason=f"{unknown} of the sweep's {len(curve)} points are known within bounds only")
-    best = min(ns for _, ns in known)
-    order = known if known[0][1] >= known[-1][1] else known[::-1]
-    factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
-    return row(factor, reason=f"beyond it the sweep gains less than {KNEE:.0%} of the step")
 
 
 def _faith(replay: Replay) -> str | None:
@@ -410,30 +352,6 @@ def _notes(replay: Replay) -> list[str]:
     if replay.contention != 1.0:
         notes.append(f"kernels are taken to take {replay.contention:.4g}× as long beside communication")
     return notes
-
-
-def modelled_row(
-    metric: str,
-    value: float | None,
-    *,
-    unit: str = "s",
-    better: str | None = "lower",
-    provenance: str = "modelled",
-    **keys: Any,
-) -> Row:
-    """A result row of a replay, seconds by default; one without a value does not apply."""
-    ok = value is not None
-    return Row(
-        metric=metric,
-        value=value,
-        unit=unit,
-        status="ok" if ok else "not_applicable",
-        provenance=provenance if ok else None,
-        better=better,
-        window="steps",
-        version=_VERSION,
-        **keys,
-    )
 
 
 class Ratio(NamedTuple):

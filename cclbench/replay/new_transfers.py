@@ -13,7 +13,8 @@ from cclbench.machine import Machine
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Times
 from cclbench.replay.graph import Graph
-from cclbench.replay.pricing import changed, hockney_line, on_system, ring_growth
+from cclbench.replay.other_system import changed
+from cclbench.replay.pricing import hockney_line, on_system, ring_growth
 from cclbench.replay.scenario import Scenario
 
 _NS_PER_S = 1e9

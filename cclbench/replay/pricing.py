@@ -14,20 +14,18 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
 
 from cclbench.classify import bus_factor
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, Refusal, price
 from cclbench.hardware.collectives.ratio import ratio as time_ratio
-from cclbench.hardware.collectives.transport import software
-from cclbench.hardware.fabric import Fabric
-from cclbench.hardware.system import ScaleOut, ScaleUp, System
+from cclbench.hardware.system import System
 from cclbench.intervals import Int64, Mask
 from cclbench.machine import Machine, Tier
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph
+from cclbench.replay.other_system import changed
 from cclbench.replay.regroup import STAYS, Regrouped, evened
 from cclbench.replay.scenario import TIERS, Quantity, Scenario
 
@@ -342,81 +340,6 @@ def hockney_line(size: Int64, taken: Int64) -> tuple[float, float, float] | None
     variance = float((weight * (t - alpha - beta * s) ** 2).sum()) / freedom
     error = 1.96 * (1 + 2 / freedom) * (variance * (1 / mass + mean_s**2 / spread)) ** 0.5
     return alpha, beta, float(error)
-
-
-def changed(system: System, change: Scenario) -> System:
-    """The machine with the scenario's changes."""
-    made = catalog.system(change.system) if change.system else system
-    for tier in ("scale_up", "scale_out"):
-        links: ScaleUp | ScaleOut | None = getattr(made, tier)
-        touched = tier in change.fabric or tier in change.bandwidth or tier in change.latency
-        if not touched:
-            continue
-        if links is None:
-            raise InputError(f"has no {tier}", where=made.id)
-        if tier in change.fabric:
-            links = _on(made, links, catalog.fabric(change.fabric[tier]))
-        if tier in change.bandwidth:
-            links = structs.replace(
-                links,
-                bytes_per_s=_new(change.bandwidth[tier], links.bytes_per_s, f"{made.id}: {tier}.bandwidth"),
-            )
-        if tier in change.latency:
-            links = _late(made, links, change.latency[tier])
-        made = structs.replace(made, **{tier: links})
-    return made
-
-
-def _on(system: System, links: ScaleUp | ScaleOut, fabric: Fabric) -> ScaleUp | ScaleOut:
-    """Links of another generation in place of those; `UsageError` where their number is not known."""
-    if fabric.id == links.fabric.id:
-        return links
-    if fabric.links is None:
-        used = [s.id for s in catalog.systems().values() if fabric in _fabrics_of(s)]
-        instead = f"system={used[0]}, a machine that has it, or " if used else ""
-        raise UsageError(
-            f"{fabric.tier}={fabric.id}: the catalog does not tell how many links of it an accelerator has",
-            hint=f"{instead}a hardware file that states links",
-        )
-    return links.on(fabric) if isinstance(links, ScaleUp) else links.on(fabric, system.per_node)
-
-
-def _fabrics_of(system: System) -> list[Fabric]:
-    return [part.fabric for part in (system.scale_up, system.scale_out) if part is not None]
-
-
-def _late(system: System, links: ScaleUp | ScaleOut, quantity: Quantity) -> ScaleUp | ScaleOut:
-    """Links with another latency: of every step inside a node; between nodes what the software adds to a hop.
-
-    Inside a node only a torus has one latency, that of its hop, which may be given as a time.  Between nodes
-    NCCL's own figure of a hop stays; `InputError` where nothing is known of the software, or where a factor
-    has nothing to act on.
-    """
-    if isinstance(links, ScaleUp):
-        if quantity.factor is not None:
-            return structs.replace(links, latency_factor=quantity.factor)
-        if links.peers != "torus":
-            why = "is no one time: steps differ by algorithm, protocol and release"
-            raise InputError(f"{system.id}: scale_up.latency {why}", hint="give a factor, such as x0.5")
-        fabric = structs.replace(links.fabric, hop_latency_s=quantity.absolute)
-        return structs.replace(links, fabric=fabric)
-    what, known = f"{system.id}: scale_out.latency", software(structs.replace(system, scale_out=links), None)
-    if known is None:
-        raise InputError(f"{what} cannot be set: what drives its network is not known")
-    if known.hop.expected == 0 and quantity.factor not in (None, 1.0):
-        why = "is 0 beyond what NCCL counts, so no factor can act on it"
-        raise InputError(f"{what} {why}", hint="give a value with its unit")
-    return structs.replace(links, hop_latency_s=_new(quantity, known.hop.expected, what))
-
-
-def _new(quantity: Quantity, old: float | None, what: str) -> float:
-    if quantity.absolute is not None:
-        return quantity.absolute
-    if old is None:
-        raise InputError(
-            f"{what} is not known, so no factor can act on it", hint="give a value with its unit"
-        )
-    return old * (quantity.factor or 1.0)
 
 
 def _accelerator(graph: Graph, new_id: str, machine: Machine, precision: str | None, found: Ratios) -> Ratios:

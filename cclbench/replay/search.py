@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 from cclbench.errors import CclbenchError, InputError, UsageError
 from cclbench.record.rows import Row, builtins
-from cclbench.replay.answer import NS_PER_S, Predicted, Replay, modelled_row
+from cclbench.replay.answer import Predicted, Replay
+from cclbench.replay.answer_rows import NS_PER_S, modelled_row
 from cclbench.replay.layout import changes_layout, relayout
 from cclbench.replay.memory import Memory, held, memory_of
 from cclbench.replay.rescale import cuts_sequences

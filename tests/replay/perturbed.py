@@ -32,7 +32,7 @@ from cclbench.hardware.residuals import residuals
 from cclbench.hardware.system import System
 from cclbench.machine import Machine
 from cclbench.replay.answer import Replay
-from cclbench.replay.pricing import changed
+from cclbench.replay.other_system import changed
 from cclbench.replay.scenario import scenario
 
 TENTH = 1.2816

@@ -22,7 +22,8 @@ from cclbench.hardware.system import System
 from cclbench.machine import Machine, machine_of
 from cclbench.replay import nodes as n
 from cclbench.replay.graph import Graph, build
-from cclbench.replay.pricing import Ratios, changed, idle, ratios
+from cclbench.replay.other_system import changed
+from cclbench.replay.pricing import Ratios, idle, ratios
 from cclbench.replay.scenario import scenario
 
 GROUPS = {"0-1": (0, 1)}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result rows of what a replay answers: predicted steps, the critical path, the knee of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from cclbench.record.rows import Row
+from cclbench.replay.critical_path import Path
+
+if TYPE_CHECKING:
+    from cclbench.replay.answer import Outcome, Predicted
+
+NS_PER_S: Final = 10**9
+KNEE: Final = 0.05
+"""Beyond the knee of a sweep, all that is left to gain is less than this share of the step."""
+_VERSION: Final = 1
+
+
+def predicted_rows(one: Predicted, unchanged: Outcome) -> list[Row]:
+    """The step under a scenario and its gain over the unchanged one, with bounds; its critical path."""
+    label = one.scenario.label
+    reason = "; ".join(one.basis) or None
+    if one.idle is not None:
+        names = (("whatif.step", "s", "lower"), ("whatif.speedup", "ratio", "higher"))
+        return [
+            modelled_row(name, None, unit=unit, better=better, category=label, reason=reason)
+            for name, unit, better in names
+        ]
+    open_ended = None
+    if one.step_ns is None:
+        open_ended = f"known within bounds only, see stats low and high: {reason or 'no model applies'}"
+    gain = partial(modelled_row, "whatif.speedup", unit="ratio", better="higher", category=label)
+    step = partial(modelled_row, "whatif.step", category=label)
+    return [
+        step(one.step_ns and one.step_ns / NS_PER_S, reason=open_ended or reason),
+        step(one.low_ns / NS_PER_S, stat="low"),
+        step(one.high_ns / NS_PER_S, stat="high"),
+        gain(one.step_ns and unchanged.step_ns / one.step_ns, reason=open_ended),
+        gain(unchanged.step_ns / one.high_ns, stat="low"),
+        gain(unchanged.step_ns / one.low_ns, stat="high"),
+        *path_rows(one.path, label),
+    ]
+
+
+def path_rows(path: Path, label: str | None) -> list[Row]:
+    """Shares of the critical path by place, communication by kind and group; of a scenario or unchanged."""
+    whole = max(path.length_ns, 1)
+    share = partial(modelled_row, "whatif.critical_path", unit="1", better=None, category=label)
+    return [
+        *(share(ns / whole, stat=place) for place, ns in path.places.items()),
+        *(
+            share(ns / whole, stat="communication", collective=kind, group=group)
+            for (kind, group), ns in path.communication.items()
+        ),
+        *(share(ns / whole, rank=rank) for rank, ns in sorted(path.ranks.items())),
+    ]
+
+
+def knee_row(curve: Sequence[tuple[float, Predicted]]) -> Row:
+    """The smallest factor from which the best end of the sweep gains less than KNEE of the step."""
+    label = curve[0][1].scenario.label.partition("=")[0]
+    row = partial(modelled_row, "whatif.knee", unit="ratio", better=None, category=label)
+    if curve[0][1].idle is not None:
+        return row(None, reason=curve[0][1].idle)
+    known = [(factor, p.step_ns) for factor, p in curve if p.step_ns is not None]
+    if len(known) < len(curve):
+        unknown = len(curve) - len(known)
+        return row(None, reason=f"{unknown} of the sweep's {len(curve)} points are known within bounds only")
+    best = min(ns for _, ns in known)
+    order = known if known[0][1] >= known[-1][1] else known[::-1]
+    factor = next(f for f, ns in order if ns <= best * (1 + KNEE))
+    return row(factor, reason=f"beyond it the sweep gains less than {KNEE:.0%} of the step")
+
+
+def modelled_row(
+    metric: str,
+    value: float | None,
+    *,
+    unit: str = "s",
+    better: str | None = "lower",
+    provenance: str = "modelled",
+    **keys: Any,
+) -> Row:
+    """A result row of a replay, seconds by default; one without a value does not apply."""
+    ok = value is not None
+    return Row(
+        metric=metric,
+        value=value,
+        unit=unit,
+        status="ok" if ok else "not_applicable",
+        provenance=provenance if ok else None,
+        better=better,
+        window="steps",
+        version=_VERSION,
+        **keys,
+    )
