@@ -18,7 +18,7 @@ from cclbench.record.rows import Row, builtins
 from cclbench.record.run import Run
 from cclbench.replay import nodes as n
 from cclbench.replay import tables
-from cclbench.replay.answer_rows import NS_PER_S, modelled_row, path_rows, predicted_rows
+from cclbench.replay.answer_rows import NS_PER_S, knee_row, modelled_row, path_rows, predicted_rows
 from cclbench.replay.change import CHANGES, Effect, Subject
 from cclbench.replay.contention import replayed
 from cclbench.replay.critical_path import Path, critical_path
