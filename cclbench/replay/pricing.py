@@ -215,7 +215,7 @@ def _priced(
         if needed:
             raise InputError(f"{needed} needs a machine to start from", hint="give --system ID")
         if tier.value != other.value:
-            what = f"{kind} of {len(goes_to):,} ranks leaves {tier.value}, of which alone there are times"
+            what = f"{kind} of {len(goes_to):,} ranks leaves {tier.value}, and no other links were measured"
             raise InputError(what, hint="give --system ID")
         return _by_fit(change, tier.value, parts)
     algorithm = change.algorithm.get(kind)
