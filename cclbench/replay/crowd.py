@@ -40,7 +40,8 @@ def expected_maximum(count: int) -> float:
     x = np.linspace(-_EDGE, _EDGE, _POINTS)
     below = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.tolist()])
     density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
-    return float(np.trapezoid(x * count * density * below ** (count - 1), x))
+    step = 2 * _EDGE / (_POINTS - 1)
+    return float((x * count * density * below ** (count - 1)).sum() * step)  # it vanishes at both ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
