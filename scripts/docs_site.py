@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-_LINK = re.compile(r"\]\(\.\./([^)#]+)")
 
 
 def prose(text: str) -> str:
@@ -269,14 +268,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """mkdocs' hook: adds the reference, and the repository's files that pages link to."""
     from mkdocs.structure.files import File
 
-    written = [file.content_string for file in files.documentation_pages()]
+    pages = files.documentation_pages()
+    linked = {target for page in pages for target in _outward(page.src_uri).findall(page.content_string)}
     for name, made in PAGES.items():
         files.append(File.generated(config, f"reference/{name}.md", content=made()))
-    for target in sorted({target for text in written for target in _LINK.findall(text)}):
+    for target in sorted(linked):
         files.append(File.generated(config, f"files/{target}", abs_src_path=str(ROOT / target)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """mkdocs' hook: a link out of docs/, as it works in the repository, leads to the file's copy."""
-    return markdown if page.file.generated_by else _LINK.sub(r"](files/\1", markdown)
+    if page.file.generated_by:
+        return markdown
+    return _outward(page.file.src_uri).sub(rf"]({'../' * page.file.src_uri.count('/')}files/\1", markdown)
+
+
+def _outward(page: str) -> re.Pattern[str]:
+    """Links of a page that lead out of docs/, with the place in the repository that each leads to."""
+    return re.compile(rf"\]\((?:\.\./){{{page.count('/') + 1}}}([^)#]+)")

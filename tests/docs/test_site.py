@@ -109,7 +109,7 @@ def test_the_navigation_has_every_page_and_leaves_out_what_is_not_there(
 ) -> None:
     nav = yaml.safe_load((repository / "mkdocs.yml").read_text())["nav"]
     told = re.findall(r"[\w/-]+\.md", str(nav))
-    assert {page.name for page in (repository / "docs").glob("*.md")} <= set(told)
+    assert {page.name for page in (repository / "docs").rglob("*.md")} <= set(told)
     assert [page for page in told if page.startswith("reference/")] == [
         f"reference/{name}.md" for name in site.PAGES
     ]
@@ -119,9 +119,16 @@ def test_the_navigation_has_every_page_and_leaves_out_what_is_not_there(
     assert site.on_config(config).nav == [{"B": [{"D": "index.md"}]}]
 
 
-def test_links_out_of_the_docs_lead_to_copies(site: ModuleType) -> None:
-    page = SimpleNamespace(file=SimpleNamespace(generated_by=None))
-    assert (
-        site.on_page_markdown("[x](../scripts/a.sh) [y](b.md#c)", page=page)
-        == "[x](files/scripts/a.sh) [y](b.md#c)"
-    )
+@pytest.mark.parametrize(
+    ("page", "written", "expected"),
+    [
+        ("a.md", "[x](../scripts/a.sh) [y](b.md#c)", "[x](files/scripts/a.sh) [y](b.md#c)"),
+        ("questions/a.md", "[x](../b.md) [y](../../scripts/a.sh)", "[x](../b.md) [y](../files/scripts/a.sh)"),
+    ],
+)
+def test_links_out_of_the_docs_lead_to_copies(
+    site: ModuleType, page: str, written: str, expected: str
+) -> None:
+    """From a page in a folder of docs/ a link to the folder above stays within."""
+    own = SimpleNamespace(file=SimpleNamespace(generated_by=None, src_uri=page))
+    assert site.on_page_markdown(written, page=own) == expected
