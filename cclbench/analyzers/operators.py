@@ -207,13 +207,16 @@ def phase(rank: RankView) -> Iterator[Value]:
     unit="s",
     inputs=("events", "operators", "steps"),
     combine=parts_over_ranks,
-    not_applicable="the trace names no modules (record them with with_stack), or the CPU is the device",
+    not_applicable="the trace names no modules (with_stack records them in PyTorch, jax.named_scope in JAX),"
+    " or the CPU is the device",
 )
 def module(rank: RankView) -> Iterator[Value]:
     rank.needs_accelerator("its ops nest, so a module's share of their time says nothing")
     sets = _device_sets(rank, "module")
     if not set(sets) - {"none"}:
-        raise NotApplicable("the trace names no modules: record them with with_stack")
+        raise NotApplicable(
+            "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
+        )
     yield from _parts(rank, sets)
 
 

@@ -153,7 +153,8 @@ def test_without_modules_there_is_no_icicle(tmp_path: Path) -> None:
         name: {key: value for key, value in call.items() if key != "module"} for name, call in CALLS.items()
     }
     chart = modules(operators(run_of(tmp_path / "run", calls).stored, "module"))
-    assert (chart.svg, chart.missing) == (None, ("the trace names no modules: record them with with_stack",))
+    why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
+    assert (chart.svg, chart.missing) == (None, (why,))
 
 
 def test_phases_are_those_of_the_metric(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cclbench.comparison.subject import Subject
 from cclbench.errors import CclbenchError
 from cclbench.present.charts.palette import MARKERS, colour, marker
 from cclbench.registry import Registry, told_to_people
+from cclbench.units import humanise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 HALF_PX: Final = 540
 FULL_PX: Final = 1104
 _PX_AN_INCH: Final = 72
+_FEW_DECADES: Final = 300
+"""Below this ratio of an axis' ends fewer than two powers of ten may lie between them."""
 """An SVG of matplotlib counts points: a point becomes a pixel of the page."""
 
 Draw = TypeVar("Draw", bound="Callable[[Sequence[Subject]], Chart | Iterable[Chart]]")
@@ -118,3 +121,15 @@ def canvas(width: int, height: int, *, left: int, right: int, top: int, bottom: 
         (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
     )
     return figure, axes
+
+
+def roofline_axes(axes: Axes) -> None:
+    """Logarithmic axes of FLOP per byte and FLOP/s, with ticks at 1, 2 and 5 where powers of ten are few."""
+    from matplotlib.ticker import LogLocator
+
+    for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        if limits[1] < _FEW_DECADES * limits[0]:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
+    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
+    axes.minorticks_off()

@@ -56,7 +56,7 @@ def modules(found: OperatorTable) -> Chart:
         " its width is its own."
     )
     if not any(row.key != NO_MODULE for row in found.rows):
-        why = "the trace names no modules: record them with with_stack"
+        why = "the trace names no modules: with_stack records them in PyTorch, jax.named_scope in JAX"
         return Chart("modules", heading, caption, None, (why,), wide=True)
     root = tree(found)
     scale = (FULL_PX - 2 * _MARGIN_PX) / root.time_ns

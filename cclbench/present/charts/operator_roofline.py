@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cclbench.analyzers.view.operator_sums import Roof
 from cclbench.operator_table import OperatorRow, OperatorTable
-from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas
+from cclbench.present.charts.chart import FULL_PX, Chart, Titles, canvas, roofline_axes
 from cclbench.present.charts.palette import MARKERS, colour, ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.units import humanise
@@ -90,9 +90,7 @@ def _draw(points: Sequence[Point], precisions: Sequence[str], roof: Roof | None)
         titles[f"operator-{n}"] = _hover_text(point)
     if roof is not None:
         _roofs(axes, roof, precisions, titles)
-    axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
-    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
-    axes.minorticks_off()
+    roofline_axes(axes)
     axes.set_xlabel("FLOP per byte, of compulsory traffic")
     return figure, titles
 

@@ -13,7 +13,17 @@ from cclbench.analyzers.view.platform import hbm_bytes_per_s, peak_flops_per_s
 from cclbench.analyzers.view.rank_view import RankView
 from cclbench.comparison.subject import Subject
 from cclbench.machine import machine_of
-from cclbench.present.charts.chart import HALF_PX, Chart, Titles, canvas, legend, says, section, together
+from cclbench.present.charts.chart import (
+    HALF_PX,
+    Chart,
+    Titles,
+    canvas,
+    legend,
+    roofline_axes,
+    says,
+    section,
+    together,
+)
 from cclbench.present.charts.palette import ink, light, marker
 from cclbench.present.charts.svg import drawn
 from cclbench.present.kernels import SHORT_NAME
@@ -143,9 +153,7 @@ def _draw(found: Sequence[tuple[Subject, Sequence[Kernel], Peaks]]) -> tuple[Fig
     for run, _, peaks in found:
         _roof(axes, run, peaks, left, right, titles)
     axes.set_xlim(left, right)
-    axes.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
-    axes.yaxis.set_major_formatter(lambda v, _: humanise(v, "FLOP/s"))
-    axes.minorticks_off()
+    roofline_axes(axes)
     axes.set_xlabel("FLOP per byte of device memory")
     return figure, titles
 
