@@ -16,8 +16,6 @@ from cclbench.normalize.phases import phase_told
 
 _COMPILED: Final = re.compile(r"\b(?:p?jit|pmap|xla_computation|shard_map|jax2tf)\([^()]*\)")
 """A function that is compiled or mapped is no module."""
-_COMBINED: Final = re.compile(r"(.*/|)\((.*:.*)\)", re.DOTALL)
-"""Ops of which XLA made one instruction, `jit(step)/(psum:transpose(jvp())/psum)`."""
 _TRANSFORMS: Final = re.compile(r"\b\w+\(|\)")
 """Begin and end of a transformation around scopes, such as `vmap(` or `transpose(jvp(`."""
 _BACKWARD: Final = re.compile(r"\btranspose\(")
@@ -46,7 +44,7 @@ class NameStack:
 
 def name_stack(path: str) -> NameStack:
     """What the path of an op says; of several that XLA combined, the first's."""
-    path = _COMBINED.sub(lambda found: found[1] + found[2].partition(":")[0], path)
+    path = _first_combined(path)
     scopes = _TRANSFORMS.sub("", _COMPILED.sub("", path)).split("/")
     module = [scope for scope in scopes[:-1] if scope and not _CONTROL.fullmatch(scope)]
     recomputed = _AGAIN in scopes
@@ -58,3 +56,12 @@ def name_stack(path: str) -> NameStack:
     else:
         phase = stated or "other"
     return NameStack(scopes[-1] or path, "/".join(module) or None, phase, recomputed)
+
+
+def _first_combined(path: str) -> str:
+    """The first of the ops of which XLA made one instruction: `jit(step)/psum` of
+    `jit(step)/(psum:transpose(jvp())/psum)`."""
+    begin = 0 if path.startswith("(") else path.find("/(") + 1
+    ops, ends, behind = path[begin + 1 :].rpartition(")")
+    first, several, _ = ops.partition(":")
+    return path[:begin] + first + behind if path[begin : begin + 1] == "(" and ends and several else path

@@ -41,3 +41,9 @@ from cclbench.normalize.name_stacks import NameStack, name_stack
 )
 def test_what_a_path_says(path: str, said: NameStack) -> None:
     assert name_stack(path) == said
+
+
+@pytest.mark.parametrize("part", ["(", "/(", "(:", "/(:", ")", "/(:)", "jit(", "a->", "transpose(jvp("])
+def test_a_path_of_any_length_is_read_once(part: str) -> None:
+    """A pattern that goes back and forth takes minutes for 400 of some of these."""
+    assert name_stack(part * 20_000).operator
