@@ -236,14 +236,13 @@ class Replay:
         cases = {"low": (found.low, None), "high": (found.high, late.high)}
         if not bounded:
             cases["expected"] = (found.expected, late.expected)
-        steps, outcome = {}, None
+        steps = []
         for which, (bound, delay) in cases.items():
             changed, times = self._replayed(graph, bound, delay)
             extra = relaid.addition(which, graph, bound, self.pace, self.since)
-            steps[which] = max(self._paced(changed, times) + extra, 1.0)
-            outcome = Outcome(steps[which], self._path(changed, times))
-        assert outcome is not None  # noqa: S101 - there are bounds
-        extra = relaid.addition("high" if bounded else "expected", graph, ratio, self.pace, self.since)
+            steps.append(max(self._paced(changed, times) + extra, 1.0))
+        # the last one, the upper bound or what is expected, is shown
+        outcome = Outcome(steps[-1], self._path(changed, times))
         notes = [*relaid.said(graph, self.since, self.window_ns)]
         most = int(late.expected.max())
         if most:
@@ -253,7 +252,7 @@ class Replay:
             )
         if extra:
             notes.append(f"added to the replayed step: {extra / outcome.step_ns:+.1%} of it")
-        return outcome, [*steps.values()], tuple(notes)
+        return outcome, steps, tuple(notes)
 
     def _outcome(self, graph: Graph, ratio: Float) -> Outcome:
         """The replay of a graph whose nodes take so many times as long, shape (nodes,)."""

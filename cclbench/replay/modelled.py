@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from cclbench.errors import InputError
 from cclbench.hardware.collectives import Refusal, price
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import Group, group_of
+from cclbench.hardware.system import System
 from cclbench.replay.change import Subject
 
 
@@ -39,7 +41,8 @@ def modelled_group(subject: Subject, what: str, members: tuple[int, ...]) -> Gro
     return found
 
 
-def _placed(subject: Subject, what: str, members: tuple[int, ...]) -> Any:
+def _placed(subject: Subject, what: str, members: tuple[int, ...]) -> tuple[System, Sequence[int]]:
+    """The run's named machine, and the members as it numbers its devices."""
     named = subject.machine.named_system
     if named.value is None:
         raise InputError(

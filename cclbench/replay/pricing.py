@@ -19,6 +19,7 @@ from cclbench.classify import bus_factor
 from cclbench.errors import InputError, UsageError
 from cclbench.hardware import catalog
 from cclbench.hardware.collectives import Prediction, Refusal, price
+from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.hardware.collectives.ratio import ratio as time_ratio
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64, Mask
@@ -33,7 +34,6 @@ Float = npt.NDArray[np.float64]
 
 _ARITHMETIC: Final = ("gemm", "attention", "convolution")
 _MEMORY: Final = ("normalization", "elementwise", "reduction", "optimizer", "embedding", "copy")
-_PAIRS: Final = ("send", "recv", "send_recv")
 _LEAST_POINTS, _LEAST_SIZES = 5, 2
 
 
@@ -282,8 +282,8 @@ def ring_growth(kind: str, ranks: int, new_kind: str, new_ranks: int) -> tuple[f
     """By what latency and traffic grow from a ring of one kind to another one: its steps, and what a rank
     moves of the payload; a send is one step."""
     old, new = bus_factor(kind, ranks), bus_factor(new_kind, new_ranks)
-    steps = 1.0 if kind in _PAIRS else old * ranks
-    return (1.0 if new_kind in _PAIRS else new * new_ranks) / steps, new / old
+    steps = 1.0 if kind in PAIRS else old * ranks
+    return (1.0 if new_kind in PAIRS else new * new_ranks) / steps, new / old
 
 
 def _by_fit(change: Scenario, tier: Tier, parts: _Parts) -> tuple[Float, Float, Float, str]:

@@ -18,6 +18,7 @@ from cclbench.replay.layout import Dimension, Relayout
 
 ACTIVATIONS: Final[tuple[Dimension, ...]] = ("tp", "cp", "ep", "pp")
 """Dimensions whose transfers are of activations, as large as there are tokens."""
+SAME_LAYOUT: Final = "the run has that layout already"
 
 
 def asked(subject: Subject) -> Relayout:

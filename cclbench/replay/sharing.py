@@ -18,6 +18,7 @@ from cclbench.classify import bus_factor
 from cclbench.errors import InputError
 from cclbench.hardware.collectives.cost import Floats
 from cclbench.hardware.collectives.group import NETWORK_SHARE
+from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.hardware.fairness import max_min
 from cclbench.hardware.system import System
 from cclbench.intervals import Int64
@@ -27,7 +28,6 @@ from cclbench.replay.simulate import simulate
 from cclbench.replay.transfers import between_nodes, peers
 
 _SETTLED_NS, _SETTLED_SHARE = 2, 1_000_000
-_PAIRS = ("send", "recv", "send_recv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +131,7 @@ def _sent(subject: Subject, call: int, members: tuple[int, ...]) -> float:
     kind, size = calls.kind[call], int(calls.bytes[call])
     if size <= 0 or kind is None:
         return 0.0
-    if kind in _PAIRS:
+    if kind in PAIRS:
         return float(size)
     places = [place for place, _ in _places(subject, subject.machine.system.value, members)]
     together = len(members) / len(set(places))

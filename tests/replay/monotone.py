@@ -8,9 +8,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-import hypothesis
-from hypothesis import HealthCheck, Phase, given, settings
-from synthetic import Case, Distortion, layouts, write
+from synthetic import Case, Distortion, in_layouts, write
 
 import cclbench
 from cclbench.card.model import Hardware
@@ -53,15 +51,6 @@ def drawn(count: int, each: int, seed: int) -> Drawn:
     """So many layouts, the same ones for a seed, under so many settings each."""
     found, random = Drawn(), Random(seed)  # noqa: S311  (tests)
 
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(layouts())
     def one(case: Case) -> None:
         with TemporaryDirectory() as folder:
             write(case.simulate(), Path(folder) / "traces", Distortion(events=random.random() < 0.5))
@@ -76,7 +65,7 @@ def drawn(count: int, each: int, seed: int) -> Drawn:
             found.settings += 1
             _check(replay, texts, faster, found)
 
-    one()
+    in_layouts(count, seed, one)
     return found
 
 

@@ -15,10 +15,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import hypothesis
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
-from synthetic import Case, Distortion, Link, layouts, write
+from synthetic import Case, Distortion, Link, in_layouts, write
 from true_steps import _true_step
 
 import cclbench
@@ -131,15 +129,6 @@ def held(count: int, seed: int, setting: str, *, whole: bool) -> Held:
     """How the bands of so many layouts under that setting hold, the same layouts for a seed."""
     found = Held()
 
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(layouts())
     def one(case: Case) -> None:
         machine = Machine(Hardware(per_node=case.layout.gpus_per_host, system=FROM))
         draws, change = Draws(case.seed, whole=whole), scenario([setting])
@@ -159,7 +148,7 @@ def held(count: int, seed: int, setting: str, *, whole: bool) -> Held:
             return
         _count(found, predicted.low_ns, _true_step(after), predicted.high_ns)
 
-    one()
+    in_layouts(count, seed, one)
     return found
 
 

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from programs import program, replayed, simulated, step
 from synthetic import (
     Await,
@@ -21,7 +19,7 @@ from synthetic import (
     Copy,
     Layout,
     Pause,
-    layouts,
+    in_layouts,
     simulation,
 )
 from synthetic.program import Op
@@ -178,22 +176,13 @@ def drawn(count: int, fits: Callable[[Layout], bool] = lambda _: True) -> list[t
     """Those of so many random layouts that fit, with programs that copy and pause, and their replays."""
     found: list[tuple[Case, Replay]] = []
 
-    @hypothesis.seed(7)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(layouts())
     def one(case: Case) -> None:
         more = (Compute(5_000), Copy(60_000, 1 << 20), Pause(80_000, LOADS), *case.program.ops)
         case = replace(case, program=replace(case.program, ops=more))
         if fits(case.layout):
             found.append((case, replayed(case.simulate())))
 
-    one()
+    in_layouts(count, 7, one)
     return found
 
 

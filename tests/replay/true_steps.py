@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import hypothesis
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
-from synthetic import Case, Distortion, Link, Network, Truth, layouts, write
+from synthetic import Case, Distortion, Link, Network, Truth, in_layouts, write
 
 import cclbench
 from cclbench.intervals import Mask
@@ -47,15 +45,6 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
     """Those of so many layouts, the same ones for a seed; `events` are traced or have to be inferred."""
     found = Errors([], [])
 
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(layouts())
     def one(case: Case) -> None:
         # an even number of ns a KiB, so that half of it is whole
         case = replace(case, network=_network(case.network, lambda x: Link(x.alpha_ns, x.ns_per_kib * 2)))
@@ -73,7 +62,7 @@ def errors(count: int, seed: int, change: Change, *, events: bool) -> Errors:
         times = simulate(new.nodes, new.cut)
         found.predicted.append(pace.step(times.start, times.end) / _true_step(other) - 1)
 
-    one()
+    in_layouts(count, seed, one)
     return found
 
 

@@ -7,7 +7,7 @@ it, `kineto` writes traces, `cases` draws random layouts.
 
 from __future__ import annotations
 
-from synthetic.cases import Case, layouts
+from synthetic.cases import Case, in_layouts, layouts
 from synthetic.kineto import Distortion, Written, write
 from synthetic.program import (
     Await,
@@ -49,6 +49,7 @@ __all__ = [
     "Transfer",
     "Truth",
     "Written",
+    "in_layouts",
     "layouts",
     "simulate",
     "write",

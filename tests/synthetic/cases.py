@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from synthetic.program import (
@@ -136,3 +139,21 @@ def _compute() -> st.SearchStrategy[Compute]:
 def _others() -> st.SearchStrategy[Op]:
     copies = st.builds(Copy, st.integers(500, 100_000), st.integers(1, 1 << 20), st.booleans())
     return st.one_of(copies, st.builds(Pause, st.integers(500, 200_000)))
+
+
+def in_layouts(count: int, seed: int, check: Callable[[Case], None]) -> None:
+    """Run the check on so many layouts, the same ones for a seed."""
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(layouts())
+    def checked(case: Case) -> None:
+        check(case)
+
+    checked()

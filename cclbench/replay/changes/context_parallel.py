@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from cclbench.errors import InputError
+from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.replay.change import Effect, Subject, change, count_of
 from cclbench.replay.layout import Dimension
-from cclbench.replay.rescale import asked, by, working
+from cclbench.replay.rescale import SAME_LAYOUT, asked, by, working
 
 
 @change(
@@ -25,7 +26,7 @@ def context(subject: Subject, _: int) -> Effect | str:
     wanted = asked(subject)
     old, new = wanted.old.degrees["cp"], wanted.new.degrees["cp"]
     if old == new:
-        return "the run has that layout already"
+        return SAME_LAYOUT
     if old == 1:
         raise InputError(
             "parallelism.cp: with whole sequences on a rank the trace has no exchange of keys and values"
@@ -35,11 +36,7 @@ def context(subject: Subject, _: int) -> Effect | str:
     chosen, what = working(subject)
     factor = old / new
     kinds = zip(subject.graph.transfers.kind, subject.graph.transfers.group, strict=True)
-    ring = any(
-        kind in ("send", "recv", "send_recv")
-        for kind, group in kinds
-        if subject.dimensions.get(group or "") == "cp"
-    )
+    ring = any(kind in PAIRS for kind, group in kinds if subject.dimensions.get(group or "") == "cp")
     payload: dict[Dimension | None, float] = {"tp": factor, "ep": factor, "pp": factor}
     repeats: dict[Dimension | None, float] = {}
     if ring:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from cclbench.replay.change import Added, Effect, Scale, Subject, Times, change, count_of
 from cclbench.replay.layout import Layout
-from cclbench.replay.rescale import asked, by, of_categories, sized
-
-_SAME = "the run has that layout already"
+from cclbench.replay.rescale import SAME_LAYOUT, asked, by, of_categories, sized
 
 
 @change(
@@ -17,34 +15,19 @@ _SAME = "the run has that layout already"
     " groups, which also wait for the last of more ranks; batch= says what stays",
     read=count_of,
 )
-def degree(subject: Subject, _: int) -> Effect | str:
-    """The effect of that many replicas."""
-    return replicas(subject)
-
-
 @change(
     "ranks",
     values="1024",
     definition="so many ranks in all, by as many replicas (parallelism.dp)",
     read=count_of,
 )
-def ranks(subject: Subject, _: int) -> Effect | str:
-    """The effect of that many ranks."""
-    return replicas(subject)
-
-
 @change(
     "ranks.add",
     values="8",
     definition="so many more ranks, by as many replicas (parallelism.dp)",
     read=count_of,
 )
-def add(subject: Subject, _: int) -> Effect | str:
-    """The effect of so many more."""
-    return replicas(subject)
-
-
-def replicas(subject: Subject) -> Effect | str:
+def replicas(subject: Subject, _: object) -> Effect | str:
     """What another number of replicas does, each doing the same: `batch` is a setting of its own.
 
     Gradients that nobody exchanged with one replica are all-reduced once: behind all of backward, or hidden
@@ -53,7 +36,7 @@ def replicas(subject: Subject) -> Effect | str:
     wanted, graph = asked(subject), subject.graph
     growth = wanted.growth("dp")
     if growth == 1:
-        return _SAME
+        return SAME_LAYOUT
     notes = [
         f"the {wanted.old.world:,} ranks that were traced stand for {wanted.new.world:,}:"
         f" {_replicas(wanted.new)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cclbench.errors import InputError
 from cclbench.replay.change import Effect, Subject, change, count_of
-from cclbench.replay.rescale import asked
+from cclbench.replay.rescale import SAME_LAYOUT, asked
 
 
 @change(
@@ -20,7 +20,7 @@ def experts(subject: Subject, _: int) -> Effect | str:
     wanted = asked(subject)
     old, new = wanted.old.degrees["ep"], wanted.new.degrees["ep"]
     if old == new:
-        return "the run has that layout already"
+        return SAME_LAYOUT
     if old == 1:
         raise InputError(
             "parallelism.ep: with experts on one rank the trace has no all-to-all to scale",

@@ -46,7 +46,7 @@ def _places(text: str, value: str) -> tuple[tuple[int, int], ...]:
 def remove(subject: Subject, _: tuple[int, ...]) -> Effect | str:
     """Nobody waits for what is taken out, and it is in no step."""
     wanted = asked(subject)
-    effect = replicas(subject)
+    effect = replicas(subject, None)
     assert isinstance(effect, Effect)  # noqa: S101 - a replica is gone
     lost = first_few([str(rank) for rank in sorted(wanted.removed)], _SHOWN)
     said = f"rank {lost} taken out: {wanted.old.degrees['dp']} replicas become {wanted.new.degrees['dp']}"

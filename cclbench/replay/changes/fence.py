@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from cclbench.hardware.collectives.cost import ROUNDS
+from cclbench.hardware.collectives.p2p import PAIRS
 from cclbench.replay.change import Subject, change, time_of
 from cclbench.replay.graph import Graph
 from cclbench.replay.transfers import between_nodes, peers
-
-_PAIRS = ("send", "recv", "send_recv")
 
 
 @change(
@@ -41,7 +40,7 @@ def fence(subject: Subject, cost: int) -> Graph | str:
 
 def _messages(subject: Subject, kind: str, members: tuple[int, ...]) -> int:
     """Messages that one rank sends to other nodes in a call, one behind the other."""
-    if kind in _PAIRS:
+    if kind in PAIRS:
         return 1
     if kind == "all_to_all":
         nodes = [subject.machine.node(rank) for rank in members]

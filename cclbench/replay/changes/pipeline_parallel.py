@@ -10,7 +10,7 @@ import numpy as np
 from cclbench.errors import InputError
 from cclbench.replay import nodes as n
 from cclbench.replay.change import Added, Effect, Subject, change, count_of
-from cclbench.replay.rescale import asked, by, computing, microbatches, sized
+from cclbench.replay.rescale import SAME_LAYOUT, asked, by, computing, microbatches, sized
 
 
 @change(
@@ -33,7 +33,7 @@ def pipeline(subject: Subject, _: int) -> Effect | str:
     old, new = wanted.old.degrees["pp"], wanted.new.degrees["pp"]
     turns = int(subject.settings.get("parallelism.interleave", 1))
     if old == new and turns == 1:
-        return "the run has that layout already"
+        return SAME_LAYOUT
     card = subject.run.card
     layers = card.workload.model.layers if card else None
     if layers is not None and layers % (new * turns):

@@ -9,7 +9,7 @@ import numpy as np
 
 from cclbench.errors import InputError
 from cclbench.replay.change import Added, Effect, Scale, Subject, change, count_of
-from cclbench.replay.rescale import asked, computing, cuts_sequences, microbatches, sized
+from cclbench.replay.rescale import SAME_LAYOUT, asked, computing, cuts_sequences, microbatches, sized
 from cclbench.replay.sharded_operators import Cutting, Factor, cut_kernels
 
 _ALL_REDUCES: Final = 4
@@ -35,7 +35,7 @@ def tensors(subject: Subject, _: int) -> Effect | str:
     wanted, graph = asked(subject), subject.graph
     old, new = wanted.old.degrees["tp"], wanted.new.degrees["tp"]
     if old == new:
-        return "the run has that layout already"
+        return SAME_LAYOUT
     card = subject.run.card
     model = card.workload.model if card else None
     if model is not None and model.heads is not None and model.heads % new:
