@@ -250,7 +250,7 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
     """The deviation that sweeps make expected, its correlation with the nearest of theirs, and why.
 
     Between two rank counts it is interpolated over the log of the ranks; beyond the last it is that one's
-    times kept.ranks for each doubling, and another collective's times kept.kind.
+    times what is kept so many doublings away, and another collective's times kept.kind.
     """
     kept, setting = residuals().kept, spec.setting
     by_ranks: dict[int, list[Floats]] = {}
@@ -260,8 +260,8 @@ def _of_ranks(known: Sequence[tuple[Group, Sweep]], spec: Prediction) -> tuple[F
     means = np.array([np.mean(by_ranks[ranks], axis=0) for ranks in sorted(by_ranks)])
     at = np.log2(setting.ranks)
     deviation = np.array([np.interp(at, where, column) for column in means.T])
-    shared = kept.ranks ** float(np.abs(where - at).min())
-    outside = kept.ranks ** float(max(where[0] - at, at - where[-1], 0.0))
+    shared = float(kept.among(np.abs(where - at).min()))
+    outside = float(kept.among(max(where[0] - at, at - where[-1], 0.0)))
     counts = sorted({(own.ranks, own.nodes) for own, _ in known})
     reason = (
         "measured among " + ", ".join(f"{ranks} ranks on {nodes}" for ranks, nodes in counts) + " node(s)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean, median
 from typing import Any, Final
 
@@ -26,6 +26,10 @@ TAIL: Final = 0.1
 LEAST_SYSTEMS: Final = 5
 """A regime of fewer systems is those systems, and has no figure."""
 _LEVELS: Final = 4
+_MOST_OCTAVES: Final = 3
+"""Doublings of the ranks over which a share is learned: farther ones no two machines of the sweeps have."""
+_LEAST_MACHINES: Final = 2
+"""Machines that must have been swept so many doublings apart: what one shows is its own."""
 # A median of n normal values varies by π/2 times what their mean does.
 _OF_MEDIANS: Final = np.pi / 2
 # Median absolute deviation to standard deviation, of a normal distribution.
@@ -70,7 +74,7 @@ def learned(sweeps: Sequence[Observed]) -> Residuals:
     """The table; the spread is that of systems left out one at a time, so that bands are of unseen ones."""
     centre = _centre(sweeps)
     low, high = _spread(sweeps)
-    without = Residuals(centre, low, high, Kept(0.0, 0.0, 0.0))
+    without = Residuals(centre, low, high, Kept((), 0.0, 0.0))
     return Residuals(centre, low, high, _kept(sweeps, without))
 
 
@@ -139,7 +143,7 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
     missed: list[tuple[Observed, Floats]] = []
     for system in systems:
         rest = [sweep for sweep in sweeps if sweep.system != system]
-        by = Residuals(_centre(rest), (), (), Kept(0.0, 0.0, 0.0))
+        by = Residuals(_centre(rest), (), (), Kept((), 0.0, 0.0))
         missed += [
             (own, own.residual - by.correction(own.setting, own.sizes))
             for own in sweeps
@@ -158,34 +162,40 @@ def _spread(sweeps: Sequence[Observed]) -> tuple[tuple[float, ...], tuple[float,
 
 
 def _kept(sweeps: Sequence[Observed], by: Residuals) -> Kept:
-    """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1."""
+    """Slopes k with the least Σ |y − k x| over pairs of deviations of one machine, from 0 to 1.
+
+    More doublings of the ranks keep no larger share than fewer.
+    """
     left = []
     for own in sweeps:
         deviation = own.residual - by.correction(own.setting, own.sizes)
         left.append((own, dict(zip(own.sizes.tolist(), deviation.tolist(), strict=True))))
 
-    def pairs(alike: Callable[[Observed, Observed], bool]) -> float:
-        found = [
-            (one[size], other[size])
-            for a, one in left
-            for b, other in left
-            if a is not b
-            and (a.machine, a.setting.several_nodes) == (b.machine, b.setting.several_nodes)
-            and alike(a, b)
-            for size in one
-            if size in other
-        ]
-        return slope(found)
-
-    def doubled(a: Observed, b: Observed) -> bool:
-        ratio = a.setting.ranks / b.setting.ranks
-        return a.setting.kind == b.setting.kind and ratio in (0.5, 2.0)
+    def pairs(alike: Callable[[Observed, Observed], bool], least_machines: int = 1) -> float:
+        found = list[tuple[float, float]]()
+        machines = set[str]()
+        for a, one in left:
+            for b, other in left:
+                if a is b or (a.machine, a.setting.several_nodes) != (b.machine, b.setting.several_nodes):
+                    continue
+                if alike(a, b) and (both := one.keys() & other.keys()):
+                    found += [(one[size], other[size]) for size in both]
+                    machines.add(a.machine)
+        return slope(found) if len(machines) >= least_machines else 0.0
 
     def other_kind(a: Observed, b: Observed) -> bool:
         return a.setting.kind != b.setting.kind and a.setting.ranks == b.setting.ranks
 
+    def apart(octaves: int, a: Observed, b: Observed) -> bool:
+        ratio = a.setting.ranks / b.setting.ranks
+        return a.setting.kind == b.setting.kind and ratio in (2.0**octaves, 2.0**-octaves)
+
+    ranks = list[float]()
+    for octaves in range(1, _MOST_OCTAVES + 1):
+        share = pairs(partial(apart, octaves), _LEAST_MACHINES)
+        ranks.append(round(min(share, *ranks, 1.0), 3))
     sizes = [(own[s], own[t]) for _, own in left for s in own for t in (s / 2, s * 2) if t in own]
-    return Kept(round(pairs(doubled), 3), round(pairs(other_kind), 3), round(slope(sizes), 3))
+    return Kept(tuple(ranks), round(pairs(other_kind), 3), round(slope(sizes), 3))
 
 
 def slope(pairs: Sequence[tuple[float, float]]) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
@@ -60,11 +60,19 @@ class Setting:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The share of a deviation that is found again: twice the ranks, another collective, twice the size."""
+    """The share of a deviation that is found again: among other ranks, another collective, twice the size.
 
-    ranks: float
+    `ranks` are the shares at 2, 4, 8, ... times the ranks, or as many times fewer; beyond the last none is.
+    """
+
+    ranks: tuple[float, ...]
     kind: float
     size: float
+
+    def among(self, octaves: ArrayLike) -> Floats:
+        """The share that is found again so many doublings of the ranks away, straight between whole ones."""
+        shares = (1.0, *self.ranks, 0.0)
+        return np.interp(np.asarray(octaves, np.float64), np.arange(len(shares)), shares)
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -101,11 +109,11 @@ class Residuals(msgspec.Struct, frozen=True):
         """Correlation of two deviations whose sizes are so many doublings apart.
 
         0 between machines, and between one node and several of one machine; else
-        kept.ranks^|log2 ranks / ranks| · kept.kind where collectives differ · kept.size^octaves.
+        kept.among(|log2 ranks / ranks|) · kept.kind where collectives differ · kept.size^octaves.
         """
         if (one.machine, one.several_nodes) != (other.machine, other.several_nodes):
             return np.zeros(np.shape(octaves))
-        shared = self.kept.ranks ** abs(float(np.log2(one.ranks / other.ranks)))
+        shared = float(self.kept.among(abs(np.log2(one.ranks / other.ranks))))
         if one.kind != other.kind:
             shared *= self.kept.kind
         return np.asarray(shared * self.kept.size ** np.abs(octaves), np.float64)

@@ -52,7 +52,9 @@ NODE = System(
     "intel",
 )
 SIZES = tuple(4**power for power in range(2, 16))
-LEARNED = Residuals({}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=Kept(ranks=0.5, kind=0.25, size=0.5))
+LEARNED = Residuals(
+    {}, low=(0.3, 0.3, 0.3), high=(0.6, 0.6, 0.6), kept=Kept(ranks=(0.5, 0.25), kind=0.25, size=0.5)
+)
 """Formulas right in the middle; half of a deviation is left on twice the ranks, and at twice the size."""
 
 
