@@ -13,6 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from cclbench import pandas_on_demand  # noqa: F401 - for its effect
+
 VERSION: Final = 1
 
 SIDES: Final = ("device", "host")

@@ -41,5 +41,24 @@ def test_metrics_are_told_without_them(words: tuple[str, ...]) -> None:
     assert imported(*words, slow=f"{SLOW},pyarrow.compute,pyarrow.parquet") == []
 
 
+def test_no_run_loads_pandas_before_a_frame_is_asked_for(repository: Path, tmp_path: Path) -> None:
+    """Neither what reads traces nor what computes metrics; then pyarrow finds it after all."""
+    card = repository / "workload_cards" / "tiny-llama-profile-ddp2-gloo-cpu.yaml"
+    assert imported("run", card, "--store", tmp_path / "first", "--jobs", 1, slow="pandas") == []
+    program = f"""
+import sys, cclbench
+run = cclbench.run({str(card)!r}, store={str(tmp_path / "second")!r}, jobs=1)
+assert "pandas" not in sys.modules
+frame = run.steps().to_pandas()
+import pandas, pyarrow
+assert isinstance(frame, pandas.DataFrame) and len(frame) == len(run.steps())
+assert pyarrow.array(frame["rank"]).to_pylist() == run.steps()["rank"].to_pylist()
+assert pyarrow.Table.from_pandas(frame).num_rows == len(frame)
+assert len(run.results) == len(run.rows)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_needs_no_numbers() -> None:
     assert imported("--help", slow=f"{SLOW},numpy,pyarrow,rich") == []

@@ -90,8 +90,7 @@ def _context() -> multiprocessing.context.BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context()
     context = multiprocessing.get_context("forkserver")
-    # pandas, since pyarrow imports it where it gives its first NumPy array: once here, not in each worker.
-    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces", "pandas"])
+    context.set_forkserver_preload(["cclbench.api", "cclbench.ingestion.traces"])
     return context
 
 

@@ -123,7 +123,6 @@ class Results:
     @cached_property
     def scope(self) -> Scope:
         """Windows, ranks and steps that any row is about."""
-        # In Python: given a scalar to compare a column with, pyarrow imports pandas.
         steps = {
             (step, stat == OPEN)
             for part in self.slices(ROWS_AT_ONCE)
@@ -210,7 +209,6 @@ def _of_run(table: pa.Table) -> list[Row]:
 
 def _by_keys(table: pa.Table) -> dict[tuple[str | None, ...], list[_Number]]:
     """Rank, step and value of the rows that have a number, by what narrows them; without modelled ones."""
-    # In Python: pyarrow's comparisons import pandas.
     words = [words_of(table[name]) for name in ("status", "provenance", *KEYS)]
     numbers = [table[name].to_pylist() for name in ("rank", "step", "value")]
     found: dict[tuple[str | None, ...], list[_Number]] = {}

@@ -20,8 +20,7 @@ from cclbench.scratch import temporary
 
 IN_MEMORY: Final = 1 << 18
 """Rows up to which a table of results is held in memory, some 22 MB, and about which row groups have."""
-NO_ROWS: Final = pa.Table.from_batches([], COMPACT)
-"""Unlike `empty_table`, this does not import pandas."""
+NO_ROWS: Final = COMPACT.empty_table()
 _FILE: Final = "rows.parquet"
 
 
