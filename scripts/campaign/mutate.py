@@ -30,13 +30,13 @@ import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Queue
@@ -342,6 +342,16 @@ class Copy:
             if (REPOSITORY / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(REPOSITORY / name, folder / name)
+        here = {"PYTHONPATH": str(folder), "PYTHONHASHSEED": "0"}
+        command = [sys.executable, folder / "scripts" / "campaign" / "forked_tests.py", folder]
+        pipe = subprocess.PIPE
+        self._tests = subprocess.Popen(
+            command, env={**os.environ, **here}, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+        )
+
+    def close(self) -> None:
+        """End the process that runs its tests."""
+        self._tests.communicate()
 
     def write(self, path: str, text: bytes) -> None:
         """Change a file; its time tells stale bytecode, whose size may be the same, by whole seconds."""
@@ -355,33 +365,24 @@ class Copy:
 
         Of the tests those `without` are not run.
         """
-        here = {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
-        bounded = ["/bin/sh", "-c", f'ulimit -t {math.ceil(limit_s)}; exec "$@"', "sh"]
-        selected = self.folder / "selected_tests.txt"
-        selected.write_text("\n".join(tests))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
-        command += [f"--timeout={TEST_S}", f"@{selected}", *[f"--deselect={one}" for one in without]]
-        command.append("--hypothesis-profile=ci")  # the same examples each time, however slow
-        with subprocess.Popen(
-            bounded + command,
-            cwd=self.folder,
-            env={**os.environ, **here},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as running:
-            try:
-                said, _ = running.communicate(timeout=WAITING * limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.communicate()
-                return None
-        if running.returncode in (0, NO_TESTS, -signal.SIGXCPU, -signal.SIGKILL):
+        arguments = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", f"--timeout={TEST_S}"]
+        arguments += [f"--deselect={one}" for one in without]
+        arguments.append("--hypothesis-profile=ci")  # the same examples each time, however slow
+        asked = {
+            "tests": tests,
+            "arguments": arguments,
+            "cpu_s": math.ceil(limit_s),
+            "wall_s": WAITING * limit_s,
+        }
+        assert self._tests.stdin and self._tests.stdout  # noqa: S101, PT018 - both are pipes
+        print(json.dumps(asked), file=self._tests.stdin, flush=True)
+        answer = json.loads(self._tests.stdout.readline())
+        code, said = answer["code"], answer["output"]
+        if code in (None, 0, NO_TESTS):
             return None
         named = re.search(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::[^\s\[]+)?)", said, re.MULTILINE)
-        if named is None and running.returncode not in (1, 2, 4):
-            raise RuntimeError(f"pytest ended with {running.returncode}:\n{said[-2000:]}")
+        if named is None and code not in (1, 2, 4):
+            raise RuntimeError(f"pytest ended with {code}:\n{said[-2000:]}")
         return named[1] if named else "an import"
 
 
@@ -403,9 +404,11 @@ class Campaign:
         """What became of each, in their order."""
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
             copies: Queue[Copy] = Queue()
-            for job in range(jobs):
-                copies.put(Copy(Path(folder) / str(job)))
-            return list(pool.map(lambda mutant: self._one(mutant, copies), mutants))
+            with ExitStack() as opened:
+                for job in range(jobs):
+                    copy = opened.enter_context(closing(Copy(Path(folder) / str(job))))
+                    copies.put(copy)
+                return list(pool.map(lambda mutant: self._one(mutant, copies), mutants))
 
     def _one(self, mutant: Mutant, copies: Queue[Copy]) -> Result:
         text = (REPOSITORY / mutant.path).read_bytes()
