@@ -90,6 +90,17 @@ def test_one_job_runs_here_and_two_run_elsewhere_in_one_pool() -> None:
     assert multiprocessing.active_children() == []
 
 
+def test_idle_processes_end_before_a_long_task_runs_here_and_start_anew() -> None:
+    with engine_of(jobs=2) as pool:
+        pool.map(math.sqrt, [1.0] * 4)
+        started = multiprocessing.active_children()
+        pool.map(math.sqrt, [1.0], size_bytes=processes.SMALL_BYTES)
+        assert multiprocessing.active_children() == started != []
+        pool.map(math.sqrt, [1.0], size_bytes=processes.SMALL_BYTES + 1)
+        assert multiprocessing.active_children() == []
+        assert pool.map(math.sqrt, [4.0] * 4) == [2.0] * 4
+
+
 def test_workers_keep_warnings_of_arithmetic_to_themselves() -> None:
     """They have no terminal of their own to say them on."""
     ask = "import warnings; assert warnings.filters[0][0::2][:2] == ('ignore', RuntimeWarning)"

@@ -70,7 +70,7 @@ def contention(rank: RankView) -> Value:
 
 def _sums(rank: RankView) -> Iterator[pa.Table]:
     """Of each batch, number and summed duration of compute kernels beside communication, and alone."""
-    shapes = _Shapes(rank.operators)
+    shapes = _Shapes(rank.operators("operator", "shapes"))
     for batch, _ in rank.kernels("name", "category", "operator", *_GRID):
         stated = batch["grid_x"].is_valid()
         compute = batch.filter(pc.and_(stated, pa.array(~is_category(batch, "communication"))))

@@ -254,7 +254,7 @@ def _label(column: str, word: str | None, depth: int) -> str:
 
 def _host_phases(rank: RankView) -> dict[str, Intervals]:
     """When a CPU computes, by phase of the innermost call; its transfers are of no phase that is known."""
-    table = rank.operators
+    table = rank.operators("name", "phase", "track", "start_ns", "end_ns")
     name, names = codes(table, "name")
     works = ~np.array([is_wrapper(word or "") for word in names], np.bool_)[name]
     phase, words = codes(table, "phase")

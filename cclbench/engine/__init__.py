@@ -54,7 +54,11 @@ class Engine(ABC):
             if progress:
                 progress(what, done, len(tasks))
 
-        (self if self.pays(len(tasks), size_bytes) else SERIAL).run(work, tasks, take, finished)
+        if self.pays(len(tasks), size_bytes):
+            self.run(work, tasks, take, finished)
+        else:
+            self.rest(size_bytes)
+            SERIAL.run(work, tasks, take, finished)
 
     @abstractmethod
     def run(
@@ -69,6 +73,9 @@ class Engine(ABC):
     def pays(self, count: int, size_bytes: int | None) -> bool:  # noqa: ARG002 - most have nothing to weigh
         """Whether so many tasks are worth what it starts; they run in this process where not."""
         return True
+
+    def rest(self, size_bytes: int | None) -> None:  # noqa: B027 - most have nothing to give up
+        """Give up, while tasks of so much text run in this process, what they may need, such as memory."""
 
     def map(
         self,

@@ -42,6 +42,11 @@ class Processes(PoolEngine):
         small = self.as_it_pays and size_bytes is not None and size_bytes <= SMALL_BYTES
         return count > 1 and (self.begun or not small)
 
+    def rest(self, size_bytes: int | None) -> None:
+        """See `Engine`: processes that have read much keep their memory until they end."""
+        if size_bytes is not None and size_bytes > SMALL_BYTES:
+            self.close()
+
     def start(self) -> tuple[Executor, int]:
         """See `PoolEngine`."""
         _claim_temporary_folder()

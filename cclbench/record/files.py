@@ -132,10 +132,12 @@ def whole(table: pa.Table | pa.RecordBatch, schema: pa.Schema, path: Path) -> An
     return table
 
 
-def read_table(path: Path, schema: pa.Schema, words: Sequence[str] = ()) -> pa.Table:
-    """One of the run's files, whole; see `opened_table`."""
+def read_table(
+    path: Path, schema: pa.Schema, words: Sequence[str] = (), columns: Sequence[str] | None = None
+) -> pa.Table:
+    """All rows of one of the run's files, of all columns or of those; see `opened_table`."""
     with opened_table(path, schema, words) as file:
-        return whole(file.read(), schema, path)
+        return whole(file.read(None if columns is None else list(columns)), schema, path)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

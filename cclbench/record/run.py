@@ -301,10 +301,10 @@ class Rank:
         """The rank's rows of `schema.COLLECTIVES`."""
         return read_table(self.path / "collectives" / f"rank={self.entry.rank}.parquet", COLLECTIVES)
 
-    def operators(self) -> pa.Table:
-        """The rank's rows of `schema.OPERATORS`."""
+    def operators(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rank's rows of `schema.OPERATORS`, of all columns or of those."""
         path = self.path / "operators" / f"rank={self.entry.rank}.parquet"
-        table = read_table(path, OPERATORS)
+        table = read_table(path, OPERATORS, columns=columns)
         if len(table) != self.entry.operators:
             raise damaged(path, f"{len(table):,} rows, of which {self.entry.operators:,} were written")
         return table

@@ -52,8 +52,8 @@ class Tables:
             table = pa.Table.from_pylist(rows[at : at + self._rows_a_batch], schema=EVENTS)
             yield from table.select(list(columns)).to_batches()
 
-    def operators(self) -> pa.Table:
-        return pa.Table.from_pylist(self._operators, schema=OPERATORS)
+    def operators(self, columns: Sequence[str]) -> pa.Table:
+        return pa.Table.from_pylist(self._operators, schema=OPERATORS).select(list(columns))
 
     def collectives(self) -> pa.Table:
         return pa.Table.from_pylist(self._collectives, schema=COLLECTIVES)

@@ -14,7 +14,7 @@ from cclbench.analyzers.view.operators import Float64, Kind, Works
 from cclbench.analyzers.view.platform import accelerator, hbm_bytes_per_s, peak_flops_per_s
 from cclbench.classify import base_name
 from cclbench.errors import UsageError
-from cclbench.intervals import Int64, Mask
+from cclbench.intervals import Index, Int64, Mask
 from cclbench.operators.call import Call, Tensor
 from cclbench.schema import CATEGORIES, PHASES
 
@@ -201,14 +201,14 @@ def _keys(works: Works, by: By) -> tuple[Int64, list[str]]:
     return _numbered(names, works.kind)
 
 
-def _numbered(words: Sequence[str], index: Int64) -> tuple[Int64, list[str]]:
+def _numbered(words: Sequence[str], index: Index) -> tuple[Int64, list[str]]:
     """The words that occur, each once, and the number of each entry's."""
     numbers: dict[str, int] = {}
     used = np.unique(index).tolist()
     code = np.zeros(len(words), np.int64)
     for one in used:
         code[one] = numbers.setdefault(words[one], len(numbers))
-    return code[index] if len(words) else index, list(numbers)
+    return code[index] if len(words) else np.zeros(0, np.int64), list(numbers)
 
 
 def _shapes(call: Call) -> str:

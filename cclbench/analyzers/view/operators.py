@@ -34,6 +34,7 @@ _INSIDE: Final = "what it calls is counted by itself"
 PRODUCTS: Final = ("matrix product", "convolution", "attention")
 """Families whose models count all that a call does: what holds such a call is not counted again."""
 _TEXTS: Final = ("name", "shapes", "dtypes", "strides", "values")
+_CALL: Final = ("operator", "parent", *_TEXTS, "annotation", "recomputed")
 _ROW: Final = ("kind", "operator", "name", "category", "phase", "module", "flops", "hbm_bytes")
 _OTHER: Final = CATEGORIES.index("other")
 
@@ -63,9 +64,9 @@ class Rows:
 
     starts: Int64
     ends: Int64
-    work: Int64
+    work: Index
     """Index of the work that each belongs to."""
-    name: Int64
+    name: Index
     names: Sequence[str | None]
 
 
@@ -74,18 +75,17 @@ class Works:
     """What a rank did in its windows, a work a call, or a kernel that no call launched; shape (works,)."""
 
     kinds: Sequence[Kind]
-    kind: Int64
-    window: Int64
-    phase: Int64
+    kind: Index
+    phase: Index
     """Index in `PHASES`."""
-    module: Int64
+    module: Index
     """Index in `modules`, whose last one, None, stands for none."""
     modules: Sequence[str | None]
-    category: Int64
+    category: Index
     """Index in `CATEGORIES`, of the row that takes longest."""
     time_ns: Int64
     """|its device rows|; of a CPU's call its time outside of calls that are works of their own."""
-    kernels: Int64
+    kernels: Index
     computes: Mask
     """Whether a kernel that is not communication is among its rows, or the CPU runs it."""
     recomputed: Mask
@@ -229,7 +229,7 @@ def _on_device(rank: RankView) -> Works:
     found = [batch for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW)]
     schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
     table = pa.Table.from_batches(found, schema)
-    calls = _Calls(rank.operators)
+    calls = _Calls(rank.operators(*_CALL))
     starts, ends = spans(table)
     name, names = codes(table, "name")
     category = _indices(table, "category", CATEGORIES, _OTHER)
@@ -272,26 +272,25 @@ def _on_device(rank: RankView) -> Works:
     recomputed[of_call] = calls.recomputed[owner[head][of_call]]
     return Works(
         kinds=kinds,
-        kind=kind,
-        window=rank.window_of(starts[head]),
-        phase=phase[lead],
-        module=module[lead],
+        kind=_index(kind),
+        phase=_index(phase[lead]),
+        module=_index(module[lead]),
         modules=modules,
-        category=category[lead],
+        category=_index(category[lead]),
         time_ns=intervals.union_lengths(work, starts, ends, len(first)),
-        kernels=np.bincount(work, minlength=len(first)),
+        kernels=_index(np.bincount(work, minlength=len(first))),
         computes=np.bincount(work, is_kernel & ~communicates, minlength=len(first)) > 0,
         recomputed=recomputed,
         flops=np.where(stated, stated_flops, cost_flops[kind] if len(kinds) else stated_flops),
         bytes=np.where(stated, stated_bytes, cost_bytes[kind] if len(kinds) else stated_bytes),
         stated=stated,
-        rows=Rows(starts, ends, work, name, names),
+        rows=Rows(starts, ends, _index(work), _index(name), names),
     )
 
 
 def _on_host(rank: RankView) -> Works:
     """A CPU's works: the calls that begin in a window, each with its time outside of other works."""
-    calls = _Calls(rank.operators)
+    calls = _Calls(rank.operators(*_CALL, "start_ns", "device_ns", "phase", "module"))
     table = calls.table
     starts, device_ns = table["start_ns"].to_numpy(), table["device_ns"].to_numpy()
     wrapper = np.array([is_wrapper(name or "") for name in calls.names], np.bool_)[calls.name]
@@ -310,21 +309,25 @@ def _on_host(rank: RankView) -> Works:
     empty = np.empty(0, np.int64)
     return Works(
         kinds=kinds,
-        kind=kind,
-        window=window[head],
-        phase=_indices(table, "phase", PHASES, PHASES.index("other"))[head],
-        module=module[head],
+        kind=_index(kind),
+        phase=_index(_indices(table, "phase", PHASES, PHASES.index("other"))[head]),
+        module=_index(module[head]),
         modules=modules,
-        category=category,
+        category=_index(category),
         time_ns=time_ns,
-        kernels=np.zeros(len(head), np.int64),
+        kernels=np.zeros(len(head), np.int32),
         computes=category != CATEGORIES.index("communication"),
         recomputed=calls.recomputed[head],
         flops=flops[kind],
         bytes=size[kind],
         stated=np.zeros(len(head), np.bool_),
-        rows=Rows(empty, empty, empty, empty, []),
+        rows=Rows(empty, empty, _index(empty), _index(empty), []),
     )
+
+
+def _index(numbers: Int64) -> Index:
+    """Numbers of things that are held in memory, in half the space."""
+    return numbers.astype(np.int32)
 
 
 def _costs(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:

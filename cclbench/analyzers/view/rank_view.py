@@ -279,10 +279,9 @@ class RankView:
         self.needs_accelerator("nothing is launched to it")
         return launched_kernels(self)
 
-    @cached_property
-    def operators(self) -> pa.Table:
-        """Calls of operators, in the windows or not, rows of `schema.OPERATORS`."""
-        return self.tables.operators()
+    def operators(self, *columns: str) -> pa.Table:
+        """Those columns of the calls of operators, in the windows or not: see `schema.OPERATORS`."""
+        return self.tables.operators(columns)
 
     @cached_property
     def works(self) -> Works:
