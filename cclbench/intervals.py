@@ -126,6 +126,12 @@ def within(s: Intervals, starts: Int64, ends: Int64) -> Int64:
     return covered(ends) - covered(starts)
 
 
+def clipped(s: Intervals, start: int, end: int) -> Intervals:
+    """X ∩ [start, end)."""
+    first, last = np.searchsorted(s.ends, start, side="right"), np.searchsorted(s.starts, end, side="left")
+    return Intervals(np.maximum(s.starts[first:last], start), np.minimum(s.ends[first:last], end))
+
+
 def enclosing(ends: Int64) -> Index:
     """For each range, of those in order of start, the last before it that ends after it; −1 for none."""
     around = np.arange(-1, len(ends) - 1, dtype=np.int32)

@@ -72,6 +72,12 @@ def test_within_measures_each_window_of_any_order_and_overlap(
     assert covered.dtype == np.int64
 
 
+@given(spans, st.integers(-20, 30), st.integers(0, 20))
+def test_a_set_is_clipped_to_a_window(rows: list[tuple[int, int]], start: int, length: int) -> None:
+    clipped = intervals.clipped(a_set(rows), start, start + length)
+    assert holds(clipped) == instants(rows) & set(range(start, start + length))
+
+
 @given(spans, spans, spans)
 def test_lengths_of_a_mask_in_windows(
     a: list[tuple[int, int]], b: list[tuple[int, int]], windows: list[tuple[int, int]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
         for n, spans in enumerate(sets)
     }
     windows = [(3, 11), (11, 20), (25, 39)]
-    shared = categories.shares(pieces, *(np.array(edge, np.int64) for edge in zip(*windows, strict=True)))
+    edges = [np.array(edge, np.int64) for edge in zip(*windows, strict=True)]
     expected = [
         sum(
             (
@@ -200,7 +201,11 @@ def test_shares_are_exact(sets: list[list[tuple[int, int]]]) -> None:
         )
         for own in instants
     ]
-    assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
+    for most in (1, 1 << 17):  # window by window, and all windows at once
+        with patch.object(categories, "_MOST_PIECES", most):
+            shared = categories.shares(pieces, *edges)
+        assert (shared.by_label() or [Fraction(0)] * len(sets)) == expected
+        assert sum(shared.by_window()) == sum(expected)
 
 
 def test_the_plain_row_is_first_and_parts_are_values() -> None:

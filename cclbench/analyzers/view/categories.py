@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from cclbench import intervals
@@ -13,6 +15,8 @@ from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Int64, Intervals
 
 _OTHER = "other"
+_MOST_PIECES = 1 << 17
+"""Pieces of sets whose shares are told at once, some 10 MB."""
 
 
 def kernels_by_category(rank: RankView) -> dict[str, Intervals]:
@@ -86,9 +90,28 @@ def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64)
     The labels are the sets in their order, at most 63; windows are disjoint and in order.
     """
     windows = len(window_starts)
-    edges = [edge for s in sets.values() for edge in (s.starts, s.ends)]
+    found: dict[int, Int64] = {}
+    # Some windows at a time: what is sorted is several times what the sets are.
+    stretches = 1 + sum(map(len, sets.values())) // _MOST_PIECES
+    for own in np.array_split(np.arange(windows), stretches):
+        if len(own):
+            starts, ends = window_starts[own], window_ends[own]
+            here = [intervals.clipped(s, int(starts[0]), int(ends[-1])) for s in sets.values()]
+            for crowd, ns in _shared(here, starts, ends):
+                found.setdefault(crowd, np.zeros((len(sets), windows), np.int64))[:, own] = ns
+    crowds = sorted(found)
+    shared = np.array([found[crowd] for crowd in crowds], np.int64)
+    return Shared(tuple(crowds), shared.reshape(len(crowds), len(sets), windows))
+
+
+def _shared(
+    sets: Sequence[Intervals], window_starts: Int64, window_ends: Int64
+) -> Iterator[tuple[int, Int64]]:
+    """By how many sets hold an instant: the time of each in each window, shape (sets, windows)."""
+    windows = len(window_starts)
+    edges = [edge for s in sets for edge in (s.starts, s.ends)]
     # A set is a bit of a mask: it comes at its pieces' starts and goes at their ends.
-    change = [np.repeat([1 << bit, -1 << bit], len(s)) for bit, s in enumerate(sets.values())]
+    change = [np.repeat([1 << bit, -1 << bit], len(s)) for bit, s in enumerate(sets)]
     edge = np.concatenate([*edges, window_starts, window_ends])
     order = np.argsort(edge, kind="stable")
     edge = edge[order]
@@ -101,7 +124,7 @@ def shares(sets: dict[str, Intervals], window_starts: Int64, window_ends: Int64)
     sums = np.bincount(mask * windows + window[here], length[here], len(masks) * windows)
     ns = sums.reshape(len(masks), windows).astype(np.int64)
     member = (masks[:, None] >> np.arange(len(sets))) & 1
-    crowds, crowd = np.unique(member.sum(axis=1), return_inverse=True)
-    shared = np.zeros((len(crowds), len(sets), windows), np.int64)
-    np.add.at(shared, crowd, member[:, :, None] * ns[:, None, :])
-    return Shared(tuple(crowds.tolist()), shared)
+    crowd = member.sum(axis=1)
+    for number in np.unique(crowd).tolist():
+        own = crowd == number
+        yield number, member[own].T @ ns[own]
