@@ -185,7 +185,7 @@ def fill_in(
             pq.ParquetFile(path) as file,
         ):
             for group in range(file.num_row_groups):
-                rows = file.read_row_group(group)
+                rows = file.read_row_group(group, use_threads=False)
                 kept = pending.kept[read : read + len(rows)]
                 read += len(rows)
                 rows = rows.filter(pa.array(kept))
