@@ -45,6 +45,7 @@ _EXAMPLE: dict[Dimension, str] = {
     "work rate": "989 TFLOP/s",
 }
 _BITS_AND_BYTES = dict.fromkeys(("bandwidth", "size"), " (b is bits, B is bytes)")
+_UNIT_BEHIND_NUMBER = re.compile(r"(?<=\d)\s*(?=[^\d.\s])")
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (\S+)")
 
 
@@ -69,6 +70,11 @@ def parse_quantity(text: str, dimension: Dimension) -> float:
     if value == 0 and dimension != "time":
         raise CheckFailed(f"{text!a} is zero", hint="leave out what is not known")
     return value
+
+
+def with_spaced_unit(text: str) -> str:
+    """What people type, `400Gb/s` or `64  MiB`, with one space before the unit, as `parse_quantity` asks."""
+    return _UNIT_BEHIND_NUMBER.sub(" ", text, count=1)
 
 
 _LARGE = tuple((10.0**e, prefix) for prefix, e in reversed((_DECIMAL | {"P": 15, "E": 18}).items()))

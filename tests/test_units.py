@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cclbench.errors import CheckFailed
-from cclbench.units import Dimension, humanise, parse_quantity, size_text, whole_binary
+from cclbench.units import Dimension, humanise, parse_quantity, size_text, whole_binary, with_spaced_unit
 
 
 @pytest.mark.parametrize(
@@ -180,3 +180,11 @@ def test_units_stand_on_errors_alone() -> None:
     code = "import cclbench.units, sys; print(sorted(m for m in sys.modules if m.startswith('cclbench.')))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "['cclbench.errors', 'cclbench.units']"
+
+
+@pytest.mark.parametrize(
+    ("typed", "spaced"),
+    [("400Gb/s", "400 Gb/s"), ("1.5us", "1.5 us"), ("64  MiB", "64 MiB"), ("3 µs", "3 µs"), ("12", "12")],
+)
+def test_one_space_before_the_unit(typed: str, spaced: str) -> None:
+    assert with_spaced_unit(typed) == spaced

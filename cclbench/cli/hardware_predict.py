@@ -29,9 +29,9 @@ def _sizes(text: str) -> list[int]:
 
 def _size(text: str) -> int:
     from cclbench.errors import CheckFailed
-    from cclbench.units import parse_quantity
+    from cclbench.units import parse_quantity, with_spaced_unit
 
-    spaced = re.sub(r"(?<=\d)\s*(?=[A-Za-z])", " ", text, count=1)
+    spaced = with_spaced_unit(text)
     try:
         size = parse_quantity(spaced if " " in spaced else f"{spaced} B", "size")
     except CheckFailed as error:

@@ -83,10 +83,10 @@ def share(text: str) -> tuple[int, int]:
 
 def size(text: str) -> int:
     """Bytes of a number with its unit, such as `1GB` or `50 MB`."""
-    from cclbench.units import parse_quantity
+    from cclbench.units import parse_quantity, with_spaced_unit
 
     try:
-        return round(parse_quantity(re.sub(r"(?<=\d)(?=[A-Za-z])", " ", text, count=1), "size"))
+        return round(parse_quantity(with_spaced_unit(text), "size"))
     except CheckFailed as error:
         raise ValueError(str(error)) from None
 

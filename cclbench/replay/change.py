@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cclbench.errors import CclbenchError, UsageError
 from cclbench.intervals import Int64, Mask
 from cclbench.registry import Registry
-from cclbench.units import parse_quantity
+from cclbench.units import parse_quantity, with_spaced_unit
 
 if TYPE_CHECKING:
     from cclbench.machine import Machine
@@ -167,9 +167,8 @@ def factor_of(text: str, value: str) -> float:
 
 def amount_of(text: str, value: str, dimension: Literal["bandwidth", "time"]) -> float:
     """The rate or time that `400Gb/s` or `5us` is, in base SI; `text` is the whole setting."""
-    spaced = re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1)
     try:
-        amount = parse_quantity(spaced, dimension)
+        amount = parse_quantity(with_spaced_unit(value), dimension)
     except CclbenchError as error:
         raise UsageError(f"{text}: {error.what}", hint=error.hint) from None
     most, words = _LARGEST[dimension]

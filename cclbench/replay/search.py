@@ -25,7 +25,7 @@ from cclbench.replay.rescale import cuts_sequences
 from cclbench.replay.sampler import EXHAUSTIVE, Point, explore
 from cclbench.replay.scenario import Scenario
 from cclbench.replay.space import Space
-from cclbench.units import parse_quantity
+from cclbench.units import parse_quantity, with_spaced_unit
 
 Goal = Literal["step", "tokens_per_second_per_device"]
 _MOST: Final = 2_000
@@ -50,7 +50,7 @@ def limit(text: str) -> Limit:
     what, value = match[1], match[2]
     try:
         if what == "step" and not re.fullmatch(r"[\d.eE+-]+", value):
-            most = parse_quantity(re.sub(r"(?<=\d)\s*(?=[^\d.\s])", " ", value, count=1), "time")
+            most = parse_quantity(with_spaced_unit(value), "time")
         else:
             most = float(value)
     except (ValueError, CclbenchError):
