@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE, Instances
+from cclbench.analyzers.view.columns import begins
 from cclbench.intervals import Int64, Mask
 
 SIGNIFICANT: Final = 0.01
@@ -178,7 +179,7 @@ def cause(found: Instances, straggler: int, *, on_host: bool) -> Cause | None:
 def _mean_of_medians(of: Int64, ns: Int64) -> float:
     """Mean over instances of the median of their rows' ns."""
     order = np.lexsort((ns, of))
-    first = np.flatnonzero(np.diff(of[order], prepend=-1))
+    first = np.flatnonzero(begins(of[order]))
     count = np.diff(np.append(first, len(order)))
     low, high = ns[order][first + (count - 1) // 2], ns[order][first + count // 2]
     return float((low / 2 + high / 2).mean())

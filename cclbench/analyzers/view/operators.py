@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify, intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import begins, codes, spans
 from cclbench.intervals import Index, Int64, Intervals, Mask
 from cclbench.normalize.operators import Ids, is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
@@ -243,9 +243,9 @@ def _on_device(rank: RankView) -> Works:
     alone = owner < 0
     key = np.where(alone, len(calls) + np.arange(len(owner)), owner)
     order = np.lexsort((starts, key))
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    first = np.flatnonzero(begins(key[order]))
     work = np.empty(len(key), np.int64)
-    work[order] = np.cumsum(np.diff(key[order], prepend=-1) > 0) - 1
+    work[order] = np.cumsum(begins(key[order])) - 1
     of_call = owner[order][first] >= 0
     head = order[first]
     lead = order[_longest(work[order], (ends - starts)[order], len(first))]
