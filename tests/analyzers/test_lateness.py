@@ -120,12 +120,13 @@ def arriving(*arrivals: dict[int, int]) -> Instances:
 
 
 def test_ranks_that_are_last_together_share_and_ranks_that_all_come_together_are_no_last() -> None:
-    found = arriving({0: 1, 1: 2, 5: 3}, {1: 4, 0: 6, 5: 6}, {0: 9, 1: 9}, {5: 7, 1: 8}, {0: 3})
+    found = arriving({0: 1, 1: 2, 5: 3}, {1: 4, 0: 6, 5: 6}, {0: 9, 1: 9}, {5: 7, 1: 8}, {9: 3})
     assert arrives_last(found).tolist() == [0, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0]
     assert last_arrivals(found) == {
-        0: LastArrivals(Fraction(1, 2), 4, {3: 2}),
+        0: LastArrivals(Fraction(1, 2), 3, {3: 2}),
         1: LastArrivals(Fraction(1), 4, {3: 2, 2: 1}),
         5: LastArrivals(Fraction(3, 2), 3, {3: 2, 2: 1}),
+        9: LastArrivals(Fraction(0), 1, {}),
     }
 
 
@@ -245,3 +246,13 @@ def test_without_anything_longer_there_is_no_cause() -> None:
 def test_of_equal_excesses_the_first_is_the_cause() -> None:
     found = instances(({0: 10, 1: 20}, 3, [(1, 1, 1, 1), (2, 2, 2, 2)]))
     assert cause(found, 1, on_host=False) == Cause("compute", "computes longer", 1.0)
+
+
+@pytest.mark.parametrize("sizes", [{2: 40}, {3: 40}, {4: 40}, {8: 20}, {2: 1, 3: 1}])
+def test_a_chance_lies_between_nothing_and_certainty(sizes: dict[int, int]) -> None:
+    """Where rounding would leave a sum of densities beyond."""
+    trials = sum(sizes.values())
+    every = [chance(Fraction(last), sizes) for last in range(trials + 1)]
+    assert all(0 <= p <= 1 for p in every)
+    assert every[0] == pytest.approx(1)
+    assert sorted(every, reverse=True) == pytest.approx(every)

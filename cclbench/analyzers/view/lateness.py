@@ -121,10 +121,10 @@ def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
     transform of its characteristic function (Hong, Computational Statistics & Data Analysis 59, 2013).
     """
     trials = sum(sizes.values())
-    turn = np.exp(-2j * np.pi * np.arange((trials + 1) // 2 + 1) / (trials + 1))
+    turn = np.exp(-2j * np.pi * np.fft.rfftfreq(trials + 1))
     characteristic = np.prod([(1 - 1 / n + turn / n) ** times for n, times in sizes.items()], axis=0)
-    density = np.fft.irfft(characteristic[: (trials + 1) // 2 + 1], trials + 1)
-    return float(np.clip(density[int(last) :].sum(), 0.0, 1.0))
+    density = np.fft.irfft(characteristic, trials + 1)
+    return float(density[int(last) :].sum().clip(0.0, 1.0))
 
 
 def lateness(found: Instances) -> npt.NDArray[np.float64]:
