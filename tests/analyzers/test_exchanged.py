@@ -144,6 +144,7 @@ def test_what_a_rank_sends_to_itself_is_no_exchange() -> None:
     ("row", "left_out"),
     [
         (call("all_reduce", 8, "0-1"), {}),
+        (call("all_reduce", 8, "0-1", src_rank=0, dst_rank=1), {}),
         # A transfer without its target or source.
         (call("send", 8, src_rank=0), {"whose ranks or root are not told": 1}),
         (call("recv", 8, dst_rank=0), {"whose ranks or root are not told": 1}),

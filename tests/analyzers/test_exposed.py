@@ -67,6 +67,17 @@ def test_only_what_is_exposed_and_in_a_window_counts() -> None:
     }
 
 
+def test_what_lies_before_the_first_window_is_in_none() -> None:
+    found = exposed([collective("all_reduce", 10, 60, wait_ns=30)], [(0, 100)], [(20, 30), (50, 55)])
+    assert by_window(found) == {"wait": [10, 0], "transfer": [0, 5], "unmatched": [0, 0]}
+
+
+def test_of_a_matched_collective_its_own_wait_counts() -> None:
+    """Whatever it waited for at least."""
+    found = exposed([collective("all_reduce", 10, 60, wait_ns=30, least_wait_ns=20)], [(0, 100)], [(0, 100)])
+    assert by_window(found) == {"wait": [30], "transfer": [20], "unmatched": [0]}
+
+
 def test_of_some_labels_alone() -> None:
     found = exposed(CALLS, [(0, 100)], [(0, 55), (55, 100)])
     reduce = np.array([label.collective == "all_reduce" for label in found.labels])

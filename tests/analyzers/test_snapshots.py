@@ -158,15 +158,17 @@ def test_each_file_rank_and_device_has_a_history_of_its_own() -> None:
         block(1, 30, file="b", rank=2, device=1),
         block(1, 40, file="b", rank=2, device=3),
         block(1, 50, file="b", rank=1),
+        block(1, 60, file="b"),
     ]
     found = histories(events, blocks)
     assert [(h.source, h.file, h.rank, h.device) for h in found] == [
         ("memory_snapshot", "a", None, 0),
+        ("memory_snapshot", "b", None, 0),
         ("memory_snapshot", "b", 1, 0),
         ("memory_snapshot", "b", 2, 0),
         ("memory_snapshot", "b", 2, 1),
         ("memory_snapshot", "b", 2, 3),
     ]
-    assert [h.allocated.tolist() for h in found] == [[0, 20], [50], [0, 10], [0, 30], [40]]
-    assert [h.recorded for h in found] == [True, False, True, True, True]
-    assert [h.contradictions for h in found] == [0] * 5
+    assert [h.allocated.tolist() for h in found] == [[0, 20], [60], [50], [0, 10], [0, 30], [40]]
+    assert [h.recorded for h in found] == [True, False, False, True, True, True]
+    assert [h.contradictions for h in found] == [0] * 6
