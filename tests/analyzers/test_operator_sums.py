@@ -36,7 +36,7 @@ def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
     return {"operator": number, "name": name, **columns}
 
 
-# mm is 2e6 FLOP (2,000 ns at the peak) and 60,000 B (600 ns); add 1e4 FLOP in fp32 (100 ns) and as many bytes.
+# mm is 2e6 FLOP (2,000 ns at the peak) and 60,000 B (600 ns); add 1e4 FLOP in fp32 (100 ns), as many bytes.
 OPERATORS = [
     call(1, "aten::mm", shapes=SQUARE, dtypes=BF16),
     call(2, "mine::inner", parent=1),
@@ -107,6 +107,16 @@ def test_a_work_is_what_its_longest_row_is() -> None:
         "gemm": (2, 4300),
         "copy": (1, 100),
     }
+
+
+def test_the_longest_row_may_come_first() -> None:
+    rows = [
+        compute(0, 50, operator=4, phase="forward", category="gemm"),
+        compute(60, 70, operator=4, phase="backward", category="other"),
+        compute(80, 120, operator=3, phase="loss"),
+    ]
+    sums = rank_sums(a_rank(rows, [window(0, 200)], operators=OPERATORS), ("phase",))
+    assert {key: own.time_ns for key, own in sums.sums["phase"].items()} == {"forward": 60, "loss": 40}
 
 
 def test_calls_know_the_kernels_that_they_launched_in_order() -> None:
