@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import a_rank, collective, comm, compute, event, window
+from hand_made import a_rank, card, collective, comm, compute, event, window
 
 from cclbench.analyzers.metric import NotApplicable, Unknown
+from cclbench.analyzers.view.rank_view import RankView
 from cclbench.intervals import Intervals
 
 STEPS = [window(10 * n, 10 * n + 10, n) for n in range(4)]
@@ -186,6 +187,15 @@ def test_without_kernels_or_an_accelerator_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="launched to it, so its idle time has no launch to go by"):
         cpu.idle  # noqa: B018
     assert cpu.blurred is None
+
+
+def test_the_machine_is_the_runs_or_what_card_and_trace_tell() -> None:
+    rank = a_rank(card=card(), device_name="NVIDIA H100 80GB HBM3")
+    assert rank.machine.hardware.accelerator == "nvidia-a100-sxm-80gb"
+    assert rank.machine.device_names == ("NVIDIA H100 80GB HBM3",)
+    other = RankView(rank.tables, rank=3, machine=a_rank().machine)
+    assert other.machine.hardware.accelerator is None
+    assert (other.rank, other.card) == (3, None)
 
 
 @pytest.mark.parametrize("what", ["busy", "works", "collectives", "launched", "idle"])

@@ -103,13 +103,13 @@ def test_a_part_that_a_rank_lacks_is_none_of_it() -> None:
 
 def test_per_step_is_a_mean_over_all_windows_and_a_row_for_each_numbered_one() -> None:
     rank = three_steps()
-    mean, *steps = per_step(rank, ns(1, 2, 6), unit=3, reason="so", left_out={"a": 1}, of_open=ns(9))
+    mean, *steps = per_step(rank, ns(1, 2, 6), unit=3, reason="so", left_out={"a": 1}, of_open=ns(12))
     assert (mean.value, mean.step, mean.reason, mean.left_out) == (1, None, "so", {"a": 1})
     assert (mean.coverage, mean.status) == (None, "ok")
     assert [(v.value, v.step, v.stat, v.reason) for v in steps] == [
         (pytest.approx(1 / 3), 4, None, None),
         (pytest.approx(2 / 3), 5, None, None),
-        (3, 9, "open", OPEN_WINDOW),
+        (4, 9, "open", OPEN_WINDOW),
     ]
     assert told(per_step(rank, [Fraction(1, 3), Fraction(1, 3), Fraction(7, 3)], unit=1)) == {
         (None, None): 1,

@@ -342,8 +342,6 @@ def _longest(work: Int64, ns: Int64, count: int) -> Int64:
 
 def _identities(name: Int64, first: Int64) -> Int64:
     """A hash of the sequence of names from each of `first` to the next."""
-    if not len(first):
-        return np.empty(0, np.int64)
     place = np.arange(len(name)) - np.repeat(first, np.diff(np.append(first, len(name))))
     mixed = (name.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (place.astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
