@@ -126,6 +126,7 @@ def test_busy_time_of_a_cpu() -> None:
         event("op", 5, 12, track=2, name="aten::relu"),
         event("op", 60, 90, track=3, name="gloo:all_reduce", category="communication", collective=0),
         event("op", 70, 80, track=3, name="aten::add_"),
+        event("op", 92, 93, track=3, name="aten::copy_"),
         event("op", 45, 48, track=1, name="gloo:send", category="communication", collective=1),
         event("op", 95, 97, track=1, name="gloo:recv", category="communication", collective=2),
         event("op", 93, 98, track=1, name="aten::mul"),

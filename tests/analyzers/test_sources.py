@@ -77,3 +77,18 @@ def test_without_others_the_own_rows_stay() -> None:
     own = [row("a", None, reason="no bytes")]
     assert side_by_side(own, {}) == own
     assert side_by_side([row("a", 1.0)], {"b": [row("b", None)]}) == [row("a", 1.0)]
+
+
+def test_the_runs_own_figure_decides_which_source_is_preferred() -> None:
+    """Whatever is known of its ranks."""
+    own = [row("a", 2.0), row("a", None, rank=0, reason="none")]
+    assert told(side_by_side(own, {"b": [row("b", 6.0), row("b", 7.0, rank=0)]})) == [
+        (2, None, None, None, "a", "a is preferred; b says 6.00 s"),
+        (6, None, None, "b", "b", None),
+        (None, 0, None, None, "a", "none"),
+    ]
+    lacking = [row("a", None, reason="no bytes"), row("a", 3.0, rank=0)]
+    assert told(side_by_side(lacking, {"b": [row("b", 6.0), row("b", 7.0, step=1)]})) == [
+        (6, None, None, None, "b", "by b: a does not tell (no bytes)"),
+        (7, None, 1, None, "b", None),
+    ]
