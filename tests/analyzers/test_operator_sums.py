@@ -249,6 +249,14 @@ def test_sums_by_operator() -> None:
         assert (own.families, own.precisions) == (frozenset(), frozenset())
 
 
+@pytest.mark.parametrize("by", BY)
+def test_counts_and_measured_times_are_whole_numbers(by: Any) -> None:
+    for own in rank_sums(a_step(), (by,)).sums[by].values():
+        whole = (own.calls, own.time_ns, own.modelled_ns, own.rooflined_ns, own.compute_ns, own.memory_ns)
+        assert {type(one) for one in whole} == {int}
+        assert {type(one) for one in (own.flops, own.bytes, own.roofline_ns)} == {float}
+
+
 def test_a_ranks_totals() -> None:
     found = rank_sums(a_step(), BY)
     assert tuple(found.sums) == BY
