@@ -138,6 +138,10 @@ def test_each_moment_has_a_time_where_all_events_have() -> None:
     assert (at_the_end.allocated.tolist(), at_the_end.recorded) == ([10], False)
 
 
+def test_a_device_whose_blocks_are_all_in_use_has_none_inactive() -> None:
+    assert replayed([("oom", None, 0)], block(1, 10), block(11, 20)).end == Blocks(reserved=30, inactive=0)
+
+
 def test_a_device_without_blocks_has_reserved_nothing_at_its_end() -> None:
     history = replayed([("segment_alloc", 1, 10), ("segment_free", 1, 10)])
     assert history.end == Blocks(0, 0)

@@ -71,9 +71,9 @@ def test_nothing_left_out_is_not_listed() -> None:
 def test_without_a_usable_collective_there_is_a_reason() -> None:
     with pytest.raises(NotApplicable, match="there are no collectives in the window"):
         timed(rank(call("barrier", 0, 5)))
-    with pytest.raises(Unknown, match="of the window's collectives: 1 of unknown kind, bytes or") as unknown:
-        timed(rank(USELESS[0], USELESS[2]))
-    assert unknown.value.coverage == Coverage(0, 1, 0, 7)
+    with pytest.raises(Unknown, match="of the window's collectives: 2 of unknown kind, bytes or") as unknown:
+        timed(rank(USELESS[0], USELESS[2], USELESS[3]))
+    assert unknown.value.coverage == Coverage(0, 2, 0, 7 + 9)
     with pytest.raises(NotApplicable, match="of the window's collectives: 1 in groups of one") as alone:
         timed(rank(USELESS[2]))
     assert not isinstance(alone.value, Unknown)

@@ -142,7 +142,7 @@ def _final(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
     own = blocks.filter(pc.equal(state, "active_allocated"))
     size = pc.coalesce(own["requested"], own["size"])
     active = dict(zip(own["address"].to_pylist(), size.to_pylist(), strict=True))
-    return active, Blocks(pc.sum(blocks["size"]).as_py() or 0, inactive)
+    return active, Blocks(pc.sum(blocks["size"]).as_py(), inactive)
 
 
 def _before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[int | None, int], int]:
