@@ -180,7 +180,8 @@ def test_over_ranks_those_with_transfers_stand_for_all() -> None:
         2: rank(call("all_reduce", 0, 70, 500, transfer_ns=30), call("all_reduce", 80, 89, 5), number=2),
     }
     told = {number: [*sums(timed(view)).values()] for number, view in ranks.items()}
-    found = {(v.collective, v.group): v for v in transfers_before_durations(told) if v.category is None}
+    every = list(transfers_before_durations(told))
+    found = {(v.collective, v.group): v for v in every if v.category is None}
     reduce = found["all_reduce", "0-1"]
     assert (reduce.value, reduce.left_out) == (pytest.approx(1500 / 50e-9), {UNMATCHED: 2})
     assert reduce.coverage == Coverage(2, 4, 130, 130 + 9 + 500)
@@ -188,3 +189,6 @@ def test_over_ranks_those_with_transfers_stand_for_all() -> None:
     assert (broadcast.value, broadcast.left_out) == (pytest.approx(50 / 10e-9), {})
     assert broadcast.coverage == Coverage(1, 1, 10, 10)
     assert found[None, None].left_out == {UNMATCHED: 3}
+    (sized,) = [v for v in every if v.category == "256B-1KiB"]
+    assert (sized.value, sized.left_out) == (pytest.approx(1500 / 50e-9), {UNMATCHED: 1})
+    assert sized.coverage == Coverage(2, 3, 130, 630)
