@@ -166,7 +166,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
         for key in dict.fromkeys(
             [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(power))]
         ):
-            both = sums.setdefault(key, [_Sum(0.0, 0, 0, 0), _Sum(0.0, 0, 0, 0)])
+            both = sums.setdefault(key, [_Sum(0, 0, 0, 0)] * 2)
             both[matched] = both[matched] + own
     unknown = _unknown(timed.unknown)
     for (kind, group, size), (whole, transfers) in sums.items():
