@@ -12,7 +12,7 @@ NS = 1e-9
 RESTING = ("overlap.ratio", "overlap.efficiency", "overlap.exposed_by", "comm.time", "comm.fraction")
 
 
-def strange(start: int, end: int, category: str = "other") -> dict:
+def strange(start: int, end: int, category: str | None = "other") -> dict:
     return event("kernel", start, end, category=category, name="who knows", track=9)
 
 
@@ -51,3 +51,45 @@ def test_a_fused_kernel_is_in_neither_exactly() -> None:
 def test_a_cpu_has_operators() -> None:
     rank = a_rank([event("op", 0, 10, name="aten::mm", category="other")], [window(0, 20)], works_on="host")
     assert main(rank, "comm.time") == 0
+
+
+def test_of_a_window_only_the_kernels_that_begin_in_it_count() -> None:
+    """Of 100 ns of kernels 12 are of no category, 7 fused; what begins before or after does not count."""
+    rows = [
+        compute(0, 8),
+        strange(90, 500),
+        strange(110, 115),
+        compute(120, 190),
+        strange(130, 137, None),
+        strange(140, 147, "fused"),
+        comm(150, 161),
+        strange(205, 999),
+    ]
+    one = a_rank(rows, [window(100, 200, 1)]).blurred
+    assert one is not None
+    assert one.coverage == Coverage(2, 5, 81, 100)
+    assert one.reason == (
+        "7.00 ns of kernels that compute and communicate at once count as compute;"
+        " 12.0 % of the kernels' time is of no known category and counts as compute"
+    )
+
+
+def test_a_share_of_a_tenth_of_unknown_kernels_is_still_exact() -> None:
+    exact = a_rank([compute(0, 900), strange(900, 1000)], [window(0, 2000, 1)])
+    assert exact.blurred is None
+    above = a_rank([compute(0, 899), strange(900, 1000)], [window(0, 2000, 1)]).blurred
+    assert above is not None
+    assert above.coverage == Coverage(1, 2, 899, 999)
+
+
+def test_unknown_kernels_that_do_not_matter_are_known_beside_fused_ones() -> None:
+    rows = [compute(0, 90), strange(90, 95), strange(95, 99, "fused"), strange(95, 98, "fused")]
+    one = a_rank(rows, [window(0, 100, 1)]).blurred
+    assert one is not None
+    assert one.coverage == Coverage(2, 4, 95, 102)
+    assert one.reason == "7.00 ns of kernels that compute and communicate at once count as compute"
+
+
+def test_kernels_of_no_length_are_no_share() -> None:
+    assert a_rank([strange(5, 5)], [window(0, 100, 1)]).blurred is None
+    assert a_rank([], [window(0, 100, 1)]).blurred is None

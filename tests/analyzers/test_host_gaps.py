@@ -83,8 +83,9 @@ def test_a_gap_after_a_wait_is_the_waits_up_to_a_restart() -> None:
     begins, ends = 1000 * US, 2000 * US
     waited = host("sync", 100 * US, begins + 1 * US, "cudaDeviceSynchronize")
     rank = a_gap(waited, begins=begins, launch=ends, ends=ends)
-    own = RESTART_NS + 1 * US
+    own = 200 * US + 1 * US
     assert held(rank) == {"synchronization": own, "elsewhere": 1000 * US - own}
+    assert before_launch(rank) == 200 * US == RESTART_NS
 
 
 def test_loading_and_allocation_go_before_a_wait() -> None:
@@ -115,3 +116,115 @@ def test_a_gap_whose_launch_came_before_is_all_launch() -> None:
         launched(120, 130, 3),
     ]
     assert held(a_rank(rows, [window(0, 250)])) == {"launch": 50}
+
+
+def test_a_wait_that_lasts_until_the_launch_is_the_whole_gap() -> None:
+    rank = a_gap(host("sync", 10, 178, "cudaStreamSynchronize"), host("op", 178, 300, "aten::mm"))
+    assert held(rank) == {"synchronization": 80, "launch": 20}
+
+
+@pytest.mark.parametrize(("ends", "own"), [(99, 0), (100, 0), (101, 33)])
+def test_a_wait_that_ended_when_the_gap_begins_has_no_part_in_it(ends: int, own: int) -> None:
+    rank = a_gap(host("sync", 68, ends, "cudaStreamSynchronize"))
+    assert held(rank).get("synchronization", 0) == own
+
+
+def test_a_wait_that_begins_with_the_gap_has_its_length() -> None:
+    rank = a_gap(host("launch", 100, 103, "cudaMemcpy"), host("op", 90, 180, "aten::copy_"))
+    assert held(rank) == {"synchronization": 3, "operators": 77, "launch": 20}
+
+
+def test_a_copy_within_a_gap_is_a_launch() -> None:
+    rank = a_gap(host("launch", 120, 130, "cudaMemcpyAsync"), host("op", 95, 110, "aten::Memcpy"))
+    assert held(rank) == {"operators": 10, "launch": 10 + 20, "elsewhere": 60}
+
+
+def test_a_call_that_begins_after_its_event_leaves_the_gap_to_what_went_before() -> None:
+    rank = a_gap(host("op", 150, 300, "aten::mm"), launch=210)
+    assert held(rank) == {"operators": 50, "elsewhere": 50}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], 0),
+        ([host("sync", 60, 180, "cudaDeviceSynchronize")], 100),
+        # It returns after the launch has begun.
+        ([host("sync", 60, 181, "cudaDeviceSynchronize")], 0),
+        ([host("sync", 60, 90, "cudaDeviceSynchronize", OTHER)], 0),
+        # The launch before, 0-5, was the first one after this wait; or is it this one.
+        ([host("sync", 1, 4, "cudaDeviceSynchronize")], 0),
+        ([host("sync", 2, 5, "cudaDeviceSynchronize")], 100),
+        ([host("sync", 60, 90, "cudaDeviceSynchronize"), launched(95, 97, 0)], 0),
+        ([host("sync", 60, 90, "cudaDeviceSynchronize"), launched(80, 90, 9)], 100),
+        ([host("sync", 10, 20, "cudaStreamSynchronize"), host("launch", 95, 99, "cudaMemcpyAsync")], 100),
+    ],
+)
+def test_a_gap_that_ends_with_the_first_launch_after_a_wait(
+    rows: list[dict[str, Any]], expected: int
+) -> None:
+    """Launches are of thread 1 at 0-5 and 180-190."""
+    assert before_launch(a_gap(*rows)) == expected
+
+
+def test_the_first_launch_of_a_thread_after_its_only_wait() -> None:
+    """Of two threads each holds up a gap of its own: 100-200 thread 1, 250-400 the other."""
+    rows = [
+        compute(0, 100, correlation=5),
+        compute(200, 250, correlation=4),
+        compute(400, 450, correlation=3),
+        launched(0, 5, 5),
+        launched(180, 190, 4),
+        launched(380, 385, 3) | {"track": OTHER},
+        host("op", 90, 140, "aten::mm"),
+        host("op", 240, 300, "aten::add"),
+        host("sync", 320, 330, "cudaStreamSynchronize", OTHER),
+        host("other", 260, 280, "cudaFree", OTHER),
+        host("other", 110, 120, "cudaFree", OTHER),
+    ]
+    rank = a_rank(rows, [window(0, 450)])
+    assert held(rank) == {
+        "allocation": 20,
+        "synchronization": 10,
+        "launch": 20 + 20,
+        "operators": 40,
+        "elsewhere": 40 + (150 - 20 - 20 - 10),
+    }
+    assert before_launch(rank) == 150
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("cudaMalloc", "other", "allocation"),
+        ("cudaFree", "other", "allocation"),
+        ("cudaMallocAsync", "other", "allocation"),
+        ("cuMemAlloc_v2", "other", "allocation"),
+        ("cudaHostAlloc", "other", "allocation"),
+        ("cudaHostRegister", "other", "allocation"),
+        ("cuMemHostUnregister", "other", "allocation"),
+        ("hipHostRegister", "other", "allocation"),
+        ("hipFree", "other", "allocation"),
+        ("my_cudaMalloc", "other", "elsewhere"),
+        ("cudaEventQuery", "other", "elsewhere"),
+        ("cudaMalloc", "op", "operators"),
+        ("DataLoader", "op", "loading"),
+        ("DataLoader", "annotation", "loading"),
+        ("DataLoader", "other", "elsewhere"),
+        ("forward", "annotation", "elsewhere"),
+        ("anything", "sync", "synchronization"),
+        ("anything", "launch", "launch"),
+    ],
+)
+def test_what_a_row_of_the_host_is(name: str, kind: str, expected: str) -> None:
+    assert held(a_gap(host(kind, 110, 150, name)))[expected] == {"elsewhere": 80, "launch": 60}.get(
+        expected, 40
+    )
+    on_device = held(a_gap(host(kind, 110, 150, name) | {"side": "device"}))
+    assert on_device == {"elsewhere": 80, "launch": 20}
+
+
+def test_a_threads_first_launch_follows_no_wait_where_it_made_none() -> None:
+    kernels = [compute(0, 100, correlation=1), compute(200, 250, correlation=2)]
+    calls = [launched(0, 5, 1), launched(180, 190, 2) | {"track": OTHER}]
+    assert before_launch(a_rank([*kernels, *calls], [window(0, 250)])) == 0

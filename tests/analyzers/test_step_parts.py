@@ -172,6 +172,7 @@ def test_the_innermost_at_each_instant_is_what_began_last(spans: list[tuple[int,
     starts, ends = (np.array([span[n] for span in spans], np.int64) for n in (0, 1))
     found = dict.fromkeys(range(40))
     for start, end, index in zip(*(a.tolist() for a in categories.innermost(starts, ends)), strict=True):
+        assert start < end
         for instant in range(start, end):
             assert found[instant] is None
             found[instant] = spans[index]

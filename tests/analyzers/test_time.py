@@ -257,3 +257,17 @@ def test_no_throughput_of_a_whole_trace_or_of_generation() -> None:
     assert "whole trace" in reason(rank, "throughput.samples")
     serving = a_rank([compute(0, 1)], [window(0, 10, 1)], card=card(workload__phase="serving"))
     assert "prefill or a decode" in reason(serving, "throughput.samples")
+
+
+def test_what_has_no_length_ends_no_gap() -> None:
+    """A copy of 0 ns begins with the kernel that was launched late, on a stream before its own."""
+    rows = [
+        compute(0, 10, correlation=1),
+        event("copy", 60, 60, track=2),
+        compute(60, 70, correlation=2),
+        launch(0, 1),
+        launch(50, 2),
+    ]
+    rank = a_rank(rows, [window(0, 70)])
+    assert main(rank, "time.idle_host") == pytest.approx(50 * NS)
+    assert main(rank, "time.idle_unknown") == 0

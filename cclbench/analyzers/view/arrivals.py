@@ -22,7 +22,7 @@ from cclbench.analyzers.metric import (
     total_left_out,
 )
 from cclbench.analyzers.view.collectives import Label, durations, group_sizes, kinds, labels
-from cclbench.analyzers.view.columns import codes
+from cclbench.analyzers.view.columns import begins, codes
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def arrivals(rank: RankView) -> tuple[Arrivals, Matched]:
     """The rank's arrivals, and what of its collectives is left out."""
     table, found = matched_collectives(rank)
     label, known = labels(table)
-    before, spent = _before(rank, table["collective"].to_numpy())
+    before, spent = _before(rank, table)
     return Arrivals(
         window_ns=rank.windows.total,
         on_host=rank.on_host,
@@ -137,30 +137,28 @@ def arrivals_of(rank: RankView) -> Value:
     )
 
 
-def _before(rank: RankView, wanted: Int64) -> tuple[Int64, Int64]:
-    """`before` and `spent` of the rows with those keys, whatever the rank ran outside its windows."""
+def _before(rank: RankView, chosen: pa.Table) -> tuple[Int64, Int64]:
+    """`before` and `spent` of those of the rank's rows, whatever it ran outside its windows."""
     table = rank.all_collectives
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     instance = table["instance"].fill_null(UNKNOWN_BEFORE).to_numpy()
     group, _ = codes(table, "group")
     order = np.lexsort((starts, group))
-    first = np.diff(group[order], prepend=-1) != 0
+    first = begins(group[order])
     previous = np.where(first, -1, np.roll(order, 1))[np.argsort(order)]
     key = table["collective"].to_numpy()
     by_key = np.argsort(key)
-    row = by_key[np.searchsorted(key[by_key], wanted)]
+    row = by_key[np.searchsorted(key[by_key], chosen["collective"].to_numpy())]
     previous, starts = previous[row], starts[row]
     none = previous < 0
     compute, communication, copies = rank.busy
-    work = [s.starts[0] for s in rank.busy if len(s)]
-    begin = np.minimum(np.where(none, min(work, default=0), ends[previous]), starts)
+    begin = np.minimum(np.where(none, np.iinfo(np.int64).min, ends[previous]), starts)
     kernels = intervals.join(compute, communication)
     spent = [
         intervals.within(s, begin, starts)
         for s in (compute, intervals.subtract(copies, kernels), intervals.subtract(communication, compute))
     ]
-    common_begin = begin + table["arrival_ns"].fill_null(0).to_numpy()[row] - starts
-    idle = starts - begin - sum(spent) + np.where(none, common_begin, 0)
+    idle = np.where(none, chosen["arrival_ns"].to_numpy(), starts - begin) - sum(spent)
     return np.where(none, NOTHING_BEFORE, instance[previous]), np.array([*spent, idle], np.int64)
 
 
@@ -255,7 +253,7 @@ def meetings(ranks: Mapping[int, Sequence[Value]]) -> Instances:
     )
     spent = np.concatenate([part.spent for part in parts.values()], axis=1)
     order = np.lexsort((arrival, instance))
-    first = np.flatnonzero(np.diff(instance[order], prepend=-1))
+    first = np.flatnonzero(begins(instance[order]))
     count = np.diff(np.append(first, len(order)))
     whole = count == members[order][first]
     order, count = order[np.repeat(whole, count)], count[whole]

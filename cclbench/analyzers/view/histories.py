@@ -51,7 +51,7 @@ def _memory_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     named: npt.NDArray[np.bool_] = np.array(
         pc.equal(batch["name"].cast(pa.string()), _MEMORY).to_numpy(zero_copy_only=False), np.bool_
     )
-    kept = batch.filter(pc.and_(pa.array(named), batch["bytes"].is_valid()))
+    kept = batch.filter(pa.array(named & batch["bytes"].is_valid().to_numpy(zero_copy_only=False)))
     return kept.select(["start_ns", "device", "bytes", "reserved"])
 
 

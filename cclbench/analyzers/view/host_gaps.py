@@ -51,7 +51,7 @@ def host_gaps(rank: RankView) -> HostGaps:
     late, calls = rank.idle.late, rank.launch_calls
     thread = calls.threads[late.call]
     found: dict[str, list[Intervals]] = {held: [] for held in HELD}
-    called = np.clip(calls.starts[late.call], late.starts, late.ends)
+    called = calls.starts[late.call].clip(late.starts, late.ends)
     found["launch"].append(intervals.union(called, late.ends))
     rows = _rows_by_thread(rank, np.unique(thread))
     waited: list[Intervals] = []
@@ -93,10 +93,12 @@ def _first_after(blocking: Intervals, calls: LaunchCalls, thread: int) -> Mask:
 def _blocked(calls: Intervals, at: Int64) -> Int64:
     """How much of each gap that begins at one of `at` is that of a wait for the device, 0 outside of any."""
     index = intervals.innermost(calls.starts, calls.ends, at)
-    lasted = np.append(calls.ends - calls.starts, 0)[index]
+    inside = index >= 0
+    starts, ends = calls.starts[index[inside]], calls.ends[index[inside]]
+    blocked = np.zeros(len(at), np.int64)
     # A call returns some time after the device has run dry; that is waiting, too.
-    returns = np.append(calls.ends, 0)[index] - at
-    return np.where(index >= 0, np.minimum(lasted, np.maximum(returns, 0) + RESTART_NS), 0)
+    blocked[inside] = np.minimum(ends - starts, ends - at[inside] + RESTART_NS)
+    return blocked
 
 
 def _rows_by_thread(rank: RankView, threads: Int64) -> dict[int, dict[str, Intervals]]:

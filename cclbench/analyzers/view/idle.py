@@ -15,8 +15,6 @@ from cclbench.intervals import Int64, Intervals, Mask
 if TYPE_CHECKING:
     from cclbench.record.run import Rank
 
-_NEVER = np.iinfo(np.int64).max
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateLaunches:
@@ -49,7 +47,8 @@ def split(
     gap_ends = np.append(busy.starts, np.append(window_ends, busy.ends).max())
     call, free = _launch_and_free(tables, calls, busy.starts)
     known = call >= 0
-    late = known & (np.append(calls.starts, _NEVER)[call] > free)
+    late = np.zeros(len(call), np.bool_)
+    late[known] = calls.starts[call[known]] > free[known]
 
     def gaps(chosen: Mask, *, last: bool = False) -> Intervals:
         chosen = np.append(chosen, last)

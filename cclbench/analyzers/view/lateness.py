@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cclbench.analyzers.view.arrivals import SPENT, UNKNOWN_BEFORE, Instances
+from cclbench.analyzers.view.columns import begins
 from cclbench.intervals import Int64, Mask
 
 SIGNIFICANT: Final = 0.01
@@ -120,10 +121,10 @@ def chance(last: Fraction, sizes: Mapping[int, int]) -> float:
     transform of its characteristic function (Hong, Computational Statistics & Data Analysis 59, 2013).
     """
     trials = sum(sizes.values())
-    turn = np.exp(-2j * np.pi * np.arange((trials + 1) // 2 + 1) / (trials + 1))
+    turn = np.exp(-2j * np.pi * np.fft.rfftfreq(trials + 1))
     characteristic = np.prod([(1 - 1 / n + turn / n) ** times for n, times in sizes.items()], axis=0)
-    density = np.fft.irfft(characteristic[: (trials + 1) // 2 + 1], trials + 1)
-    return float(np.clip(density[int(last) :].sum(), 0.0, 1.0))
+    density = np.fft.irfft(characteristic, trials + 1)
+    return float(density[int(last) :].sum().clip(0.0, 1.0))
 
 
 def lateness(found: Instances) -> npt.NDArray[np.float64]:
@@ -178,7 +179,7 @@ def cause(found: Instances, straggler: int, *, on_host: bool) -> Cause | None:
 def _mean_of_medians(of: Int64, ns: Int64) -> float:
     """Mean over instances of the median of their rows' ns."""
     order = np.lexsort((ns, of))
-    first = np.flatnonzero(np.diff(of[order], prepend=-1))
+    first = np.flatnonzero(begins(of[order]))
     count = np.diff(np.append(first, len(order)))
     low, high = ns[order][first + (count - 1) // 2], ns[order][first + count // 2]
     return float((low / 2 + high / 2).mean())

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench.analyzers.metric import Coverage, Unknown
+from cclbench.analyzers.view.columns import begins
 from cclbench.intervals import Int64, Mask
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def launch_calls(tables: Rank) -> LaunchCalls:
         parts.append((correlations, starts, starts + durations, threads))
     calls = LaunchCalls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     calls = calls.where(np.lexsort((-calls.ends, calls.starts, calls.correlations)))
-    return calls.where(np.append(True, np.diff(calls.correlations) != 0)[: len(calls)])
+    return calls.where(begins(calls.correlations))
 
 
 def correlations_of(batch: pa.RecordBatch) -> Int64:

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cclbench import classify, intervals
-from cclbench.analyzers.view.columns import codes, spans
+from cclbench.analyzers.view.columns import begins, codes, spans
 from cclbench.intervals import Index, Int64, Intervals, Mask
 from cclbench.normalize.operators import Ids, is_wrapper, nearest
 from cclbench.operators.call import Call, NoModel, parse
 from cclbench.operators.cost import Cost, cost_of, model_of
-from cclbench.schema import CATEGORIES, EVENTS, KINDS, PHASES
+from cclbench.schema import CATEGORIES, EVENTS, PHASES
 
 if TYPE_CHECKING:
     from cclbench.analyzers.view.rank_view import RankView
@@ -218,14 +218,13 @@ def _ancestors(parents: Index, chosen: Mask) -> Mask:
     """Which calls hold a chosen one, shape (calls,)."""
     found = np.zeros(len(parents), np.bool_)
     above = np.unique(parents[chosen])
-    while len(above := above[(above >= 0) & ~np.append(found, True)[above]]):
+    while len(above := above[~np.append(found, True)[above]]):
         found[above] = True
         above = np.unique(parents[above])
     return found
 
 
 def _on_device(rank: RankView) -> Works:
-    rank.needs_accelerator("")
     found = [batch for batch, _ in rank.begun(("kernel", "copy", "memset"), *_ROW)]
     schema = pa.schema([EVENTS.field(name) for name in ("start_ns", "dur_ns", *_ROW)])
     table = pa.Table.from_batches(found, schema)
@@ -236,16 +235,17 @@ def _on_device(rank: RankView) -> Works:
     phase = _indices(table, "phase", PHASES, PHASES.index("other"))
     module, modules = codes(table, "module")
     own = calls.ids.index_of(_or_no_id(table["operator"]))
-    is_kernel = _indices(table, "kind", KINDS, 0) == KINDS.index("kernel")
+    what, whats = codes(table, "kind")
+    is_kernel = np.array([word == "kernel" for word in whats], np.bool_)[what]
     communicates = category == CATEGORIES.index("communication")
-    owner = np.where((own >= 0) & ~communicates, np.append(calls.owner, -1)[own], own)
+    owner = np.where(communicates, own, np.append(calls.owner, -1)[own])
     # Works are numbered by call, then, of rows without one, each for itself.
     alone = owner < 0
     key = np.where(alone, len(calls) + np.arange(len(owner)), owner)
     order = np.lexsort((starts, key))
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    first = np.flatnonzero(begins(key[order]))
     work = np.empty(len(key), np.int64)
-    work[order] = np.cumsum(np.diff(key[order], prepend=-1) > 0) - 1
+    work[order] = np.cumsum(begins(key[order])) - 1
     of_call = owner[order][first] >= 0
     head = order[first]
     lead = order[_longest(work[order], (ends - starts)[order], len(first))]
@@ -259,7 +259,7 @@ def _on_device(rank: RankView) -> Works:
     kinds, kind_of_call = calls.kinds(owner[head][of_call], launched[of_call], kernels_of)
     why_not = NOT_LINKED if len(calls) else NO_CALLS
     single = [Kind(Call(word or ""), linked=False, why_not=why_not) for word in names]
-    kind = np.where(of_call, 0, len(kinds) + name[head])
+    kind = len(kinds) + name[head]
     kind[of_call] = kind_of_call
     kinds += single
     cost_flops, cost_bytes = _costs(kinds)
@@ -281,8 +281,8 @@ def _on_device(rank: RankView) -> Works:
         kernels=_index(np.bincount(work, minlength=len(first))),
         computes=np.bincount(work, is_kernel & ~communicates, minlength=len(first)) > 0,
         recomputed=recomputed,
-        flops=np.where(stated, stated_flops, cost_flops[kind] if len(kinds) else stated_flops),
-        bytes=np.where(stated, stated_bytes, cost_bytes[kind] if len(kinds) else stated_bytes),
+        flops=np.where(stated, stated_flops, cost_flops[kind]),
+        bytes=np.where(stated, stated_bytes, cost_bytes[kind]),
         stated=stated,
         rows=Rows(starts, ends, _index(work), _index(name), names),
     )
@@ -333,7 +333,7 @@ def _index(numbers: Int64) -> Index:
 def _costs(kinds: Sequence[Kind]) -> tuple[Float64, Float64]:
     """FLOPs and bytes of each kind, NaN where it has no cost."""
     costs = [(kind.cost.flops, kind.cost.bytes) if kind.cost else (np.nan, np.nan) for kind in kinds]
-    flops, size = np.array(costs, np.float64).reshape(-1, 2).T
+    flops, size = np.array(costs, np.float64).reshape(len(costs), 2).T
     return flops, size
 
 
@@ -345,8 +345,6 @@ def _longest(work: Int64, ns: Int64, count: int) -> Int64:
 
 def _identities(name: Int64, first: Int64) -> Int64:
     """A hash of the sequence of names from each of `first` to the next."""
-    if not len(first):
-        return np.empty(0, np.int64)
     place = np.arange(len(name)) - np.repeat(first, np.diff(np.append(first, len(name))))
     mixed = (name.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (place.astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)

@@ -114,7 +114,7 @@ def devices_of(rank: RankView, table: pa.Table, system: System) -> tuple[list[Se
         ranks = (source, target) if source >= 0 else _ranks(names[number], listed)
         devices = rank.machine.numbered_in(system, ranks) if ranks else None
         found.append(devices or ("whose nodes are not known" if ranks else "whose ranks are not known"))
-    return found, row.reshape(-1)
+    return found, row.ravel()
 
 
 def _ranks(name: str | None, listed: dict[str, tuple[int, ...]]) -> Sequence[int]:

@@ -142,7 +142,7 @@ def _final(blocks: pa.Table | None) -> tuple[dict[int | None, int], Blocks]:
     own = blocks.filter(pc.equal(state, "active_allocated"))
     size = pc.coalesce(own["requested"], own["size"])
     active = dict(zip(own["address"].to_pylist(), size.to_pylist(), strict=True))
-    return active, Blocks(pc.sum(blocks["size"]).as_py() or 0, inactive)
+    return active, Blocks(pc.sum(blocks["size"]).as_py(), inactive)
 
 
 def _before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[int | None, int], int]:
@@ -165,9 +165,8 @@ def _before(rows: Sequence[_Row], active: dict[int | None, int]) -> tuple[dict[i
 
 def _reserved(rows: Sequence[_Row], end: int, allocated: Int64) -> Int64 | None:
     """Bytes reserved at each moment, backwards from the end; None where that is less than was allocated."""
-    signs = (_RESERVED.get(action, 0) * size for action, _, size, _ in rows)
-    grown = np.cumsum([0, *signs], dtype=np.int64)
-    reserved = end - grown[-1] + grown
+    grown = [_RESERVED.get(action, 0) * size for action, _, size, _ in reversed(rows)]
+    reserved = end - np.cumsum([0, *grown], dtype=np.int64)[::-1]
     return np.asarray(reserved, np.int64) if (reserved >= allocated).all() else None
 
 

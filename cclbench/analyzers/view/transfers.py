@@ -151,7 +151,7 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
     partial; of a range of sizes nobody knows which unknown ones belong to it.
     """
     label, known = labels(timed.table)
-    exponent = np.searchsorted(4 ** np.arange(31), timed.payload, side="right") - 1
+    exponent = np.searchsorted(4 ** np.arange(32), timed.payload, side="right") - 1
     length = durations(timed.table)
     sums: dict[_Key, list[_Sum]] = {}
     parts, row = np.unique((label * 64 + exponent) * 2 + timed.matched, return_inverse=True)
@@ -161,11 +161,12 @@ def rates(timed: Timed, moved: Float64, basis: str | None = None) -> Iterator[Va
             float(moved[here].sum()), int(timed.ns[here].sum()), int(here.sum()), int(length[here].sum())
         )
         pair, matched = divmod(part, 2)
-        kind, group = known[pair // 64].collective, known[pair // 64].group
+        place, power = divmod(pair, 64)
+        kind, group = known[place].collective, known[place].group
         for key in dict.fromkeys(
-            [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(pair % 64))]
+            [(None, None, None), (kind, None, None), (kind, group, None), (kind, group, _size(power))]
         ):
-            both = sums.setdefault(key, [_Sum(0.0, 0, 0, 0), _Sum(0.0, 0, 0, 0)])
+            both = sums.setdefault(key, [_Sum(0, 0, 0, 0)] * 2)
             both[matched] = both[matched] + own
     unknown = _unknown(timed.unknown)
     for (kind, group, size), (whole, transfers) in sums.items():

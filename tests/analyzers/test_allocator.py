@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an allocator held over time and whose it was, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cclbench.analyzers.view.allocator import OLDER, Blocks, History, Owners, Site
+
+
+def ns(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+# Two blocks of 70 B together are older; owner 1 gets 100 B and 30 B and frees the 100, owner 2 gets 30 B and
+# keeps them, owner 3 gets 5 B and frees them, and 50 of the old bytes are freed.
+OWNERS = Owners(
+    call_sites=(None, "a.py:1", None, "c.py:3"),
+    moments=8,
+    start=70,
+    older_blocks=2,
+    moment=ns(1, 2, 3, 4, 5, 6, 7),
+    owner=ns(1, 2, 1, 3, 3, 1, OLDER),
+    change=ns(100, 30, 30, 5, -5, -100, -50),
+)
+
+
+def test_bytes_over_time_of_all_and_of_some_owners() -> None:
+    assert OWNERS.allocated().tolist() == [70, 170, 200, 230, 235, 230, 130, 80]
+    assert OWNERS.allocated([OLDER]).tolist() == [70] * 7 + [20]
+    assert OWNERS.allocated([1]).tolist() == [0, 100, 100, 130, 130, 130, 30, 30]
+    assert OWNERS.allocated([OLDER, 2]).tolist() == [70, 70, 100, 100, 100, 100, 100, 50]
+    assert OWNERS.allocated([]).tolist() == [0] * 8
+
+
+def test_what_is_held_at_a_moment_with_most_bytes_first() -> None:
+    assert OWNERS.at(0) == (Site(None, 70, 2), [])
+    older, others = OWNERS.at(4)
+    assert older == Site(None, 70, 2)
+    assert others == [(1, Site("a.py:1", 130, 2)), (2, Site(None, 30, 1)), (3, Site("c.py:3", 5, 1))]
+
+
+def test_of_equal_bytes_the_site_without_a_stack_comes_first() -> None:
+    """At the end both hold 30 B, and owner 3 nothing any more."""
+    older, others = OWNERS.at(7)
+    assert older == Site(None, 20, 1)
+    assert others == [(2, Site(None, 30, 1)), (1, Site("a.py:1", 30, 1))]
+
+
+def a_history(**changes: Any) -> History:
+    told = History(
+        source="memory_snapshot",
+        file="a.pickle",
+        rank=0,
+        device=1,
+        time_ns=ns(5, 5, 6, 7),
+        allocated=ns(10, 40, 40, 20),
+        reserved=ns(50, 80, 100, 60),
+    )
+    return replace(told, **changes)
+
+
+def test_the_peak_is_the_first_moment_of_most_bytes() -> None:
+    history = a_history()
+    assert (history.peak, history.peak_allocated, history.peak_reserved) == (1, 40, 100)
+    assert history.fragmentation == 1 - 40 / 80
+
+
+@pytest.mark.parametrize("reserved", [None, ns(0, 0, 0, 0)])
+def test_nothing_reserved_has_no_fragmentation(reserved: Any) -> None:
+    assert a_history(reserved=reserved).fragmentation is None
+
+
+def test_a_byte_reserved_at_the_peak_is_enough_for_fragmentation() -> None:
+    assert a_history(allocated=ns(0, 1, 0, 0), reserved=ns(0, 1, 0, 0)).fragmentation == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"allocated": ns(10, 10)}, True),
+        ({"allocated": ns(10)}, False),
+        ({"recorded": False}, False),
+    ],
+)
+def test_there_is_a_curve_where_two_moments_were_recorded(changes: dict[str, Any], *, expected: bool) -> None:
+    assert a_history(**changes).changes is expected
+
+
+def test_contradictions_are_told_in_words() -> None:
+    assert a_history().words is None
+    assert a_history(contradictions=1234).words == (
+        "1,234 blocks contradict the events: some were not recorded, or memory changed between the last event"
+        " and the snapshot"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "plain", "with_file"),
+    [
+        ({}, "device 1", "a.pickle, device 1"),
+        ({"device": 0}, "device 0", "a.pickle, device 0"),
+        ({"device": None}, "cpu", "a.pickle, cpu"),
+        ({"file": None}, "device 1", "device 1"),
+    ],
+)
+def test_the_label_names_the_device_and_on_request_the_file(
+    changes: dict[str, Any], plain: str, with_file: str
+) -> None:
+    history = a_history(**changes)
+    assert (history.label(), history.label(with_file=True)) == (plain, with_file)
+
+
+def test_a_history_at_some_moments_keeps_what_is_known() -> None:
+    chosen = np.array([True, False, True, False])
+    some = a_history(contradictions=3).at(chosen)
+    assert some.time_ns is not None
+    assert some.reserved is not None
+    assert [column.tolist() for column in (some.time_ns, some.allocated, some.reserved)] == [
+        [5, 6],
+        [10, 40],
+        [50, 100],
+    ]
+    assert (some.rank, some.device, some.contradictions) == (0, 1, 3)
+    untold = a_history(time_ns=None, reserved=None).at(chosen)
+    assert (untold.time_ns, untold.reserved) == (None, None)
+
+
+def test_the_inactive_share_is_of_what_is_reserved() -> None:
+    assert Blocks(reserved=1000, inactive=250).inactive_share == 0.25
+    assert Blocks(reserved=1, inactive=1).inactive_share == 1
+    assert Blocks(reserved=0, inactive=0).inactive_share is None

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When ranks arrive at collectives, and the instances that they make up, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hand_made import a_rank, collective, comm, compute, event, window
+
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value
+from cclbench.analyzers.view.arrivals import (
+    NOTHING_BEFORE,
+    UNKNOWN_BEFORE,
+    Arrivals,
+    Instances,
+    arrivals_of,
+    matched,
+    matched_collectives,
+    matched_in_windows,
+    meetings,
+    of_instances,
+    parts_of,
+)
+from cclbench.analyzers.view.collectives import Label
+from cclbench.schema import COLLECTIVES
+
+PAIR = {"group": "0-1", "group_size": 2}
+TRIO = {"group": "0-2", "group_size": 3}
+ALONE = {"group": "0", "group_size": 1}
+REDUCE, GATHER, SEND = Label("all_reduce", "0-1"), Label("all_gather", "0-2"), Label("send", "0-1")
+
+
+def table(*rows: dict[str, Any]) -> pa.Table:
+    given = dict.fromkeys(COLLECTIVES.names)
+    told = [given | {"collective": n, "rank": 0, "library": "nccl"} | row for n, row in enumerate(rows)]
+    return pa.Table.from_pylist(told, schema=COLLECTIVES)
+
+
+def test_what_is_not_complete_is_counted_by_the_first_reason_that_holds() -> None:
+    found = matched(
+        table(
+            collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR),
+            collective("all_reduce", 10, 12, instance=2, **ALONE),
+            collective("all_reduce", 20, 24, **ALONE),
+            collective("all_reduce", 30, 38, instance=3, **PAIR),
+            collective("all_reduce", 40, 56, group_size=2),
+            collective("all_reduce", 60, 92, **PAIR),
+            collective("all_reduce", 100, 164, **PAIR),
+            collective("all_reduce", 200, 328, wait_ns=0, instance=9, **ALONE),
+            collective("all_reduce", 400, 656, **PAIR),
+        )
+    )
+    assert found.complete.tolist() == [True, False, False, False, False, False, False, True, False]
+    assert found.left_out == {
+        "in groups of one": 2,
+        "in instances that lack a rank": 1,
+        "of unknown process group": 1,
+        "not matched with another rank's": 3,
+    }
+    # Groups of one are in no coverage, be they complete or not.
+    assert found.coverage == Coverage(1, 6, 1, 1 + 8 + 16 + 32 + 64 + 256)
+
+
+def test_reasons_that_do_not_occur_are_not_listed() -> None:
+    assert matched(table(collective("all_reduce", 0, 1, wait_ns=0, instance=1, **PAIR))).left_out == {}
+
+
+def test_matched_collectives_are_those_of_the_window_that_are_complete() -> None:
+    whole = collective("all_reduce", 10, 20, wait_ns=5, instance=1, **PAIR)
+    lacking = collective("all_gather", 30, 50, **PAIR)
+    outside = collective("all_reduce", 110, 120, wait_ns=5, instance=2, **PAIR)
+    rank = a_rank([], [window(0, 100)], [lacking, whole, outside])
+    own, found = matched_collectives(rank)
+    assert own["collective"].to_pylist() == [1]
+    assert (found.complete.tolist(), found.coverage) == ([False, True], Coverage(1, 2, 10, 30))
+    assert len(matched_in_windows(rank)[0]) == 2
+
+
+def test_nothing_matched_is_unknown_unless_all_are_alone() -> None:
+    lacking = a_rank([], [window(0, 100)], [collective("all_gather", 30, 50, **PAIR)])
+    with pytest.raises(Unknown, match="across its ranks: 1 not matched with another rank's") as unknown:
+        matched_collectives(lacking)
+    assert unknown.value.coverage == Coverage(0, 1, 0, 20)
+    alone = a_rank([], [window(0, 100)], [collective("all_gather", 30, 50, **ALONE)])
+    with pytest.raises(NotApplicable, match="across its ranks: 1 in groups of one") as absent:
+        matched_collectives(alone)
+    assert not isinstance(absent.value, Unknown)
+    with pytest.raises(NotApplicable, match="there are no collectives in the window"):
+        matched_in_windows(a_rank([], [window(0, 100)]))
+
+
+def a_busy_rank() -> Any:
+    """A rank whose clock is 5 ns behind the common one, with a collective before its window.
+
+    C is 10-30 and 350-380; K is 20-60 and the collectives in the window; M is 55-70 and 370-390.
+    """
+    own = [
+        ("all_reduce", 300, 340, 7, {"instance": 3, **PAIR, "step": 1}),
+        ("all_reduce", 20, 60, 4, PAIR),
+        ("all_gather", 200, 220, 5, {"instance": 2, **TRIO}),
+        ("send", 400, 450, 9, {"instance": 4, "group": "0-1", "group_size": 8, "step": 2}),
+        ("recv", 430, 460, 11, {"instance": 5, "group": "0-1", "group_size": 8, "step": 2}),
+    ]
+    calls = [
+        collective(kind, start, end, collective=key, **columns)
+        | ({"arrival_ns": start + 5, "wait_ns": 0} if "instance" in columns else {})
+        for kind, start, end, key, columns in own
+    ]
+    rows = [
+        compute(10, 30),
+        compute(350, 380),
+        event("copy", 55, 70, track=3),
+        event("copy", 370, 390, track=3),
+        *(comm(start, end) for _, start, end, *_ in own),
+    ]
+    return a_rank(rows, [window(100, 1000)], calls, clock_residual_ns=2.5)
+
+
+def test_what_a_rank_does_since_its_groups_previous_collective() -> None:
+    found, others = a_busy_rank().arrivals
+    assert found.instance.tolist() == [3, 2, 4, 5]
+    assert found.arrival_ns.tolist() == [305, 205, 405, 435]
+    assert found.before.tolist() == [UNKNOWN_BEFORE, NOTHING_BEFORE, 3, 4]
+    assert found.spent.T.tolist() == [
+        # 60-300: the copy's 60-70, the all-gather's 200-220
+        [0, 10, 20, 210],
+        # 10-200: compute 10-30, communication 30-60, a copy 60-70; and 15 ns from the common clock's zero
+        [20, 10, 30, 130 + 15],
+        # 340-400: compute 350-380, of the copy 380-390
+        [30, 10, 0, 20],
+        # It begins before the one before it ends.
+        [0, 0, 0, 0],
+    ]
+    assert found.members.tolist() == [2, 3, 2, 2]
+    assert found.step.tolist() == [1, -1, 2, 2]
+    assert [found.labels[n].collective for n in found.label.tolist()] == [
+        "all_reduce",
+        "all_gather",
+        "send",
+        "recv",
+    ]
+    assert (found.window_ns, found.on_host, found.clock_residual_ns) == (900, False, 2.5)
+    assert others.left_out == {}
+    value = arrivals_of(a_busy_rank())
+    assert (value.value, value.coverage) == (4, Coverage(4, 4, 40 + 20 + 50 + 30, 140))
+    assert isinstance(value.detail, Arrivals)
+
+
+@pytest.mark.parametrize(
+    ("rows", "spent"),
+    [([], [0, 0, 0, 57]), ([compute(20, 30)], [10, 0, 0, 47]), ([compute(80, 90)], [0, 0, 0, 57])],
+)
+def test_before_its_first_collective_a_rank_idles_from_the_common_clocks_zero(
+    rows: list[dict[str, Any]], spent: list[int]
+) -> None:
+    call = collective("all_reduce", 50, 60, arrival_ns=57, wait_ns=0, instance=0, **PAIR)
+    found, _ = a_rank(rows, [window(0, 100)], [call]).arrivals
+    assert found.before.tolist() == [NOTHING_BEFORE]
+    assert found.spent[:, 0].tolist() == spent
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_the_first_collective_of_a_group_has_none_before_it(others: int) -> None:
+    """Whatever the number of groups is, and wherever the group stands among them."""
+    calls = [
+        collective(
+            "all_reduce", 100 * n, 100 * n + 50, arrival_ns=100 * n, wait_ns=0, instance=n, group=group
+        )
+        for n, group in enumerate([f"0-{m}" for m in range(5, 5 + others)] + ["0-1", "0-1", None, None])
+    ]
+    found, _ = a_rank([], [window(0, 1000)], calls).arrivals
+    assert found.before.tolist() == [NOTHING_BEFORE] * others + [
+        NOTHING_BEFORE,
+        others,
+        NOTHING_BEFORE,
+        others + 2,
+    ]
+
+
+def part(instances: list[int], arrivals: list[int], labels: list[Label], **changes: Any) -> Value:
+    """What a rank hands over: the n-th row has the n-th label; two members each unless told otherwise."""
+    rows = len(instances)
+    told: dict[str, Any] = {
+        "window_ns": 1000,
+        "on_host": False,
+        "clock_residual_ns": 0.0,
+        "labels": labels,
+        "label": np.arange(rows, dtype=np.int32),
+        "instance": np.array(instances, np.int64),
+        "arrival_ns": np.array(arrivals, np.int64),
+        "members": np.full(rows, 2, np.int32),
+        "before": np.array(instances, np.int64) - 1,
+        "spent": np.array([arrivals, instances, instances, instances], np.int64).reshape(4, rows),
+        "step": np.array(instances, np.int64) * 10,
+    }
+    left_out = changes.pop("left_out", {})
+    return Value(
+        value=1.0, detail=Arrivals(**(told | changes)), left_out=left_out, coverage=Coverage(rows, 5, 1, 2)
+    )
+
+
+def three_ranks() -> dict[int, list[Value]]:
+    """Instance 0 of ranks 1 and 4, instance 2 of 1, 3 and 4, instance 5 of 1 alone, 7 of 3 and 4."""
+    members = np.array([3, 2], np.int32)
+    return {
+        4: [
+            part(
+                [0, 2, 7],
+                [50, 90, 300],
+                [REDUCE, GATHER, SEND],
+                members=np.array([2, 3, 2]),
+                left_out={"a": 1},
+            )
+        ],
+        1: [
+            part(
+                [2, 5, 0],
+                [80, 200, 60],
+                [GATHER, REDUCE, REDUCE],
+                members=np.array([3, 2, 2]),
+                left_out={"a": 2},
+            )
+        ],
+        3: [part([2, 7], [70, 290], [GATHER, SEND], members=members), Value(value=9.0)],
+    }
+
+
+def listed(found: Instances) -> list[tuple[int, ...]]:
+    """Instance's place, rank, arrival, before and step of each row."""
+    columns = (found.of, found.rank, found.arrival_ns, found.before, found.step)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_instances_are_those_that_all_their_ranks_tell_of() -> None:
+    found = meetings(three_ranks())
+    assert listed(found) == [
+        (0, 4, 50, -1, 0),
+        (0, 1, 60, -1, 0),
+        (1, 3, 70, 1, 20),
+        (1, 1, 80, 1, 20),
+        (1, 4, 90, 1, 20),
+        (2, 3, 290, 6, 70),
+        (2, 4, 300, 6, 70),
+    ]
+    assert (found.first.tolist(), found.count.tolist(), found.incomplete) == ([0, 2, 5], [2, 3, 2], 1)
+    assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [GATHER] * 3 + [SEND] * 2
+    assert found.spent.tolist() == [
+        [50, 60, 70, 80, 90, 290, 300],
+        *([0, 0, 2, 2, 2, 7, 7] for _ in range(3)),
+    ]
+    assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 70, 290], [60, 90, 300])
+
+
+@pytest.mark.parametrize("number", [0, 1, 5])
+def test_an_instance_of_any_number_is_one(number: int) -> None:
+    found = meetings({rank: [part([number], [rank], [REDUCE])] for rank in (0, 1)})
+    assert (found.first.tolist(), found.count.tolist()) == ([0], [2])
+
+
+def test_without_a_whole_instance_there_is_a_reason() -> None:
+    with pytest.raises(NotApplicable, match="no collective has all its ranks among those in view"):
+        meetings({0: [part([1], [5], [REDUCE])], 1: [part([2], [5], [REDUCE])]})
+
+
+def test_instances_of_groups_are_without_sends_and_receives() -> None:
+    found = meetings(three_ranks()).of_groups()
+    assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 70), (1, 1, 80), (1, 4, 90)]
+    assert (found.first.tolist(), found.count.tolist()) == ([0, 2], [2, 3])
+    assert found.spent.shape == (4, 5)
+    sends = {rank: [part([7], [rank], [SEND])] for rank in (3, 4)}
+    with pytest.raises(NotApplicable, match="all matched collectives are sends and receives"):
+        meetings(sends).of_groups()
+
+
+def test_chosen_instances_keep_their_rows() -> None:
+    found = meetings(three_ranks()).chosen(np.array([True, False, True]))
+    assert [row[:3] for row in listed(found)] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
+    assert [found.labels[n] for n in found.label] == [REDUCE] * 2 + [SEND] * 2
+    assert found.spent[0].tolist() == [50, 60, 290, 300]
+    assert (found.earliest_ns.tolist(), found.latest_ns.tolist()) == ([50, 290], [60, 300])
+
+
+def test_instances_by_key_are_in_order_of_the_key() -> None:
+    found = meetings(three_ranks())
+    parts = found.by(np.array([8, 3, 8]))
+    assert list(parts) == [3, 8]
+    assert [row[:3] for row in listed(parts[3])] == [(0, 3, 70), (0, 1, 80), (0, 4, 90)]
+    assert [row[:3] for row in listed(parts[8])] == [(0, 4, 50), (0, 1, 60), (1, 3, 290), (1, 4, 300)]
+    assert parts[8].spent[0].tolist() == [50, 60, 290, 300]
+    assert {key: (one.first.tolist(), one.count.tolist()) for key, one in parts.items()} == {
+        3: ([0], [3]),
+        8: ([0, 2], [2, 2]),
+    }
+    each = found.by(np.array([2, 0, 1]))
+    assert {key: one.arrival_ns.tolist() for key, one in each.items()} == {
+        0: [70, 80, 90],
+        1: [290, 300],
+        2: [50, 60],
+    }
+
+
+def test_parts_are_the_first_values_details_in_order_of_rank() -> None:
+    ranks = three_ranks() | {0: [Value(value=1.0), part([9], [9], [REDUCE])]}
+    assert list(parts_of(ranks)) == [1, 3, 4]
+    assert parts_of(ranks)[3].instance.tolist() == [2, 7]
+
+
+def test_a_figure_over_instances_leaves_out_what_its_ranks_do_and_instances_that_lack_one() -> None:
+    ranks = three_ranks()
+    value = of_instances(ranks, meetings(ranks), 1.5, "so")
+    assert (value.value, value.reason) == (1.5, "so")
+    assert value.left_out == {"a": 3, "instances that not all their ranks have in a window": 1}
+    assert value.coverage == Coverage(3 + 3 + 2, 15, 3, 6)
+
+
+def test_no_instance_has_the_number_of_none() -> None:
+    assert NOTHING_BEFORE < 0 > UNKNOWN_BEFORE
+    assert NOTHING_BEFORE != UNKNOWN_BEFORE

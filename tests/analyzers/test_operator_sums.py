@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's works and what they add up to by each key, worked out by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import a_rank, card, comm, compute, event, window
+
+from cclbench.analyzers.view.operator_sums import BY, Sums, rank_sums
+from cclbench.analyzers.view.operators import NO_CALLS, NOT_LINKED
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.errors import UsageError
+
+BF16 = '["c10::BFloat16","c10::BFloat16"]'
+SQUARE = "[[100,100],[100,100]]"
+NO_MODEL = "no cost model for this operator"
+NO_SHAPES = "its arguments are not recorded: a capture with record_shapes=True has them"
+
+
+@pytest.fixture(autouse=True)
+def chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accelerator of 1e12 FLOP/s in bf16, 1e11 in fp32, and 1e11 B/s."""
+    peaks = {"bf16": 1e12, "fp32": 1e11}
+    made = SimpleNamespace(id="chip", peak_flops_per_s=peaks, hbm_bytes_per_s=1e11, sm_count=None)
+    cpu = SimpleNamespace(id="cpu", peak_flops_per_s={}, hbm_bytes_per_s=None, sm_count=None)
+    known = {"nvidia-a100-sxm-80gb": made, "generic-cpu": cpu}
+    monkeypatch.setattr("cclbench.hardware.catalog.accelerators", lambda: known)
+
+
+def call(number: int, name: str, **columns: Any) -> dict[str, Any]:
+    """A call of an operator."""
+    return {"operator": number, "name": name, **columns}
+
+
+# mm is 2e6 FLOP (2,000 ns at the peak) and 60,000 B (600 ns); add 1e4 FLOP in fp32 (100 ns), as many bytes.
+OPERATORS = [
+    call(1, "aten::mm", shapes=SQUARE, dtypes=BF16),
+    call(2, "mine::inner", parent=1),
+    call(3, "aten::add", shapes=SQUARE, dtypes=BF16, recomputed=True),
+    call(4, "mine::sort"),
+    call(5, "aten::mm", shapes=SQUARE, dtypes=BF16),
+    call(6, "mine::cat", shapes="[[[10,10],[20,10]],[]]", dtypes='[["float","float"],"Scalar"]'),
+]
+ROWS = [
+    compute(3000, 9000, operator=2, name="void split<float>(int)", category="elementwise", phase="backward")
+    | {"module": "Net_0/Lin_1"},
+    compute(0, 3000, operator=1, name="gemm_a", phase="forward", module="Net_0/Lin_0"),
+    compute(10_000, 11_000, operator=3, name="add_k", category="elementwise", phase="backward"),
+    compute(12_000, 12_500, operator=4, name="sort_k", category="other"),
+    compute(13_000, 17_000, operator=5, name="gemm_a", phase="forward"),
+    compute(20_000, 20_300, name="void alone<int>(x)"),
+    comm(21_000, 22_000, operator=2, phase="backward"),
+    event("copy", 23_000, 23_100, phase="data"),
+    compute(24_000, 24_010, operator=6, name="cat_k", category=None),
+    compute(60_000, 61_000, operator=5, name="gemm_a"),
+]
+
+
+def a_step(**changes: Any) -> RankView:
+    told: dict[str, Any] = {"operators": OPERATORS, "card": card()}
+    return a_rank(ROWS, [window(0, 50_000, 1)], **(told | changes))
+
+
+def test_works_are_calls_in_order_and_then_what_none_launched() -> None:
+    works = a_step().works
+    assert [works.kinds[kind].call.name for kind in works.kind] == [
+        "aten::mm",
+        "mine::inner",
+        "aten::add",
+        "mine::sort",
+        "aten::mm",
+        "mine::cat",
+        "void alone<int>(x)",
+        "copy",
+    ]
+    assert works.time_ns.tolist() == [9000, 1000, 1000, 500, 4000, 10, 300, 100]
+    assert works.kernels.tolist() == [2, 1, 1, 1, 1, 1, 1, 1]
+    # A transfer stays its own caller's, though a model counts what holds that.
+    assert works.communicates.tolist() == [False, True, *[False] * 6]
+    assert works.computes.tolist() == [True, False, True, True, True, True, True, False]
+    assert works.linked.tolist() == [*[True] * 6, False, False]
+    assert works.modelled.tolist() == [True, False, True, False, True, False, False, False]
+    assert works.recomputed.tolist() == [False, False, True, *[False] * 5]
+    assert works.of_family("matrix product").tolist() == [True, False, False, False, True, *[False] * 3]
+    assert works.window.tolist() == [0] * 8
+    assert not works.stated.any()
+
+
+def test_a_work_is_what_its_longest_row_is() -> None:
+    works = a_step().works
+    assert [works.modules[n] for n in works.module[:2]] == ["Net_0/Lin_1", None]
+    sums = rank_sums(a_step(), ("phase", "category")).sums
+    assert {key: own.time_ns for key, own in sums["phase"].items()} == {
+        "backward": 9000 + 1000 + 1000,
+        "forward": 4000,
+        "data": 100,
+        "other": 500 + 10 + 300,
+    }
+    assert {key: (own.calls, own.time_ns) for key, own in sums["category"].items()} == {
+        "elementwise": (2, 10_000),
+        "communication": (1, 1000),
+        "other": (2, 510),
+        "gemm": (2, 4300),
+        "copy": (1, 100),
+    }
+
+
+def test_the_longest_row_may_come_first() -> None:
+    rows = [
+        compute(0, 50, operator=4, phase="forward", category="gemm"),
+        compute(60, 70, operator=4, phase="backward", category="other"),
+        compute(80, 120, operator=3, phase="loss"),
+    ]
+    sums = rank_sums(a_rank(rows, [window(0, 200)], operators=OPERATORS), ("phase",))
+    assert {key: own.time_ns for key, own in sums.sums["phase"].items()} == {"forward": 60, "loss": 40}
+
+
+def test_calls_know_the_kernels_that_they_launched_in_order() -> None:
+    works = a_step().works
+    calls = [works.kinds[kind].call for kind in works.kind]
+    assert [one.kernels for one in calls] == [
+        ("gemm_a", "void split<float>(int)"),
+        ("nccl",),
+        ("add_k",),
+        ("sort_k",),
+        ("gemm_a",),
+        ("cat_k",),
+        (),
+        (),
+    ]
+
+
+def test_why_a_work_has_no_cost() -> None:
+    works = a_step().works
+    assert [works.kinds[kind].why_not for kind in works.kind] == [
+        None,
+        NO_MODEL,
+        None,
+        NO_MODEL,
+        None,
+        NO_MODEL,
+        NOT_LINKED,
+        NOT_LINKED,
+    ]
+    silent = a_step(operators=[]).works
+    assert {kind.why_not for kind in silent.kinds} == {NO_CALLS}
+    assert len(silent) == 9
+
+
+def test_rows_of_works_and_when_they_run() -> None:
+    works = a_step().works
+    chosen = works.when(works.of_family("matrix product"))
+    assert (chosen.starts.tolist(), chosen.ends.tolist()) == ([0, 13_000], [9000, 17_000])
+
+
+def test_the_least_time_is_the_larger_of_arithmetics_and_memorys() -> None:
+    works = a_step().works
+    peaks = {"bf16": 1e12, "fp32": 1e11}
+    arithmetic = works.compute_ns(peaks, None)
+    least = works.roofline_ns(peaks, None, 1e11)
+    known = works.modelled
+    assert arithmetic[known] == pytest.approx([2000, 100, 2000], rel=1e-12)
+    assert least[known] == pytest.approx([2000, 600, 2000], rel=1e-12)
+    assert np.isnan(arithmetic[~known]).all()
+    assert np.isnan(least[~known]).all()
+    # Where the peak is not known, the memory's time is what is left.
+    assert np.isnan(works.compute_ns({}, None)[known]).all()
+    assert works.roofline_ns({}, None, 1e11)[known] == pytest.approx([600] * 3, rel=1e-12)
+
+
+STATED = [
+    compute(0, 10, flops=5000.0, hbm_bytes=100),
+    compute(20, 30, flops=7000.0),
+    compute(40, 50, flops=0.0, hbm_bytes=2000),
+    compute(60, 70, hbm_bytes=3000),
+]
+
+
+def test_what_the_trace_states_goes_by_the_stated_peak() -> None:
+    """5,000 FLOP at 1e12 FLOP/s are 5 ns and 100 B 1 ns; no arithmetic takes no time, 2,000 B take 20 ns."""
+    works = a_rank(STATED, [window(0, 100)]).works
+    assert works.stated.tolist() == [True, True, True, False]
+    assert works.modelled.tolist() == [True, False, True, False]
+    assert works.compute_ns({}, 1e12)[:3] == pytest.approx([5, 7, 0], rel=1e-12)
+    assert works.roofline_ns({}, 1e12, 1e11)[[0, 2]] == pytest.approx([5, 20], rel=1e-12)
+    assert np.isnan(works.roofline_ns({}, 1e12, 1e11)[[1, 3]]).all()
+    unknown = works.compute_ns({"bf16": 1e12}, None)
+    assert np.isnan(unknown[:2]).all()
+    assert unknown[2] == 0
+
+
+def test_stated_figures_of_a_works_rows_add_up_where_all_have_them() -> None:
+    rows = [
+        compute(0, 10, operator=1, flops=5000.0, hbm_bytes=100),
+        compute(10, 20, operator=1, flops=1000.0, hbm_bytes=10),
+        compute(20, 30, operator=3, flops=9.0, hbm_bytes=9),
+        compute(30, 40, operator=3),
+    ]
+    works = a_rank(rows, [window(0, 100)], operators=OPERATORS).works
+    assert (works.flops.tolist(), works.bytes.tolist()) == ([6000, 1e4], [110, 6e4])
+    assert works.stated.tolist() == [True, False]
+
+
+def test_sums_by_operator() -> None:
+    found = rank_sums(a_step(), ("op",)).sums["op"]
+    mm, add = found.pop("aten::mm"), found.pop("aten::add")
+    assert mm == Sums(
+        calls=2,
+        time_ns=13_000,
+        modelled_ns=13_000,
+        flops=4e6,
+        bytes=1.2e5,
+        rooflined_ns=13_000,
+        roofline_ns=pytest.approx(4000),
+        compute_ns=13_000,
+        memory_ns=0,
+        operators=frozenset({"aten::mm"}),
+        families=frozenset({"matrix product"}),
+        precisions=frozenset({"bf16"}),
+    )
+    assert add == Sums(
+        calls=1,
+        time_ns=1000,
+        modelled_ns=1000,
+        flops=1e4,
+        bytes=6e4,
+        rooflined_ns=1000,
+        roofline_ns=pytest.approx(600),
+        compute_ns=0,
+        memory_ns=1000,
+        operators=frozenset({"aten::add"}),
+        families=frozenset({"elementwise"}),
+        precisions=frozenset({"fp32"}),
+    )
+    assert {key: (own.calls, own.time_ns, own.why_not) for key, own in found.items()} == {
+        "mine::inner": (1, 1000, None),
+        "mine::sort": (1, 500, NO_MODEL),
+        "mine::cat": (1, 10, NO_MODEL),
+        "alone": (1, 300, NOT_LINKED),
+        "copy": (1, 100, None),
+    }
+    for own in found.values():
+        nothing = (own.modelled_ns, own.flops, own.bytes, own.rooflined_ns, own.roofline_ns)
+        assert (*nothing, own.compute_ns, own.memory_ns) == (0,) * 7
+        assert (own.families, own.precisions) == (frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("by", BY)
+def test_counts_and_measured_times_are_whole_numbers(by: Any) -> None:
+    for own in rank_sums(a_step(), (by,)).sums[by].values():
+        whole = (own.calls, own.time_ns, own.modelled_ns, own.rooflined_ns, own.compute_ns, own.memory_ns)
+        assert {type(one) for one in whole} == {int}
+        assert {type(one) for one in (own.flops, own.bytes, own.roofline_ns)} == {float}
+
+
+def test_a_ranks_totals() -> None:
+    found = rank_sums(a_step(), BY)
+    assert tuple(found.sums) == BY
+    assert (found.policy, found.windows) == ("steps", 1)
+    assert (found.time_ns, found.linked_ns) == (15_910, 15_510)
+    assert (found.compute_ns, found.modelled_ns) == (15_910 - 1000 - 100, 14_000)
+    assert found.no_roofline is None
+    assert found.roof is not None
+    assert (found.roof.memory, found.roof.peaks) == (1e11, {"bf16": 1e12, "fp32": 1e11})
+
+
+def test_sums_by_shape_and_module() -> None:
+    found = rank_sums(a_step(), ("shape", "module")).sums
+    assert {key: own.time_ns for key, own in found["shape"].items()} == {
+        "aten::mm(bf16[100,100], bf16[100,100])": 13_000,
+        "mine::inner": 1000,
+        "aten::add(bf16[100,100], bf16[100,100])": 1000,
+        "mine::sort": 500,
+        "mine::cat(2 x fp32[10,10])": 10,
+        "alone": 300,
+        "copy": 100,
+    }
+    assert {key: (own.time_ns, own.operators) for key, own in found["module"].items()} == {
+        "Net_0/Lin_1": (9000, {"aten::mm"}),
+        "none": (6910, {"mine::inner", "aten::add", "mine::sort", "aten::mm", "mine::cat", "alone", "copy"}),
+    }
+    assert found["module"]["none"].why_not == NO_MODEL
+
+
+def test_sums_by_kernel_have_the_cost_of_calls_that_launched_nothing_else() -> None:
+    found = rank_sums(a_step(), ("kernel",)).sums["kernel"]
+    told = {
+        key: (own.calls, own.time_ns, own.modelled_ns, own.flops, own.bytes) for key, own in found.items()
+    }
+    assert told == {
+        "gemm_a": (2, 7000, 4000, 2e6, 6e4),
+        "split": (1, 6000, 0, 0, 0),
+        "add_k": (1, 1000, 1000, 1e4, 6e4),
+        "sort_k": (1, 500, 0, 0, 0),
+        "alone": (1, 300, 0, 0, 0),
+        "nccl": (1, 1000, 0, 0, 0),
+        "copy": (1, 100, 0, 0, 0),
+        "cat_k": (1, 10, 0, 0, 0),
+    }
+    gemm, add = found["gemm_a"], found["add_k"]
+    assert (gemm.roofline_ns, gemm.compute_ns, gemm.memory_ns) == (pytest.approx(2000), 4000, 0)
+    assert (add.roofline_ns, add.compute_ns, add.memory_ns) == (pytest.approx(600), 0, 1000)
+    assert (gemm.operators, gemm.why_not) == (frozenset(), None)
+
+
+def test_without_an_accelerator_there_is_no_roofline_and_a_reason() -> None:
+    found = rank_sums(a_step(card=None), ("op",))
+    assert found.roof is None
+    assert found.no_roofline
+    mm = found.sums["op"]["aten::mm"]
+    assert (mm.modelled_ns, mm.flops, mm.rooflined_ns, mm.roofline_ns) == (13_000, 4e6, 0, 0)
+    assert (mm.compute_ns, mm.memory_ns) == (0, 0)
+
+
+def test_without_a_peak_of_the_cards_precision_stated_flops_have_the_memorys_time() -> None:
+    for precision, least in (("bf16", 5 + 20), ("fp32", 50 + 20), ("fp8", 1 + 20)):
+        view = a_rank(STATED, [window(0, 100)], card=card(workload__precision=precision))
+        assert rank_sums(view, ("op",)).sums["op"]["gemm"].roofline_ns == pytest.approx(least)
+
+
+def test_ranks_add_up() -> None:
+    one = Sums(
+        calls=1,
+        time_ns=2,
+        modelled_ns=3,
+        flops=4.0,
+        bytes=5.0,
+        rooflined_ns=6,
+        roofline_ns=7.0,
+        compute_ns=8,
+        memory_ns=9,
+        operators=frozenset("a"),
+        families=frozenset("x"),
+        precisions=frozenset("p"),
+    )
+    one.add(
+        Sums(10, 20, 30, 40.0, 50.0, 60, 70.0, 80, 90, frozenset("b"), frozenset("x"), frozenset("q"), "so")
+    )
+    sets = frozenset("ab"), frozenset("x"), frozenset("pq")
+    assert one == Sums(11, 22, 33, 44.0, 55.0, 66, 77.0, 88, 99, *sets, "so")
+    one.add(Sums(why_not="else"))
+    assert one.why_not == "so"
+    assert Sums() == Sums(0, 0, 0, 0.0, 0.0, 0, 0.0, 0, 0, frozenset(), frozenset(), frozenset(), None)
+
+
+def test_kinds_are_told_apart_by_all_that_a_call_is_called_with() -> None:
+    """The first two are alike; each of the others differs in one thing."""
+    same = {"shapes": SQUARE, "dtypes": BF16, "strides": "[[100,1],[100,1]]", "values": '["",""]'}
+    calls = [
+        call(0, "aten::mm", **same),
+        call(1, "aten::mm", **same, annotation="step 2"),
+        call(2, "aten::matmul", **same),
+        call(3, "aten::mm", **same | {"shapes": "[[100,100],[100,50]]"}),
+        call(4, "aten::mm", **same | {"dtypes": '["float","float"]'}),
+        call(5, "aten::mm", **same | {"strides": None}),
+        call(6, "aten::mm", **same | {"values": '["1",""]'}),
+        call(7, "aten::mm", **same),
+    ]
+    rows = [compute(10 * n, 10 * n + 5, operator=n) for n in range(8)]
+    rows.append(compute(76, 79, operator=7, name="second"))
+    works = a_rank(rows, [window(0, 100)], operators=calls).works
+    assert works.kind[0] == works.kind[1]
+    assert len(set(works.kind.tolist())) == 7
+
+
+def test_calls_of_attention_are_told_apart_by_their_step() -> None:
+    heads = "[[1,2,3,4],[1,2,3,4],[1,2,3,4]]"
+    told = {"shapes": heads, "dtypes": '["float","float","float"]'}
+    attention = "aten::_scaled_dot_product_flash_attention"
+    calls = [call(n, attention, **told, annotation=word) for n, word in enumerate(("a", "b", "a", None))]
+    works = a_rank(
+        [compute(10 * n, 10 * n + 5, operator=n) for n in range(4)], [window(0, 100)], operators=calls
+    )
+    kinds = works.works.kind.tolist()
+    assert kinds[0] == kinds[2]
+    assert len(set(kinds)) == 3
+
+
+def test_kernels_are_a_kind_in_their_order() -> None:
+    calls = [call(n, "aten::mm", shapes=SQUARE, dtypes=BF16) for n in range(4)]
+    orders = ("xy", "yx", "xy", "xx")
+    rows = [
+        compute(20 * n + 5 * k, 20 * n + 5 * k + 4, operator=n, name=name)
+        for n, names in enumerate(orders)
+        for k, name in enumerate(names)
+    ]
+    kinds = a_rank(rows, [window(0, 100)], operators=calls).works.kind.tolist()
+    assert kinds[0] == kinds[2]
+    assert len(set(kinds)) == 3
+
+
+def on_cpu(*operators: dict[str, Any], start: int = 0) -> RankView:
+    return a_rank([event("op", 0, 9)], [window(start, 1000)], operators=operators, works_on="host")
+
+
+def test_a_cpus_works_are_calls_with_time_of_their_own() -> None:
+    """Of the sum's 7 ns 2 are of a call in it that has no model; a call of no time and a wrapper are none."""
+    told = {"shapes": SQUARE, "dtypes": BF16}
+    view = on_cpu(
+        call(1, "aten::mm", **told, start_ns=10, device_ns=5, phase="forward", module="Net_0"),
+        call(2, "mine::inner", parent=1, start_ns=11, device_ns=2),
+        call(3, "AddBackward0", start_ns=12, device_ns=50),
+        call(4, "mine::none", start_ns=13, device_ns=0),
+        call(5, "c10d::allreduce_", start_ns=14, device_ns=4, recomputed=True),
+        call(6, "mine::one", start_ns=15, device_ns=1),
+        call(7, "mine::late", start_ns=1000, device_ns=9),
+    )
+    works = view.works
+    names = [works.kinds[kind].call.name for kind in works.kind]
+    assert names == ["aten::mm", "c10d::allreduce_", "mine::one"]
+    assert works.time_ns.tolist() == [7, 4, 1]
+    assert works.flops[0] == 2e6
+    assert works.bytes[0] == 6e4
+    assert works.computes.tolist() == [True, False, True]
+    assert works.recomputed.tolist() == [False, True, False]
+    assert (works.kernels.tolist(), works.stated.tolist()) == ([0] * 3, [False] * 3)
+    sums = rank_sums(view, ("phase", "module", "category")).sums
+    told_of = {by: {key: own.time_ns for key, own in found.items()} for by, found in sums.items()}
+    assert told_of == {
+        "phase": {"forward": 7, "other": 5},
+        "module": {"Net_0": 7, "none": 5},
+        "category": {"gemm": 7, "communication": 4, "other": 1},
+    }
+    with pytest.raises(UsageError, match="a CPU runs no kernels: ask --by op"):
+        rank_sums(view, ("kernel",))
+
+
+def test_a_call_within_another_begins_with_it() -> None:
+    """The product began before the window, so that nothing of it is in it."""
+    operators = [
+        call(1, "aten::mm", shapes=SQUARE, dtypes=BF16, start_ns=10, device_ns=5),
+        call(2, "mine::inner", parent=1, start_ns=30, device_ns=2),
+        call(3, "mine::other", start_ns=30, device_ns=3),
+    ]
+    assert on_cpu(*operators, start=20).works.time_ns.tolist() == [3]
+
+
+def test_a_rank_without_work_has_no_works() -> None:
+    assert len(on_cpu().works) == 0
+    idle = a_rank([], [window(0, 10)])
+    assert len(idle.works) == 0
+    assert rank_sums(idle, BY).sums == {by: {} for by in BY}

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's windows, its busy time and its rows, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import a_rank, card, collective, comm, compute, event, window
+
+from cclbench.analyzers.metric import NotApplicable, Unknown
+from cclbench.analyzers.view.rank_view import RankView
+from cclbench.intervals import Intervals
+
+STEPS = [window(10 * n, 10 * n + 10, n) for n in range(4)]
+NO_HOST = "the trace holds host rows only, none of the accelerator's"
+
+
+def pieces(found: Intervals) -> list[tuple[int, int]]:
+    return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, (0, 1, 2, 3)),
+        ((None, None), (0, 1, 2, 3)),
+        ((1, None), (1, 2, 3)),
+        ((None, 1), (0,)),
+        ((0, 3), (0, 1, 2)),
+        ((3, 9), (3,)),
+    ],
+)
+def test_steps_are_from_the_first_to_before_the_last(
+    chosen: tuple[int | None, int | None] | None, expected: tuple[int, ...]
+) -> None:
+    windows = a_rank([], STEPS, steps=chosen).windows
+    assert windows.steps == expected
+    assert (windows.starts.tolist(), windows.ends.tolist()) == (
+        [10 * n for n in expected],
+        [10 * n + 10 for n in expected],
+    )
+    assert (len(windows), windows.total, windows.open) == (len(expected), 10 * len(expected), False)
+
+
+def test_an_empty_range_lists_twenty_steps_at_most() -> None:
+    many = [window(10 * n, 10 * n + 10, n, still_open=n == 24) for n in range(25)]
+    with pytest.raises(NotApplicable) as why:
+        a_rank([], many, steps=(30, None)).windows  # noqa: B018
+    assert str(why.value) == (
+        "no step of this rank lies in the range asked for with --steps: "
+        + ", ".join(str(n) for n in range(20))
+    )
+    with pytest.raises(NotApplicable, match="the trace marks no steps for --steps to choose from"):
+        a_rank([], [window(0, 9, source="whole_trace")], steps=(0, None)).windows  # noqa: B018
+
+
+def test_an_open_window_is_beside_the_others_and_counts_where_no_other_does() -> None:
+    steps = [*STEPS, window(40, 45, 4, still_open=True)]
+    rank = a_rank([], steps)
+    assert (rank.windows.steps, rank.windows.open) == ((0, 1, 2, 3), False)
+    assert (rank.open_windows.steps, rank.open_windows.open, rank.open_windows.policy) == (
+        (4,),
+        True,
+        "steps",
+    )
+    last = a_rank([], steps, steps=(4, None))
+    assert (last.windows.steps, last.windows.open, last.windows.total) == ((4,), True, 5)
+    assert (last.open_windows.steps, last.open_windows.open) == ((), False)
+
+
+def test_annotated_steps_are_those_of_the_host_that_have_an_end() -> None:
+    marks = [window(0, 50, 1, "annotation"), window(50, 99, 2, "annotation")]
+    rank = a_rank([], [window(20, 60, 1), *marks])
+    assert (rank.windows.steps, rank.annotated.steps) == ((1,), (1, 2))
+    alone = window(0, 50, 1, "annotation", still_open=True)
+    for windows in ([alone], [window(0, 9, source="whole_trace")]):
+        with pytest.raises(NotApplicable, match="the trace marks no steps that are whole"):
+            a_rank([], windows).annotated  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (
+            {"whole_graphs": 7},
+            "7 CUDA graph launches were traced whole: their kernels are unknown (nsys:"
+            " --cuda-graph-trace=node)",
+        ),
+        ({"works_on": None}, NO_HOST),
+        ({}, "the trace holds no work"),
+    ],
+)
+def test_a_rank_without_windows_says_why(facts: dict[str, Any], words: str) -> None:
+    rank = a_rank([], **facts)
+    assert rank.no_work == words
+    with pytest.raises(Unknown) as why:
+        rank.windows  # noqa: B018
+    assert str(why.value) == words
+
+
+def test_busy_time_of_an_accelerator() -> None:
+    rows = [
+        compute(0, 10),
+        comm(5, 20),
+        compute(8, 12, category="other"),
+        event("copy", 11, 13, track=3),
+        compute(30, 40),
+        event("memset", 38, 45, track=4),
+        comm(19, 25),
+        event("sync", 0, 99),
+    ]
+    rank = a_rank(rows, [window(0, 100)])
+    assert pieces(rank.compute) == [(0, 12), (30, 40)]
+    assert pieces(rank.communication) == [(5, 25)]
+    assert pieces(rank.copies) == [(11, 13), (38, 45)]
+
+
+def test_busy_time_of_a_cpu() -> None:
+    """On gloo's thread 3 nothing computes, and on thread 1 nothing while that calls or transfers itself."""
+    rows = [
+        event("op", 0, 30, track=1, name="aten::mm"),
+        event("op", 40, 50, track=1, name="aten::add"),
+        event("op", 10, 15, track=1, name="c10d::send", category="communication"),
+        event("op", 5, 12, track=2, name="aten::relu"),
+        event("op", 60, 90, track=3, name="gloo:all_reduce", category="communication", collective=0),
+        event("op", 70, 80, track=3, name="aten::add_"),
+        event("op", 92, 93, track=3, name="aten::copy_"),
+        event("op", 45, 48, track=1, name="gloo:send", category="communication", collective=1),
+        event("op", 95, 97, track=1, name="gloo:recv", category="communication", collective=2),
+        event("op", 93, 98, track=1, name="aten::mul"),
+        event("op", 91, 99, track=1, name="MulBackward0"),
+    ]
+    rank = a_rank(rows, [window(0, 100)], works_on="host")
+    assert pieces(rank.compute) == [(0, 12), (15, 30), (40, 45), (48, 50), (93, 95), (97, 98)]
+    assert pieces(rank.communication) == [(45, 48), (60, 90), (95, 97)]
+    assert pieces(rank.copies) == []
+
+
+def test_the_parts_of_a_window_by_hand() -> None:
+    """Compute 0-40, communication 30-60, a copy 55-80; the second window is open."""
+    rows = [compute(0, 40), comm(30, 60), event("copy", 55, 80, track=3), compute(100, 103)]
+    rank = a_rank(rows, [window(0, 100, 1), window(100, 110, 2, still_open=True)])
+    names = ("window", "compute_only", "overlapped", "exposed_comm", "exposed_copy", "idle")
+    assert [getattr(rank.parts, name).tolist() for name in names] == [[100], [30], [10], [20], [20], [20]]
+    assert [getattr(rank.open_parts, name).tolist() for name in names] == [[10], [3], [0], [0], [0], [7]]
+    assert rank.inside(rank.communication).tolist() == [30]
+
+
+def test_the_window_of_an_instant() -> None:
+    rank = a_rank([], [window(0, 10, 1), window(10, 20, 2), window(30, 40, 3)])
+    at = np.array([-1, 0, 9, 10, 19, 20, 29, 30, 39, 40])
+    assert rank.window_of(at).tolist() == [-1, 0, 0, 1, 1, -1, -1, 2, 2, -1]
+
+
+def test_rows_that_begin_in_a_window() -> None:
+    rows = [compute(5, 50), compute(10, 11), compute(20, 21), compute(25, 26), compute(39, 99)]
+    rank = a_rank(rows, [window(10, 20, 1), window(30, 40, 2)])
+    found = [
+        (start, at)
+        for batch, window_ in rank.begun(("kernel",), "name")
+        for start, at in zip(batch["start_ns"].to_pylist(), window_.tolist(), strict=True)
+    ]
+    assert found == [(10, 0), (39, 1)]
+    assert [batch.schema.names for batch, _ in rank.begun(("kernel",), "name")] == [
+        ["start_ns", "dur_ns", "name"]
+    ] * 2
+
+
+def test_collectives_of_the_window_are_those_that_begin_in_it() -> None:
+    calls = [collective("send", at, 99) for at in (9, 10, 19, 20)]
+    rank = a_rank([], [window(10, 20)], calls)
+    assert rank.collectives["start_ns"].to_pylist() == [10, 19]
+    assert len(rank.all_collectives) == 4
+
+
+def test_without_kernels_or_an_accelerator_there_is_a_reason() -> None:
+    outside = a_rank([compute(50, 60)], [window(0, 10)])
+    with pytest.raises(NotApplicable, match="the rank ran no kernels in the window"):
+        list(outside.kernels())
+    cpu = a_rank([event("op", 0, 5)], [window(0, 10)], works_on="host")
+    with pytest.raises(NotApplicable, match="the CPU is the device here: it runs ops, no kernels") as why:
+        list(cpu.kernels())
+    assert not isinstance(why.value, Unknown)
+    with pytest.raises(NotApplicable, match="the CPU is the device here: nothing is launched to it"):
+        cpu.launched  # noqa: B018
+    with pytest.raises(NotApplicable, match="launched to it, so its idle time has no launch to go by"):
+        cpu.idle  # noqa: B018
+    assert cpu.blurred is None
+
+
+def test_the_machine_is_the_runs_or_what_card_and_trace_tell() -> None:
+    rank = a_rank(card=card(), device_name="NVIDIA H100 80GB HBM3")
+    assert rank.machine.hardware.accelerator == "nvidia-a100-sxm-80gb"
+    assert rank.machine.device_names == ("NVIDIA H100 80GB HBM3",)
+    other = RankView(rank.tables, rank=3, machine=a_rank().machine)
+    assert other.machine.hardware.accelerator is None
+    assert (other.rank, other.card) == (3, None)
+
+
+@pytest.mark.parametrize("what", ["busy", "works", "collectives", "launched", "idle"])
+def test_a_trace_without_the_accelerators_rows_tells_of_no_work(what: str) -> None:
+    rank = a_rank([event("op", 0, 5)], [window(0, 10)], [collective("send", 0, 5)], works_on=None)
+    with pytest.raises(Unknown) as why:
+        getattr(rank, what)
+    assert str(why.value) == NO_HOST

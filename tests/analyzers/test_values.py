@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means per step, shares, rates and spreads, of a rank and over ranks, worked out by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hand_made import a_rank, collective, window
+
+from cclbench.analyzers.metric import Coverage, NotApplicable, Unknown, Value, no_value
+from cclbench.analyzers.view.blurred import Blurred
+from cclbench.analyzers.view.collectives import Label
+from cclbench.analyzers.view.values import (
+    OPEN_WINDOW,
+    banded,
+    by_label,
+    by_step,
+    distribution,
+    labelled,
+    parts_over_ranks,
+    per_step,
+    per_step_and_label,
+    rate_at_slowest_rank,
+    rate_per_step,
+    share,
+    spread,
+    spread_over_ranks,
+)
+from cclbench.schema import COLLECTIVES
+
+BLURRED = Blurred(Coverage(1, 2, 3, 4), "it is blurred")
+PAIR = {"group": "0-1", "group_size": 2}
+
+
+def ns(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def three_steps(*, policy: str = "steps") -> Any:
+    """Steps 4 and 5 of 10 and 30 ns, a window of 20 ns without a number, and step 9, open after 5 ns."""
+    windows = [window(0, 10, 4), window(10, 40, 5), window(40, 60), window(60, 65, 9, still_open=True)]
+    return a_rank([], windows, policy=policy)
+
+
+def told(found: Any) -> dict[tuple[Any, Any], Any]:
+    return {(v.step, v.stat): v.value for v in found}
+
+
+def test_percentiles_take_twenty_values() -> None:
+    """Of 1 to 20: 10.5, and position 0.95 · 19 = 18.05 of the sorted values; of fewer no 95th."""
+    assert told(spread(np.arange(20, 0, -1.0))) == {
+        (None, "p50"): 10.5,
+        (None, "p95"): pytest.approx(19.05),
+        (None, "max"): 20,
+    }
+    p50, p95, most = spread(np.arange(1.0, 20))
+    assert (p50.value, p95.value, most.value) == (10, None, 19)
+    assert p95.reason == "a 95th percentile takes 20 values, there are 19: see the maximum"
+    assert p95.stat == "p95"
+
+
+def test_a_distribution_is_in_seconds_and_weighs_as_many_as_it_has() -> None:
+    p50, p95, most = distribution(ns(4_000_000_000, 1_000_000_000, 2_000_000_000))
+    assert (p50.value, p95.value, most.value) == (2, None, 4)
+    assert (p50.weight, p95.weight, most.weight) == (3, 3, 3)
+    assert list(distribution(ns())) == []
+
+
+def test_over_ranks_percentiles_are_means_and_the_largest_is_the_largest() -> None:
+    none = no_value("too few", stat="p95")
+    ranks = {
+        0: [Value(value=2.0, stat="p50", weight=1), none, Value(value=9.0, stat="max", weight=1)],
+        1: [
+            Value(value=4.0, stat="p50", weight=3),
+            Value(value=6.0, stat="p95", weight=3),
+            Value(value=5.0, stat="max", weight=3),
+        ],
+    }
+    assert told(spread_over_ranks(ranks)) == {(None, "p50"): 3.5, (None, "p95"): 6, (None, "max"): 9}
+    alone = list(spread_over_ranks({0: [*ranks[0], no_value("else", stat="p50", category="x")]}))
+    assert [(v.stat, v.value, v.reason) for v in alone] == [
+        ("p50", 2, None),
+        ("max", 9, None),
+        ("p95", None, "too few"),
+    ]
+
+
+def test_a_part_that_a_rank_lacks_is_none_of_it() -> None:
+    """Of three ranks with a figure one has the part x, and two y; a fourth has no figure at all."""
+    ranks = {
+        0: [Value(value=10.0), Value(value=6.0, category="x"), Value(value=4.0, category="y")],
+        1: [Value(value=20.0), Value(value=8.0, category="y")],
+        2: [Value(value=30.0)],
+        3: [no_value("unknown")],
+    }
+    found = {v.category: v.value for v in parts_over_ranks(ranks)}
+    assert found == {None: 20, "x": pytest.approx(2), "y": pytest.approx(4)}
+
+
+def test_per_step_is_a_mean_over_all_windows_and_a_row_for_each_numbered_one() -> None:
+    rank = three_steps()
+    mean, *steps = per_step(rank, ns(1, 2, 6), unit=3, reason="so", left_out={"a": 1}, of_open=ns(12))
+    assert (mean.value, mean.step, mean.reason, mean.left_out) == (1, None, "so", {"a": 1})
+    assert (mean.coverage, mean.status) == (None, "ok")
+    assert [(v.value, v.step, v.stat, v.reason) for v in steps] == [
+        (pytest.approx(1 / 3), 4, None, None),
+        (pytest.approx(2 / 3), 5, None, None),
+        (4, 9, "open", OPEN_WINDOW),
+    ]
+    assert told(per_step(rank, [Fraction(1, 3), Fraction(1, 3), Fraction(7, 3)], unit=1)) == {
+        (None, None): 1,
+        (4, None): pytest.approx(1 / 3),
+        (5, None): pytest.approx(1 / 3),
+    }
+
+
+def test_amounts_are_nanoseconds_of_seconds_unless_told_otherwise() -> None:
+    assert told(per_step(three_steps(), ns(3_000_000_000, 0, 0))) == {
+        (None, None): 1,
+        (4, None): 3,
+        (5, None): 0,
+    }
+
+
+def test_what_blurs_a_mean_makes_it_partial_and_is_said_after_its_reason() -> None:
+    mean, *steps = per_step(three_steps(), ns(1, 2, 6), reason="so", blurred=BLURRED)
+    assert (mean.reason, mean.coverage, mean.status) == ("so; it is blurred", BLURRED.coverage, "partial")
+    assert {v.status for v in steps} == {"ok"}
+    plain, *_ = per_step(three_steps(), ns(1, 2, 6), blurred=BLURRED)
+    assert plain.reason == "it is blurred"
+
+
+def test_amounts_of_collectives_by_step_and_by_label() -> None:
+    """Two in step 4, one in the window without a number; of kinds, groups and dimensions a mean a window."""
+    given = dict.fromkeys(COLLECTIVES.names) | {"rank": 0, "library": "nccl"}
+    rows = [
+        collective("send", 40, 41, dimension="pp", **PAIR),
+        collective("send", 0, 3, **PAIR),
+        collective(None, 9, 50),
+    ]
+    calls = [given | {"collective": n} | row for n, row in enumerate(rows)]
+    table = pa.Table.from_pylist(calls, schema=COLLECTIVES)
+    mean, *others = per_step_and_label(three_steps(), table, ns(30, 6, 3), reason="so", left_out={"a": 2})
+    assert (mean.value, mean.reason, mean.left_out) == (13, "so", {"a": 2})
+    found = {(v.step, v.collective, v.group, v.category): v.value for v in others}
+    assert found == {
+        (4, None, None, None): 9,
+        (5, None, None, None): 0,
+        (None, "send", None, None): 12,
+        (None, "send", "0-1", None): 12,
+        (None, None, None, "pp"): 10,
+        (None, "unknown", None, None): 1,
+    }
+
+
+def test_a_label_is_kind_group_and_dimension() -> None:
+    value = labelled(Label("send", "0-1", "pp"), 2.5, reason="so")
+    assert (value.value, value.collective, value.group, value.category) == (2.5, "send", "0-1", "pp")
+    assert value.reason == "so"
+    (only,) = by_label([Label("send")], [Fraction(1, 4)])
+    assert (only.value, only.collective, only.group, only.category) == (0.25, "send", None, None)
+
+
+def test_a_band_has_its_middle_first_and_what_is_about_it_there() -> None:
+    middle, low, high = banded((2.0, 1.0, 4.0), collective="send", category="x", reason="so")
+    assert [(v.value, v.stat) for v in (middle, low, high)] == [(2, None), (1, "low"), (4, "high")]
+    assert [v.reason for v in (middle, low, high)] == ["so", None, None]
+    assert {(v.collective, v.category) for v in (middle, low, high)} == {("send", "x")}
+
+
+def test_a_share_is_of_sums_and_of_each_step_that_has_any() -> None:
+    whole, *steps = share(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time")
+    assert (whole.value, whole.weight, whole.reason, whole.coverage) == (0.5, 12, None, None)
+    assert [(v.step, v.value) for v in steps] == [(4, 0.5)]
+    rough, *_ = share(three_steps(), ns(2, 1, 3), ns(4, 0, 8), of="time", blurred=BLURRED)
+    assert (rough.reason, rough.coverage) == ("it is blurred", BLURRED.coverage)
+
+
+def test_a_share_of_nothing_has_a_reason() -> None:
+    with pytest.raises(Unknown, match="no time is known of in the window: it is blurred") as unknown:
+        list(share(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time", blurred=BLURRED))
+    assert unknown.value.coverage == BLURRED.coverage
+    with pytest.raises(NotApplicable, match="there is no time in the window") as none:
+        list(share(three_steps(), ns(0, 0, 0), ns(0, 0, 0), of="time"))
+    assert not isinstance(none.value, Unknown)
+
+
+def test_a_rate_is_a_steps_amount_over_its_length() -> None:
+    """60 ns in three windows."""
+    found = list(rate_per_step(three_steps(), 3))
+    assert told(found) == pytest.approx({(None, None): 9 / 60e-9, (4, None): 3 / 10e-9, (5, None): 3 / 30e-9})
+    assert {v.provenance for v in found} == {"derived"}
+    with pytest.raises(NotApplicable, match="a rate per step needs steps: the window is the whole trace"):
+        list(rate_per_step(a_rank([], [window(0, 10, source="whole_trace")]), 3))
+    with pytest.raises(NotApplicable, match="a step of this rank has no length"):
+        list(rate_per_step(a_rank([], [window(0, 10, 1), window(10, 10, 2)]), 3))
+
+
+def two_ranks() -> dict[int, list[Value]]:
+    """Rank 1 has no steps; `open` is a stat of its own."""
+    return {
+        1: [Value(value=7.0), Value(value=3.0, stat="open")],
+        0: [
+            Value(value=5.0),
+            Value(value=4.0, step=1),
+            Value(value=6.0, step=2),
+            Value(value=9.0, step=3, stat="open"),
+            no_value("none", step=4),
+        ],
+        2: [Value(value=1.0), Value(value=8.0, step=1)],
+    }
+
+
+def test_values_by_step_and_under_none_those_of_ranks_without_steps() -> None:
+    assert by_step(two_ranks()) == {1: [4, 8], 2: [6], None: [7]}
+    assert by_step(two_ranks(), "open") == {3: [9], None: [3]}
+
+
+def test_the_slowest_rank_of_each_step_sets_the_rate() -> None:
+    """Of steps with 4, 6 and 7 the harmonic mean; of the open ones 9 and 3."""
+    found = list(rate_at_slowest_rank(two_ranks()))
+    assert told(found) == pytest.approx(
+        {
+            (None, None): 3 / (1 / 4 + 1 / 6 + 1 / 7),
+            (1, None): 4,
+            (2, None): 6,
+            (None, "open"): 2 / (1 / 9 + 1 / 3),
+            (3, "open"): 9,
+        }
+    )
+    assert {v.provenance for v in found} == {"derived"}
