@@ -27,7 +27,7 @@ LEAST_POINTS, LEAST_SIZES = 5, 2
 _Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 _ROUNDING = 1e-9
-"""A latency smaller than this share of the mean time is what arithmetic leaves of none."""
+"""A latency, or a mean payload's time, that is a smaller share of the mean time is none but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +118,8 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]
     ds, dt = size - mean_size, seconds - mean_time
     spread = float((weight * ds * ds).sum())
     beta = float((weight * ds * dt).sum()) / spread
+    if abs(beta) * mean_size < _ROUNDING * mean_time:
+        beta = 0.0
     alpha = mean_time - beta * mean_size
     if abs(alpha) < _ROUNDING * mean_time:
         alpha = 0.0
@@ -129,7 +131,7 @@ def _fit(size: Float64, seconds: Float64) -> tuple[Figure, Figure, float | None]
     return (
         (alpha, t * (variance * (1 / mass + mean_size**2 / spread)) ** 0.5),
         (beta, t * (variance / spread) ** 0.5),
-        1 - unexplained / whole if whole else None,
+        1 - unexplained / whole if np.ptp(seconds) else None,
     )
 
 

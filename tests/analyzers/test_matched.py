@@ -269,6 +269,122 @@ def test_hockneys_interval_by_hand() -> None:
     assert alpha[*place, "low"] == -alpha[*place, "high"]
 
 
+def line_of(*points: tuple[int, int], kind: str = "all_reduce", **columns: Any) -> list[dict[str, Any]]:
+    """Collectives of those bytes and ns, of which this rank is the last."""
+    return [
+        met(kind, columns.get("instance", n), 10_000 * n, 10_000 * n + ns, 0, size, **columns)
+        for n, (size, ns) in enumerate(points)
+    ]
+
+
+def fitted(name: str, *calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows_of(f"comm.{name}", *ranks_of(*calls, end=100_000))
+
+
+LINE = [(1000, 200), (1000, 200), (2000, 300), (4000, 500), (8000, 900)]  # 100 ns + S / 10 B per ns
+
+
+@pytest.mark.parametrize("ns", [7, 100, 1234, 2997])
+def test_times_that_are_all_alike_are_latency_alone(ns: int) -> None:
+    found = {name: by(fitted(name, line_of(*((size, ns) for size, _ in LINE)))) for name in ("alpha", "beta")}
+    place = ("all_reduce", "0-1", None)
+    assert found["alpha"][*place, None] == pytest.approx(ns * NS)
+    assert found["beta"][*place, None] == 0
+    assert {stat for *_, stat in found["beta"]} == {None, "low", "high"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        met("all_reduce", 9, 90_000, 90_700, 0, 0),
+        met("all_reduce", 9, 90_000, 90_000, 0, 4000),
+        met("all_reduce", 9, 90_000, 90_700, 1, 4000),
+        met("all_reduce", 9, 90_000, 90_700, 0, 4000, group=None),
+    ],
+    ids=["no bytes", "no time", "a wait", "no group"],
+)
+def test_what_is_no_point_of_the_line(other: dict[str, Any]) -> None:
+    rows = fitted("alpha", [*line_of(*LINE), other])
+    assert by(rows)["all_reduce", "0-1", None, None] == pytest.approx(100 * NS)
+    assert rows[0]["reason"] == "5 collectives of 4 sizes"
+    assert (
+        "no kind of collective in one group has 5"
+        in fitted("alpha", [*line_of(*LINE[:4]), other])[0]["reason"]
+    )
+
+
+def test_the_smallest_payload_and_the_shortest_time_are_points() -> None:
+    """t = 1 ns in 1 B, 2 ns in 2 B, ...: no latency, and 1 ns a byte."""
+    rows = fitted("beta", line_of(*((n, n) for n in range(1, 6))))
+    assert by(rows)["all_reduce", "0-1", None, None] == pytest.approx(NS)
+    assert rows[0]["reason"] == "5 collectives of 5 sizes"
+
+
+def test_all_of_a_ranks_sends_are_points_though_it_waited_in_them() -> None:
+    sends = [met("send", n, 10_000 * n, 10_000 * n + 30 + ns, 30, size) for n, (size, ns) in enumerate(LINE)]
+    assert by(fitted("alpha", sends))["send", "0-1", None, None] == pytest.approx(100 * NS)
+
+
+def test_an_instance_of_which_two_ranks_are_last_is_one_point() -> None:
+    calls = line_of(*LINE[:4])
+    assert "has 5 matched instances" in fitted("alpha", calls, calls)[0]["reason"]
+    five = line_of(*LINE)
+    assert fitted("alpha", five, five)[0]["reason"] == "5 collectives of 4 sizes"
+
+
+def test_kinds_and_groups_have_lines_of_their_own_and_one_size_makes_none() -> None:
+    """Of three in one run, told by turns by two ranks: 100 ns + S / 10 B per ns, and half of both."""
+    reduces = line_of(*LINE)
+    gathers = [row | {"instance": 20 - n} for n, row in enumerate(line_of(*LINE, kind="all_gather"))]
+    halves = [
+        row | {"instance": 40 + n}
+        for n, row in enumerate(line_of(*((size, ns // 2) for size, ns in LINE), **TRIO))
+    ]
+    alike = [row | {"instance": 60 + n} for n, row in enumerate(line_of(*[(50, 9)] * 5, kind="broadcast"))]
+    calls = [*gathers, *reduces, *alike, *halves]
+    found = by(fitted("beta", calls[::2], calls[1::2]))
+    assert {key[:2]: value for key, value in found.items() if key[3] is None} == {
+        ("all_reduce", "0-1"): pytest.approx(0.1 * NS),
+        ("all_gather", "0-1"): pytest.approx(0.1 * NS),
+        ("all_reduce", "0-2"): pytest.approx(0.05 * NS),
+    }
+    (row,) = fitted("alpha", alike)
+    assert row["reason"] == "no kind of collective in one group has 5 matched instances of 2 sizes"
+
+
+def test_times_that_do_not_grow_along_a_line_have_no_fit() -> None:
+    """Doubled bytes take three times as long, from 10 ns on: below none at no bytes; or they take less."""
+    steep = line_of(*((2**n, 10 * 3**n) for n in range(5)))
+    falling = line_of(*((2**n, 500 - 10 * n) for n in range(5)), kind="all_gather")
+    falling = [row | {"instance": row["instance"] + 10} for row in falling]
+    for name in ("alpha", "beta"):
+        (row,) = fitted(name, [*steep, *falling])
+        assert row["reason"] == (
+            "the fits of 2 kinds and groups have a negative latency or inverse bandwidth: their times do not"
+            " grow with size along a line"
+        )
+        good = [row | {"instance": row["instance"] + 20} for row in line_of(*LINE, kind="broadcast")]
+        found = by(fitted(name, [*steep, *falling, *good]))
+        assert {kind for kind, *_ in found} == {"broadcast"}
+
+
+def test_the_share_of_the_spread_that_the_line_explains() -> None:
+    """As in the interval by hand: 1 B takes 9, 10 and 11 ns, 2 B twice as long, weights 1/t²."""
+    times = [9, 10, 11, 18, 20, 22]
+    calls = line_of(*zip([1, 1, 1, 2, 2, 2], times, strict=True))
+    mean = sum(1 / t for t in times[:3]) / sum(1 / t**2 for t in times[:3])
+    of_all = sum(1 / t for t in times) / sum(1 / t**2 for t in times)
+    unexplained = 2 * sum((t - mean) ** 2 / t**2 for t in times[:3])
+    whole = sum((t - of_all) ** 2 / t**2 for t in times)
+    (row,) = [row for row in fitted("beta", calls) if row["stat"] == "r2"]
+    assert (row["value"], row["unit"]) == (pytest.approx(1 - unexplained / whole), "1")
+
+
+def test_the_expansion_of_students_quantile_to_its_fourth_term() -> None:
+    """1.959964 + 2.372271 / 3 + 2.822499 / 3² + 2.555850 / 3³ + 1.589534 / 3⁴: its exact sum."""
+    assert t_quantile(3) == pytest.approx(3.178616995054, rel=1e-9)
+
+
 @pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182446), (10, 2.228139), (60, 2.000298)])
 def test_quantiles_of_student(freedom: int, quantile: float) -> None:
     assert t_quantile(freedom) == pytest.approx(quantile, rel=1.5e-3)
@@ -355,8 +471,95 @@ def test_phases_and_the_gaps_between_them() -> None:
     assert found["tp", "gap"] == pytest.approx(10 * NS)
     assert found["dp", "gap"] == 0
     assert found[None, "gap"] == pytest.approx(5 * NS)
+    stats = {stat: value for (category, stat), value in found.items() if category is None and stat}
+    assert stats == {
+        "phase": pytest.approx((50 + 30 + 20) / 3 * NS),
+        "gap": pytest.approx(5 * NS),
+        "gap_p50": pytest.approx(5 * NS),
+        "gap_max": pytest.approx(10 * NS),
+    }
     nowhere = ranks_of([collective("all_reduce", 0, 20)])[0]
     assert "dimension" in reason(nowhere, "comm.windows")
+
+
+def phases(*ranks: Any) -> dict[tuple[str | None, str | None], float]:
+    """(category, stat) → the run's value of comm.windows, of times in ns."""
+    rows = rows_of("comm.windows", *ranks)
+    own = [row for row in rows if row["rank"] is None]
+    return {(row["category"], row["stat"]): row["value"] / (NS if row["stat"] else 1) for row in own}
+
+
+def test_phases_count_by_step_groups_of_one_and_unknown_dimensions_apart() -> None:
+    """In two steps: dp 0-10, unknown 15-30 with a group of one within, tp 22-40, dp 90-95."""
+    calls = [
+        met("all_reduce", 4, 90, 95, 0),
+        met("all_reduce", 1, 0, 10, 0),
+        collective("all_reduce", 15, 30),
+        met("broadcast", 9, 17, 21, 0, group="0", group_size=1, dimension="ep"),
+        met("all_gather", 3, 22, 40, 0, **TRIO),
+    ]
+    rank = a_rank([comm(0, 95)], [window(0, 50, 1), window(50, 100, 2)], calls)
+    assert phases(rank) == pytest.approx(
+        {
+            (None, None): 4 / 2,
+            (None, "phase"): (10 + 15 + 18 + 5) / 4,
+            (None, "gap"): (5 + 0 + 50) / 3,
+            (None, "gap_p50"): 5,
+            (None, "gap_max"): 50,
+            ("dp", None): 2 / 2,
+            ("dp", "phase"): (10 + 5) / 2,
+            ("dp", "gap"): 50,
+            ("dp", "gap_p50"): 50,
+            ("dp", "gap_max"): 50,
+            ("tp", None): 1 / 2,
+            ("tp", "phase"): 18,
+            ("tp", "gap"): 0,
+            ("tp", "gap_p50"): 0,
+            ("tp", "gap_max"): 0,
+            ("unknown", None): 1 / 2,
+            ("unknown", "phase"): 15,
+            ("unknown", "gap"): 5,
+            ("unknown", "gap_p50"): 5,
+            ("unknown", "gap_max"): 5,
+        }
+    )
+
+
+def test_a_gap_begins_where_all_before_has_ended() -> None:
+    """dp 0 - 60 outlasts tp 10 - 20: from its end on to dp's next phase are 5 ns."""
+    calls = [
+        met("all_gather", 2, 10, 20, 0, **TRIO),
+        met("all_reduce", 1, 0, 60, 0),
+        met("send", 3, 65, 70, 0),
+    ]
+    (rank,) = ranks_of(calls)
+    assert (phases(rank)["dp", "gap"], phases(rank)["tp", "gap"]) == (pytest.approx(5), 0)
+
+
+def test_of_what_begins_at_once_the_first_issued_is_first() -> None:
+    calls = [
+        met("all_gather", 2, 10, 20, 0, **TRIO),
+        met("all_reduce", 1, 10, 30, 0),
+        met("send", 3, 40, 50, 0),
+    ]
+    (rank,) = ranks_of(calls)
+    assert phases(rank)[None, None] == 2
+    (rank,) = ranks_of([calls[1] | {"collective": 0}, calls[0] | {"collective": 1}, calls[2]])
+    assert phases(rank)[None, None] == 3
+
+
+def test_ranks_count_as_many_times_as_they_have_phases_and_gaps() -> None:
+    """Phases of 10, 20 and 40 ns with gaps of 10 and 30 on one rank, of 100 ns and none on the other."""
+    first = [
+        met("all_reduce", 1, 0, 10, 0),
+        met("all_gather", 2, 20, 40, 0, **TRIO),
+        met("all_reduce", 3, 70, 110, 0),
+    ]
+    second = [met("all_reduce", 1, 0, 100, 0)]
+    found = phases(*ranks_of(first, second))
+    assert found[None, None] == pytest.approx((3 + 1) / 2)
+    assert found[None, "phase"] == pytest.approx((10 + 20 + 40 + 100) / 4)
+    assert found[None, "gap"] == pytest.approx((10 + 30) / 2)
 
 
 LATE = [
