@@ -140,7 +140,5 @@ def drift(rank: RankView) -> Iterator[Value]:
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = ns.sum(axis=0) / expected
     early, late = (ratio[part][np.isfinite(ratio[part])] for part in (first, last))
-    if not len(early) or not len(late):
-        return
     longer = (late[:, None] > early[None, :]).mean() + (late[:, None] == early[None, :]).mean() / 2
     yield Value(value=float(longer), stat="later_longer", provenance="derived", unit="1")

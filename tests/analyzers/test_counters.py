@@ -111,10 +111,10 @@ def test_an_interval_that_fills_the_steps_counts_and_one_that_touches_them_has_n
     ]
     unknown = counted("nic_tx_bytes", 1000)
     ranks = [
+        a_rank(works_on=None, rank=3),
         steps_of((10, 20), (20, 30)),
         steps_of((12, 22), (22, 34), (34, 36), rank=1),
         a_rank([compute(0, 90)], [window(0, 90, source="whole_trace")], rank=2),
-        a_rank(works_on=None, rank=3),
     ]
     per_step = only(told("comm.nic_bytes", [*rows, unknown], *ranks), stat="per_step")
     assert per_step.value == (1 + 64) / 3
