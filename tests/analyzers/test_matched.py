@@ -183,6 +183,40 @@ def test_a_kind_whose_instances_all_lack_a_rank_in_view_has_no_mean() -> None:
     assert not any(collective == "broadcast" for collective, *_ in found)
 
 
+def test_skew_by_kind_group_and_dimension() -> None:
+    """Skews of 10, 30 and 80 ns: of two all-reduces in one group, and of an all-gather in another."""
+    first = [
+        met("all_reduce", 1, 100, 160, 10),
+        met("all_reduce", 2, 200, 260, 30),
+        met("all_gather", 3, 300, 400, 80, group="0,1", dimension=None),
+    ]
+    second = [
+        met("all_reduce", 1, 110, 160, 0),
+        met("all_reduce", 2, 230, 260, 0),
+        met("all_gather", 3, 380, 400, 0, group="0,1", dimension=None),
+    ]
+    rows = rows_of("comm.skew", *ranks_of(first, second))
+    assert {key: value for key, value in by(rows).items() if key[3] is None} == pytest.approx(
+        {
+            (None,) * 4: 40 * NS,
+            ("all_reduce", None, None, None): 20 * NS,
+            ("all_reduce", "0-1", None, None): 20 * NS,
+            (None, None, "dp", None): 20 * NS,
+            ("all_gather", None, None, None): 80 * NS,
+            ("all_gather", "0,1", None, None): 80 * NS,
+        }
+    )
+    assert rows[0]["reason"] == "3 instances"
+
+
+def test_groups_that_follow_one_another_do_not_overlap() -> None:
+    calls = [met("all_reduce", 1, 0, 50, 40), met("all_gather", 2, 40, 80, 30, **TRIO)]
+    (rank,) = ranks_of(calls)
+    found = values(rank, "comm.wait")
+    assert found[0].value == pytest.approx(70 * NS)
+    assert {v.reason for v in found} == {None}
+
+
 def test_a_send_and_its_receive_are_one_instance_of_two_ranks() -> None:
     of_four = {"group": "0-3", "group_size": 4, "dimension": "pp"}
     send, recv = met("send", 5, 100, 130, 0, **of_four), met("recv", 5, 70, 130, 30, **of_four)
@@ -425,6 +459,74 @@ def test_a_pipelines_bubble_is_idling_and_waiting_for_its_neighbour() -> None:
     assert main(told, "overlap.pipeline_bubble") == pytest.approx(0.7)
     blind = a_rank([comm(0, 50)], [window(0, 50)], [collective("recv", 0, 50, **stages)])
     assert "1 not matched with another rank's" in reason(blind, "overlap.pipeline_bubble")
+
+
+STAGES = {"group": "0-1", "group_size": 2, "dimension": "pp"}
+
+
+def test_a_bubble_by_step_and_over_ranks_is_of_the_windows() -> None:
+    """Idle 50-100 and 130-200, waiting 0-30: 80 of 100 and 70 of 100; on the other rank 20 of 50."""
+    call = met("recv", 1, 0, 50, 30, **STAGES)
+    rank = a_rank([comm(0, 50), compute(100, 130)], [window(0, 100, 1), window(100, 200, 2)], [call])
+    assert {v.step: v.value for v in values(rank, "overlap.pipeline_bubble")} == pytest.approx(
+        {None: 150 / 200, 1: 80 / 100, 2: 70 / 100}
+    )
+    other = a_rank([compute(0, 30)], [window(0, 50)], [met("send", 1, 0, 10, 0, **STAGES)], rank=1)
+    assert rows_of("overlap.pipeline_bubble", rank, other)[0]["value"] == pytest.approx(170 / 250)
+
+
+def test_transfers_of_no_stated_dimension_are_the_pipelines_and_those_of_another_are_not() -> None:
+    nobodys = met("recv", 1, 0, 50, 30, dimension=None)
+    tensors = met("recv", 2, 60, 90, 20)
+    rank = a_rank(
+        [comm(0, 50), comm(60, 90)], [window(0, 100, 1)], [nobodys, tensors], card=card(parallelism={"pp": 2})
+    )
+    own = values(rank, "overlap.pipeline_bubble")[0]
+    assert (own.value, own.coverage) == (pytest.approx((20 + 30) / 100), Coverage(1, 1, 50, 50))
+    flat = a_rank([comm(0, 50)], [window(0, 100, 1)], [nobodys], card=card(parallelism={"pp": 1}))
+    assert "speaks of a pipeline" in reason(flat, "overlap.pipeline_bubble")
+
+
+def test_unmatched_transfers_beside_matched_ones_leave_the_bubble_partial() -> None:
+    calls = [met("recv", 1, 0, 50, 30, **STAGES), collective("send", 60, 70, **STAGES)]
+    own = values(a_rank([comm(0, 50), comm(60, 70)], [window(0, 100)], calls), "overlap.pipeline_bubble")[0]
+    assert (own.value, own.coverage) == (pytest.approx((10 + 30 + 30) / 100), Coverage(1, 2, 50, 60))
+    assert own.words == "left out: 1 not matched with another rank's"
+
+
+def test_a_stage_of_one_rank_is_no_pipeline_and_no_time_has_no_bubble() -> None:
+    alone = met("send", 1, 0, 50, 0, group="0", group_size=1, dimension="pp")
+    assert "speaks of a pipeline" in reason(
+        a_rank([comm(0, 50)], [window(0, 100)], [alone]), "overlap.pipeline_bubble"
+    )
+    empty = a_rank([compute(0, 9)], [window(50, 50, 1)], card=card(parallelism={"pp": 2}))
+    assert reason(empty, "overlap.pipeline_bubble") == "there is no time in the window"
+
+
+def test_what_is_hidden_need_not_be_matched() -> None:
+    calls = [met("all_reduce", 1, 20, 80, 40), collective("all_reduce", 85, 95, **PAIR)]
+    rank = a_rank([comm(20, 80), comm(85, 95), compute(85, 95)], [window(0, 100, 1)], calls)
+    own = values(rank, "time.exposed_wait")[0]
+    assert (own.value, own.status, own.coverage) == (pytest.approx(40 * NS), "ok", Coverage(2, 2, 60, 60))
+    blind = values(a_rank([comm(85, 95)], [window(0, 100, 1)], calls[1:]), "time.exposed_transfer")[0]
+    assert blind.coverage == Coverage(0, 1, 0, 10)
+
+
+def test_exposed_parts_are_means_over_steps_by_kind_group_and_dimension() -> None:
+    call = met("all_reduce", 1, 20, 80, 40)
+    rank = a_rank([comm(20, 80)], [window(0, 50, 1), window(50, 100, 2)], [call])
+    for part, (whole, first, second) in {"wait": (40, 30, 10), "transfer": (20, 0, 20)}.items():
+        found = values(rank, f"time.exposed_{part}")
+        assert {v.step: v.value for v in found if v.key[1:] == (None,) * 4} == pytest.approx(
+            {None: whole / 2 * NS, 1: first * NS, 2: second * NS}
+        )
+        assert {v.key[1:4]: v.value for v in found if v.key[1:] != (None,) * 4} == pytest.approx(
+            {
+                (None, "all_reduce", None): whole / 2 * NS,
+                ("0-1", "all_reduce", None): whole / 2 * NS,
+                (None, None, "dp"): whole / 2 * NS,
+            }
+        )
 
 
 @pytest.mark.parametrize("kind", ["send", "recv", "send_recv"])
