@@ -79,7 +79,7 @@ def _mean_and_spread(
     sums = np.zeros(len(rank.windows), np.int64)
     np.add.at(sums, window, ns)
     if not len(ns):
-        raise Unknown("no launch of the window is usable", rank.launched.coverage)
+        raise Unknown("no launch of the window is usable", replace(rank.launched.coverage, rows=0, ns=0))
     whole, *steps = share(rank, sums, calls * NS_PER_S, of="launch")
     launched = rank.launched
     yield replace(
