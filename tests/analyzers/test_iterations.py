@@ -104,6 +104,32 @@ def test_a_steps_launches_lie_within_one_annotation(first: int, last: int, held:
     assert found == ({0: "prefill", 1: "decode"} if held else {0: "prefill"})
 
 
+@pytest.mark.parametrize(("begin", "launches"), [(100, [50, 60]), (-10, [])])
+def test_a_step_launched_before_the_first_annotation_or_nobody_knows_when_is_of_no_phase(
+    begin: int, launches: list[int]
+) -> None:
+    rows = [event("annotation", begin, begin + 240, name=DECODE, side="host")]
+    rows += [launch(at, n) for n, at in enumerate(launches)]
+    rows += [compute(150 + n, 151 + n, correlation=n, step=0) for n in range(2)]
+    assert "tells prefill from decode" in reason(a_rank(rows, WINDOWS[:1]), "serving.iteration")
+
+
+def test_launches_before_the_clocks_zero_tell_as_others_do() -> None:
+    rows = [
+        event("annotation", -40, -5, name=DECODE, side="host"),
+        *(launch(-30, 1), launch(-20, 2)),
+        compute(50, 60, correlation=1, step=0),
+        compute(60, 70, correlation=2, step=0),
+    ]
+    assert [v.category for v in values(a_rank(rows, WINDOWS[:1]), "serving.iteration")][1:] == ["decode"] * 2
+
+
+def test_an_annotation_of_one_nanosecond_holds_itself() -> None:
+    rows = [event("annotation", 7, 8, name=DECODE, side="host"), compute(7, 8)]
+    view = a_rank(rows, [window(7, 8, 0, "annotation")], policy="annotations")
+    assert main(view, "serving.iteration") == pytest.approx(1e-9)
+
+
 def test_what_is_not_linked_or_of_no_step_tells_no_phase() -> None:
     """A kernel of no correlation, of no step, of a step without a window, of a launch nobody recorded."""
     rows = [

@@ -25,6 +25,7 @@ from cclbench.analyzers.metric import (
     resolve,
 )
 from cclbench.analyzers.rows import metric_rows, rank_rows, run_values, select, window_policy
+from cclbench.analyzers.stand_ins import STAND_INS
 from cclbench.analyzers.view.run_view import RunView
 from cclbench.errors import UsageError
 from cclbench.record.rows import Row, builtins
@@ -215,7 +216,11 @@ def test_an_alias_selects_its_kind_or_says_that_there_is_none() -> None:
     ((_, peers),) = resolve(["bandwidth_utilization_peertopeer_group_6"])
     (nothing,) = builtins(select(figures(rows), peers))
     assert (nothing["value"], nothing["status"]) == (None, "not_applicable")
-    assert "send" in nothing["reason"]
+    assert nothing["reason"] == "send or recv or send_recv: no such collective of known size in the window"
+    assert (nothing["rank"], nothing["collective"], nothing["provenance"]) == (None, None, None)
+    ((_, reduce),) = resolve(["bandwidth_utilization_allreduce_group_6"])
+    (nothing,) = builtins(select(figures(rows), reduce))
+    assert (nothing["rank"], nothing["collective"]) == (None, "all_reduce")
     silent = rows_of("comm.busbw", a_rank([event("copy", 0, 9)], [window(0, 9)]))
     assert builtins(select(figures(silent), gather)) == silent
 
@@ -255,6 +260,32 @@ def test_unknown_ranks_make_a_figure_partial(
     (run, *_) = a_row({0: [Value(value=2.0, coverage=own)], **silent})
     assert (run["value"], run["status"]) == (2, "partial")
     assert (run["coverage"], run["coverage_time"]) == (pytest.approx(expected[0]), expected[1])
+
+
+def test_a_ranks_first_value_says_why_it_is_unknown() -> None:
+    silent = [no_value("cut", coverage=Coverage(0, 2, 0, 10)), no_value("few", stat="p95")]
+    (run, *_) = a_row({0: [Value(value=2.0)], 1: silent})
+    assert (run["coverage"], run["reason"]) == (1 / 2, "1 of 2 ranks left out: cut (rank 1)")
+
+
+def test_what_cannot_be_modelled_says_what_lacks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> list[Value]:
+        raise NotApplicable("no card")
+
+    monkeypatch.setitem(STAND_INS, "test.metric", refuse)
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    metric = a_metric(lambda _: [no_value("cut"), no_value("few", stat="p95")])
+    (only,) = rank_rows(view, [metric], model=True)["test.metric"]
+    assert (only.reason, only.stat) == ("cut; not modelled: no card", None)
+    alike = a_metric(lambda _: no_value("no card"))
+    (only,) = rank_rows(view, [alike], model=True)["test.metric"]
+    assert only.reason == "no card"
+
+
+def test_an_error_in_what_was_asked_for_is_raised() -> None:
+    view = a_rank([compute(0, 5)], [window(0, 10)])
+    with pytest.raises(UsageError, match="nothing like it"):
+        rank_rows(view, [a_metric(_raise(UsageError("nothing like it")))])
 
 
 def test_ranks_without_an_answer_that_is_no_matter_leave_the_figure_whole() -> None:
