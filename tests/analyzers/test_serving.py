@@ -126,6 +126,7 @@ def test_a_first_token_that_is_the_last_is_no_time_of_zero_but_one_gap_of_zero_i
     (mean, *_) = _values("tpot", _requests(rows))
     assert mean.value == pytest.approx((0.1 + 0) / 2)
     assert mean.coverage == Coverage(2, 2)
+    assert mean.words == "left out: 1 of one output token or of unknown length, 1 answered in one piece"
 
 
 UNKNOWN_ROWS: list[dict[str, Any]] = [
@@ -181,8 +182,8 @@ def test_two_benchmarks_of_two_files_are_kept_apart() -> None:
         _requests(REQUEST_ROWS[:1], file=file, benchmark=number) for file in ("a", "b") for number in (0, 1)
     ]
     stated = _serving(("duration", None, 4.0), file="b", benchmark=1)
-    found = {value.category: value.value for value in _values("request_throughput", *tables, stated)}
-    assert found == {None: None, "a#1": None, "a#2": None, "b#1": None, "b#2": 0.25}
+    found = [(value.category, value.value) for value in _values("request_throughput", *tables, stated)]
+    assert found == [(None, None), ("a#1", None), ("a#2", None), ("b#1", None), ("b#2", 0.25)]
 
 
 @pytest.mark.parametrize(("stated", "says"), [(100.0, False), (99.9, True), (102.0, False), (102.1, True)])
@@ -291,6 +292,14 @@ def test_several_benchmarks_have_rows_of_their_own() -> None:
     assert (found[0].category, found[0].stat) == (None, None)
     means = {value.category: value.value for value in found[1:] if value.stat is None}
     assert means == {"a.json": 0.25, "b.jsonl#1": 0.5, "b.jsonl#2": 0.75}
+
+
+def test_requests_of_no_stated_file_are_a_benchmark_of_their_own() -> None:
+    unnamed = _requests(REQUEST_ROWS[:1], file=None)  # type: ignore[arg-type]
+    assert _numbers(_values("ttft", unnamed))[None] == pytest.approx(0.1)
+    first, *others = _values("ttft", _requests(REQUEST_ROWS), unnamed)
+    assert first.reason == "2 benchmarks: see their rows"
+    assert [v.value for v in others if v.stat is None] == pytest.approx([0.1, 0.25])
 
 
 def test_several_benchmarks_without_an_answer_say_why() -> None:
