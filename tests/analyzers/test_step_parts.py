@@ -132,6 +132,40 @@ def test_the_run_is_that_of_time_step_where_one_rank_lacks_step_numbers() -> Non
     assert {key[1] for key in found} == {None, 1, 2}
 
 
+def test_of_ranks_without_step_numbers_the_one_with_the_longest_mean_window_counts() -> None:
+    """Windows of 10 and 30 ns, 25 and 5 of them computing, on one rank; of 15 and 16 on the others."""
+    ranks = [
+        a_rank([compute(0, 15)], [window(0, 15)], rank=0),
+        a_rank([compute(2, 7), compute(12, 37)], [window(0, 10), window(10, 40)], rank=1),
+        a_rank([compute(0, 1)], [window(0, 16)], rank=2),
+    ]
+    found = parts(*ranks)
+    assert found[(None,) * 5] == pytest.approx(20)
+    assert found["compute", None, None, None, None] == pytest.approx(15)
+    assert found["idle_other", None, None, None, None] == pytest.approx(5)
+    assert {key[1] for key in found} == {None}
+
+
+def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
+    """Launches tell rank 0's step of its idle time, and nothing tells rank 1's."""
+    ranks = [
+        a_rank([compute(5, 9, correlation=1), launch(3, 1)], [window(0, 20, 1), window(20, 30, 2)], rank=0),
+        a_rank([compute(4, 9)], [window(0, 10, 1), window(10, 40, 2)], rank=1),
+    ]
+    found = parts(*ranks)
+    assert found["idle_host", None, None, None, None] == pytest.approx(5 / 2)
+    assert found["idle_other", None, None, None, None] == pytest.approx((11 + 30) / 2)
+    assert (found["idle_host", 1, None, None, None], found["idle_other", 2, None, None, None]) == (
+        pytest.approx(5),
+        pytest.approx(30),
+    )
+    assert ("idle_host", 2, None, None, None) not in found
+    (row,) = (
+        r for r in rows_of("time.step_parts", *ranks) if r["stat"] == "idle_other" and r["step"] is None
+    )
+    assert row["reason"] == ("no launch in the trace is linked to what it launched: all idle time is unknown")
+
+
 def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     rows = [
         event("op", 0, 30, track=1, name="aten::linear", category="gemm"),
