@@ -139,6 +139,13 @@ def test_unknown_shapes_are_not_any_shapes() -> None:
     assert measured(none, *unknown).value == pytest.approx(40 / 15)
 
 
+@pytest.mark.parametrize("number", [0, -1, 1])
+def test_a_kernel_that_no_operator_launched_has_no_operators_shapes(number: int) -> None:
+    """Ids count from 0 on, and calls of unknown id have negative ones."""
+    kernels = [kernel(0, 40, operator=number), kernel(200, 220)]
+    assert "alone" in reason(a_talk(operator(number, "[[2]]"), *kernels), METRIC)
+
+
 @pytest.mark.parametrize("blocks", [1 << 31, (1 << 32) + 8, (1 << 40) + 8, 1 << 62])
 def test_large_grids_of_two_names_stay_apart(blocks: int) -> None:
     """80 beside over 30 + 2 · 10; as one kernel they would be over 3 · 20."""
