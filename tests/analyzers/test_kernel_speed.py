@@ -74,7 +74,8 @@ def test_kernels_without_duration_are_not_compared() -> None:
 
 
 def test_a_kernel_of_unknown_grid_is_not_one_of_a_known_grid() -> None:
-    rows = [compute(0, 10, name="k"), kernel(0, 30, "k", grid=0), kernel(0, 30, "k", grid=1)]
+    none = {"grid_y": 0, "grid_z": 0}
+    rows = [compute(0, 10, name="k"), kernel(0, 30, "k", grid=0) | none, kernel(0, 30, "k", grid=1)]
     first, *others = (a_rank([row], [window(0, 100)], rank=n) for n, row in enumerate(rows))
     for other in others:
         assert rows_of("balance.kernel_speed", first, other)[0]["reason"] == "no kernel runs on all ranks"
