@@ -155,10 +155,20 @@ def test_the_launch_bound_share_is_of_compute_time_without_communication() -> No
     assert main(a_step(), "compute.launch_bound_share", "partial") == pytest.approx(15 / 50)
 
 
+def test_compute_beside_communication_is_compute_time() -> None:
+    """Of 40 ns, 30 of them beside communication, 10 are of a kernel shorter than its call."""
+    rows = [call(0, 20, 1), compute(30, 40, correlation=1), compute(40, 70), comm(40, 80)]
+    assert main(a_rank(rows, [window(0, 100)]), "compute.launch_bound_share", "partial") == pytest.approx(
+        10 / 40
+    )
+
+
 def test_kernels_that_a_windows_edge_cuts_count_with_what_lies_inside() -> None:
     rank = a_rank(ROWS, [window(0, 43, 1), window(43, 100, 2)])
     of_steps = {v.step: v.value for v in values(rank, "compute.launch_bound_share")}
     assert of_steps == pytest.approx({None: 15 / 50, 1: 3 / 33, 2: 12 / 17})
+    short = {v.step: v.value for v in values(rank, "launch.short_kernels")}
+    assert short == pytest.approx({None: 4 / 5, 1: 1 / 2, 2: 1})
     calls = {v.step: v.value for v in values(rank, "launch.call_time") if v.stat is None}
     assert calls == pytest.approx({None: 6.5 * NS, 1: 7 * NS, 2: 6 * NS})
 
