@@ -81,6 +81,9 @@ def test_mfu_above_one_is_a_failed_result_and_no_number() -> None:
     causal = {"workload__model__attention": "causal"}
     assert "1.44 of the devices' peak, 1.33 by causal attention: card and trace" in failed(100, **causal)
     assert "0.951 by causal attention: attention is not the full square" in failed(140, **causal)
+    # 20 samples take 1,332,000 FLOPs then, all that two devices could do in 666 ns.
+    just = failed(666, **causal, workload__batch={"global": 20, "sequence_length": 10})
+    assert "1.08 of the devices' peak, 1 by causal attention: attention is not the full square" in just
 
 
 @pytest.mark.usefixtures("chip")

@@ -109,8 +109,17 @@ def test_a_step_without_the_exchange_is_not_modelled() -> None:
     )
 
 
-def test_32_bit_training_reduces_in_32_bits_unless_a_hook_halves_them() -> None:
-    assert band(modelled(a_job("all_reduce", workload__precision="fp32"))) == (2200, 4400, 4400)
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("bf16", (2200, 2200, 4400)),
+        ("fp16", (2200, 2200, 4400)),
+        ("fp32", (2200, 4400, 4400)),
+        ("tf32", (2200, 4400, 4400)),
+    ],
+)
+def test_training_reduces_in_its_own_bits_or_in_16_or_32(precision: str, expected: tuple[int, ...]) -> None:
+    assert band(modelled(a_job("all_reduce", workload__precision=precision))) == expected
 
 
 def test_stated_bytes_stay() -> None:
