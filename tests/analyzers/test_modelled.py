@@ -110,6 +110,15 @@ def test_a_machine_on_which_most_would_take_longer_is_not_the_machine() -> None:
     assert "3 of 3 collectives took less than the least that aws-p4de would" in (only.reason or "")
 
 
+def test_a_call_shorter_than_the_model_says_and_longer_than_its_least_bounds_what_is_above() -> None:
+    low, value, high = priced("all_reduce", 64 << 20)
+    ns = round((low + value) / 2 * 1e9)
+    found = modelled(a_talk(reduce(64 << 20, 0, ns)))
+    assert band(found) == pytest.approx([low / 2, ns / 2e9, ns / 2e9])
+    assert ns / 1e9 < high
+    assert "their duration stands" not in (found[0].reason or "")
+
+
 def test_a_machine_on_which_half_would_take_longer_may_be_it() -> None:
     found = modelled(a_talk(reduce(64 << 20, 0, 5 * MS), reduce(64 << 20, 10 * MS, 100_000)))
     assert band(found)[1] == pytest.approx((priced("all_reduce", 64 << 20)[1] + 1e-4) / 2)

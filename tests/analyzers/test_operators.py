@@ -317,6 +317,9 @@ def test_the_models_flops_against_those_that_ran() -> None:
 
 
 def test_without_steps_or_products_the_models_share_says_so() -> None:
+    instant = a_rank([compute(50, 50, operator=2)], [window(0, 100, 1)], operators=OPERATORS, card=card())
+    found = {v.stat: v.value for v in values(instant, "compute.model_flops_share")}
+    assert found == {None: 288_000 / 2 / 2e9, "recomputed": 0, "without_model": 0}
     whole = a_rank(ROWS, [window(0, 100_000, source="whole_trace")], operators=OPERATORS, card=card())
     assert (
         reason(whole, "compute.model_flops_share")

@@ -166,6 +166,24 @@ def test_what_one_of_the_slowest_ranks_tells_is_told() -> None:
     assert row["reason"] == ("no launch in the trace is linked to what it launched: all idle time is unknown")
 
 
+def test_collectives_at_once_share_exposed_time_in_equal_parts() -> None:
+    """0-20 and 10-30 in two groups; from 30 to 34 communication that is in no collective."""
+    calls = [collective("all_reduce", 0, 20, group="0-1"), collective("all_gather", 10, 30, group="0-3")]
+    rank = a_rank([comm(0, 20), comm(10, 30, track=21), comm(30, 34)], [window(0, 40, 1)], calls)
+    found = parts(rank)
+    own = {
+        key[2]: ns for key, ns in found.items() if key[0] == "exposed_unmatched" and key[1] is key[3] is None
+    }
+    assert own == pytest.approx({None: 34, "all_reduce": 15, "all_gather": 15, "unknown": 4})
+    assert ("exposed_wait", None, None, None, None) not in found
+
+
+def test_a_rank_that_exposes_no_communication_waits_for_none() -> None:
+    found = parts(a_rank([compute(0, 30), comm(10, 20)], [window(0, 40, 1)]))
+    assert {found[part, 1, None, None, None] for part in ("exposed_wait", "exposed_transfer")} == {0}
+    assert found["exposed_unmatched", None, None, None, None] == 0
+
+
 def test_a_cpu_has_no_host_bound_idle_time_and_says_why() -> None:
     rows = [
         event("op", 0, 30, track=1, name="aten::linear", category="gemm"),
