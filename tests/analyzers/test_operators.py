@@ -157,19 +157,26 @@ def test_achieved_flops_by_formula() -> None:
     """2.002e9 FLOP in 100 µs."""
     found = values(rank(), "compute.achieved_flops")[0]
     assert found.value == pytest.approx(2.002e9 / 100e-6)
-    assert found.provenance == "derived"
+    assert (found.provenance, found.coverage) == ("derived", Coverage(2, 4, 20_000, 40_000))
+    assert found.reason == "by formula from the operators' recorded arguments"
+    ranks = [rank(), a_rank(ROWS[:1], [window(0, 300_000)], operators=OPERATORS, card=card(), rank=1)]
+    both = rows_of("compute.achieved_flops", *ranks)[0]
+    assert both["value"] == pytest.approx(4.002e9 / 400e-6)
 
 
 def test_traffic_by_formula_is_a_lower_bound() -> None:
     """18 MB of 2.039e12 · 100e-6 B."""
     found = values(rank(), "memory.hbm_utilization")[0]
     assert found.value == pytest.approx(18e6 / (2.039e12 * 100e-6), rel=1e-3)
-    assert "lower bound" in (found.reason or "")
+    assert found.reason == "a lower bound: compulsory traffic of operators"
+    assert (found.provenance, found.coverage) == ("derived", Coverage(2, 4, 20_000, 40_000))
+    assert found.left_out == {"device rows of unknown traffic": 2}
 
 
 def test_bound_share_by_formula() -> None:
     """add's 10 µs of 40; mm is right of the ridge."""
-    assert main(rank(), "memory.bound_share", "partial") == pytest.approx(0.25)
+    found = values(rank(), "memory.bound_share")[0]
+    assert (found.value, found.coverage) == (pytest.approx(0.25), Coverage(2, 4, 20_000, 40_000))
 
 
 def test_recompute_share() -> None:
