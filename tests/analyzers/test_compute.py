@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hand_made import a_rank, card, comm, compute, event, main, reason, rows_of, values, window
+from hand_made import a_rank, card, collective, comm, compute, event, main, reason, rows_of, values, window
 
 from cclbench.analyzers.metric import Coverage
 
@@ -295,8 +295,15 @@ def test_kernel_count_and_mean_per_step() -> None:
         "memory.bound_share",
         "memory.transfer_overhead",
         "data.stall",
+        "compute.moe_share",
+        "compute.recompute_share",
+        "time.module",
+        "comm.bandwidth_utilization",
     ],
 )
 def test_a_cpu_only_rank_gets_a_reason(metric: str) -> None:
-    rank = a_rank([event("op", 0, 10, name="aten::mm")], [window(0, 20)], works_on="host")
+    rows = [event("op", 0, 10, name="aten::mm"), event("annotation", 0, 5, name="data_loader", side="host")]
+    calls = [collective("all_reduce", 0, 5, in_bytes=8, group="0-1", group_size=2)]
+    experts = card(workload__model__moe=True, hardware__system="aws-p4de")
+    rank = a_rank(rows, [window(0, 20)], calls, card=experts, works_on="host")
     assert reason(rank, metric).startswith("the CPU is the device here: ")
