@@ -124,6 +124,15 @@ def test_launches_before_the_clocks_zero_tell_as_others_do() -> None:
     assert [v.category for v in values(a_rank(rows, WINDOWS[:1]), "serving.iteration")][1:] == ["decode"] * 2
 
 
+def test_iterations_without_numbers_have_a_mean_alone() -> None:
+    rows = [event("annotation", 0, 40, name=DECODE, side="host"), compute(5, 10)]
+    view = a_rank(rows, [window(0, 40, None, "annotation")], policy="annotations")
+    assert [(v.step, v.category) for v in values(view, "serving.iteration")] == [
+        (None, None),
+        (None, "decode"),
+    ]
+
+
 def test_an_annotation_of_one_nanosecond_holds_itself() -> None:
     rows = [event("annotation", 7, 8, name=DECODE, side="host"), compute(7, 8)]
     view = a_rank(rows, [window(7, 8, 0, "annotation")], policy="annotations")

@@ -471,6 +471,8 @@ def test_a_bubble_by_step_and_over_ranks_is_of_the_windows() -> None:
     assert {v.step: v.value for v in values(rank, "overlap.pipeline_bubble")} == pytest.approx(
         {None: 150 / 200, 1: 80 / 100, 2: 70 / 100}
     )
+    empty = a_rank([comm(0, 50)], [window(0, 100, 1), window(100, 100, 2)], [call])
+    assert [v.step for v in values(empty, "overlap.pipeline_bubble")] == [None, 1]
     other = a_rank([compute(0, 30)], [window(0, 50)], [met("send", 1, 0, 10, 0, **STAGES)], rank=1)
     assert rows_of("overlap.pipeline_bubble", rank, other)[0]["value"] == pytest.approx(170 / 250)
 
@@ -489,7 +491,7 @@ def test_transfers_of_no_stated_dimension_are_the_pipelines_and_those_of_another
 
 def test_unmatched_transfers_beside_matched_ones_leave_the_bubble_partial() -> None:
     calls = [met("recv", 1, 0, 50, 30, **STAGES), collective("send", 60, 70, **STAGES)]
-    own = values(a_rank([comm(0, 50), comm(60, 70)], [window(0, 100)], calls), "overlap.pipeline_bubble")[0]
+    (own,) = values(a_rank([comm(0, 50), comm(60, 70)], [window(0, 100)], calls), "overlap.pipeline_bubble")
     assert (own.value, own.coverage) == (pytest.approx((10 + 30 + 30) / 100), Coverage(1, 2, 50, 60))
     assert own.words == "left out: 1 not matched with another rank's"
 

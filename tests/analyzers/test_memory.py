@@ -222,7 +222,11 @@ def test_loading_without_marks_is_the_windows_that_holds_it() -> None:
     found = {v.step: v.value for v in values(rank, "data.stall")}
     assert found == pytest.approx({None: 30 / 105, 1: 20 / 50, 2: 10 / 55})
     whole = a_rank(rows, [window(0, 110, source="whole_trace")], policy="trace")
-    assert {v.step: v.value for v in values(whole, "data.stall")} == pytest.approx({None: 30 / 110})
+    assert [(v.step, v.value) for v in values(whole, "data.stall")] == [(None, pytest.approx(30 / 110))]
+    empty = a_rank(rows, [window(0, 50, 1), window(50, 50, 2)])
+    assert [v.step for v in values(empty, "data.stall")] == [None, 1]
+    idle = a_rank([*rows[:1], event("annotation", 0, 20, track=1, name="data_loader")], [window(50, 50, 1)])
+    assert reason(idle, "data.stall") == "there is no time in the window"
     marks = [window(0, 40, 1, "annotation"), window(40, 110, 2, "annotation")]
     asked = a_rank(rows, [*marks, window(0, 100, source="whole_trace")], policy="trace")
     assert main(asked, "data.stall") == pytest.approx(30 / 105)
