@@ -147,7 +147,7 @@ UNKNOWN_ROWS: list[dict[str, Any]] = [
         ("ttft", 0.2, 4, 1, {"without a time to first token": 1}, "measured"),
         # 10, 30, 50, 60 and 10 ms
         ("itl", 0.032, 4, 1, {"without a list of gaps": 1}, "measured"),
-        # 140 ms, 250 and 1 ns less than 200; of the second nobody knows its first token, of the third its gaps
+        # 140, 250 and 1 ns less than 200 ms; nobody knows the second's first token and the third's gaps
         ("e2e_latency", 0.589999999 / 3, 3, 2, {"without a latency": 2}, "measured"),
         # 40 / 2 ms
         (
